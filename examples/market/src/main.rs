@@ -1,0 +1,2 @@
+//! Market.
+fn main() {}

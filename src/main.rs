@@ -1,0 +1,2 @@
+//! The runtime.
+fn main() {}
