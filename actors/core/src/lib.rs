@@ -1,1 +1,19 @@
-//! The pure core.
+//! The pure core of Greenroom: what a session does, as functions from data to data.
+//!
+//! Nothing here reads a clock, invents randomness, opens a file or a socket, or knows of actors:
+//! time and fresh ids come in with [`Env`], and everything that must happen in the world goes out
+//! as an [`session::Effect`]. See `ARCHITECTURE.md`.
+
+pub mod agent;
+pub mod call;
+pub mod ids;
+pub mod json;
+pub mod limits;
+pub mod message;
+pub mod model;
+pub mod policy;
+pub mod text;
+pub mod time;
+pub mod usage;
+
+pub use time::Timestamp;

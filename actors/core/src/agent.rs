@@ -1,0 +1,49 @@
+//! Agents are profiles in configuration (S7).
+
+use crate::{ids::AgentName, limits};
+use std::time::Duration;
+
+/// What a session's agent is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentProfile {
+    /// Its name.
+    pub name: AgentName,
+    /// For people.
+    pub description: String,
+    /// The models to use, by their names in configuration; the first that works.
+    pub models: Vec<String>,
+    /// The system prompt.
+    pub system: String,
+    /// Globs over tool names (`*` matches any text); a tool must match one. `["*"]` is all.
+    pub tools: Vec<String>,
+    /// Steps of a run (S2).
+    pub max_steps: u32,
+    /// Output tokens of a step (S2).
+    pub max_tokens: u32,
+    /// Nobody is there to ask: what would ask is denied (G13).
+    pub headless: bool,
+    /// Time a person has to answer; `None` means for ever (G10).
+    pub approval_deadline: Option<Duration>,
+}
+
+impl AgentProfile {
+    /// The profile with every default.
+    pub fn named(name: AgentName) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            models: Vec::new(),
+            system: String::new(),
+            tools: vec!["*".to_owned()],
+            max_steps: limits::STEPS_PER_RUN_DEFAULT,
+            max_tokens: limits::OUTPUT_TOKENS_DEFAULT,
+            headless: false,
+            approval_deadline: Some(limits::APPROVAL_DEADLINE_DEFAULT),
+        }
+    }
+
+    /// Whether the agent may see the tool of that name.
+    pub fn may_use(&self, tool: &str) -> bool {
+        self.tools.iter().any(|glob| crate::text::glob_matches(glob, tool))
+    }
+}

@@ -1,0 +1,10 @@
+//! One small machine per tool call: its phases, what each attempt's end leads to, and when it is
+//! tried again.
+
+pub mod outcome;
+pub mod phase;
+pub mod retry;
+
+pub use outcome::{ToolOutcome, ToolOutput};
+pub use phase::{Call, CallEnd, CallPhase, FailReason};
+pub use retry::RetryPolicy;

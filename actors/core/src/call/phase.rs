@@ -1,0 +1,128 @@
+//! The phases of a tool call.
+//!
+//! ```text
+//! proposed ─┬─ judged: deny ───────────────────────────────┐
+//!           ├─ judged: ask ── AwaitingApproval ─┬─ refused ─┤
+//!           └─ judged: allow ── Allowed ◄───────┘ approved  │
+//!                                  │ attempt started        ▼
+//!                                  ▼                     Finished
+//!                  BackingOff ◄─ Running ──────────────────▲
+//!                       └──────────▲ attempt started
+//! ```
+
+use crate::{
+    ids::{ApprovalId, AttemptId, CallId},
+    json::Digest,
+    message::{Arguments, CallResult},
+    policy::Risk,
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One call of the current step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its id.
+    pub call_id: CallId,
+    /// The provider's id for it.
+    pub provider_id: String,
+    /// The tool, as the model named it.
+    pub tool: String,
+    /// What is to be passed.
+    pub arguments: Arc<Arguments>,
+    /// Digest of the canonical arguments: what an allowance is bound to.
+    pub digest: Digest,
+    /// The tool's risk when it was proposed.
+    pub risk: Risk,
+    /// Whether it may run beside others (S3).
+    pub parallel: bool,
+    /// Whether an attempt may safely be repeated (R1).
+    pub repeatable: bool,
+    /// Where it stands.
+    pub phase: CallPhase,
+}
+
+/// Where a call stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallPhase {
+    /// Not judged yet; only within one decision.
+    Proposed,
+    /// A person is asked.
+    AwaitingApproval {
+        /// The question.
+        approval_id: ApprovalId,
+    },
+    /// It may run, and waits for its turn.
+    Allowed,
+    /// An attempt is under way.
+    Running {
+        /// Its fence.
+        attempt_id: AttemptId,
+        /// 1 is the first.
+        attempt: u32,
+    },
+    /// The last attempt failed; the next starts then.
+    BackingOff {
+        /// When.
+        until: Timestamp,
+        /// How many attempts there were.
+        attempts: u32,
+    },
+    /// It has its result.
+    Finished(CallEnd),
+}
+
+/// What the model reads of a finished call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallEnd {
+    /// The text.
+    pub text: Arc<str>,
+    /// Whether it tells of a failure.
+    pub is_error: bool,
+}
+
+/// Why a call failed, on the wire (E1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailReason {
+    /// The tool said so.
+    Error,
+    /// The arguments are not JSON, or violate the schema.
+    InvalidArguments,
+    /// There is no such tool.
+    UnknownTool,
+    /// The tool can't be reached.
+    Unavailable,
+    /// No answer in time, and repeating did not help.
+    Timeout,
+    /// It died, and repeating did not help.
+    Crashed,
+    /// A person refused it.
+    Rejected,
+    /// Nobody answered in time.
+    Expired,
+    /// The run was cancelled.
+    Cancelled,
+    /// It may or may not have taken effect.
+    OutcomeUnknown,
+}
+
+impl Call {
+    /// Whether it has its result.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, CallPhase::Finished(_))
+    }
+
+    /// Its result, once finished.
+    pub fn result(&self) -> Option<CallResult> {
+        let CallPhase::Finished(end) = &self.phase else { return None };
+        Some(CallResult {
+            call_id: self.call_id,
+            provider_id: self.provider_id.clone(),
+            tool: self.tool.clone(),
+            text: end.text.clone(),
+            is_error: end.is_error,
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! JSON values as data: one canonical text for each, and its digest.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// A SHA-256 digest, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of a value's canonical text ([`canonical`]).
+    pub fn of(value: &Value) -> Self {
+        Self::of_bytes(canonical(value).as_bytes())
+    }
+
+    /// The digest of raw bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = || serde::de::Error::custom("expected 64 hexadecimal digits");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(expected());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| expected())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| expected())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The value as text with object keys sorted by their bytes and no white space.
+///
+/// Two values are the same arguments exactly when their canonical texts are the same. Numbers are
+/// written as `serde_json` writes them, so `1` and `1.0` differ.
+pub fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write_canonical(value, &mut text);
+    text
+}
+
+fn write_canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by(|a, b| a.0.cmp(b.0));
+            out.push('{');
+            for (index, (key, value)) in entries.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                write_canonical(value, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            out.push_str(&value.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn key_order_does_not_change_the_digest() {
+        let one: Value = serde_json::from_str(r#"{"b":[1,{"y":2,"x":1}],"a":"é"}"#).unwrap();
+        let two: Value = serde_json::from_str(r#"{ "a":"é", "b":[1,{"x":1,"y":2}] }"#).unwrap();
+        assert_eq!(canonical(&one), r#"{"a":"é","b":[1,{"x":1,"y":2}]}"#);
+        assert_eq!(Digest::of(&one), Digest::of(&two));
+    }
+
+    #[test]
+    fn any_other_value_has_another_digest() {
+        assert_ne!(
+            Digest::of(&json!({"quantity": 1000})),
+            Digest::of(&json!({"quantity": 1000000}))
+        );
+    }
+
+    #[test]
+    fn a_digest_reads_back_and_nonsense_does_not() {
+        let digest = Digest::of(&json!(null));
+        let text = serde_json::to_string(&digest).unwrap();
+        assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
+        assert!(serde_json::from_str::<Digest>("\"zz\"").is_err());
+    }
+}

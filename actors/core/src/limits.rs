@@ -1,0 +1,58 @@
+//! Every bound of the core in one place. `docs/limits.md` explains them to people.
+
+use std::time::Duration;
+
+/// Characters of an id that people choose (message, user, agent, tool).
+pub const TEXT_ID_CHARS_MAX: usize = 128;
+/// Bytes of a user's message (X4).
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// Messages waiting behind a run (X4).
+pub const QUEUED_MESSAGES_MAX: usize = 64;
+/// Characters of a session's title.
+pub const TITLE_CHARS_MAX: usize = 200;
+/// Bytes of a person's reason or comment.
+pub const REASON_BYTES_MAX: usize = 4 * 1024;
+
+/// Steps of a run where the agent's profile says nothing (S2).
+pub const STEPS_PER_RUN_DEFAULT: u32 = 5;
+/// Output tokens of a step where the agent's profile says nothing (S2).
+pub const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
+/// Tool calls running at once in one session (S3).
+pub const PARALLEL_CALLS_DEFAULT: usize = 8;
+/// Tool calls a model may propose in one step.
+pub const CALLS_PER_STEP_MAX: usize = 64;
+
+/// Bytes of text, or of one thinking block, in one message of the model.
+pub const MODEL_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Thinking blocks in one message of the model.
+pub const MODEL_BLOCKS_MAX: usize = 256;
+/// Bytes of one call's arguments.
+pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of a tool's name and of a provider's id for a call, together.
+pub const TOOL_NAME_BYTES_MAX: usize = 512;
+/// Bytes kept of arguments that are not JSON.
+pub const MALFORMED_ARGUMENTS_KEPT_BYTES: usize = 2 * 1024;
+/// Bytes of one line of a model's stream.
+pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Time for one attempt of a tool where nothing else is said (T4).
+pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Bytes of a tool's result that are kept (T4).
+pub const TOOL_RESULT_BYTES_DEFAULT: usize = 256 * 1024;
+/// Bytes of a tool's error text.
+pub const TOOL_ERROR_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a progress message.
+pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1024;
+
+/// Retries after the first attempt, of a tool call (R2) or a step (M3).
+pub const RETRIES_DEFAULT: u32 = 3;
+/// First delay before a retry.
+pub const RETRY_BASE_DEFAULT: Duration = Duration::from_secs(1);
+/// Longest delay before a retry; also the longest `retry-after` that is waited for.
+pub const RETRY_CAP_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Time a person has to answer where nothing else is said (G10).
+pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
+/// Closed approvals a live session remembers to answer a repeated decision; older ones are read
+/// from the store.
+pub const CLOSED_APPROVALS_KEPT: usize = 256;

@@ -1,0 +1,183 @@
+//! The conversation as the session keeps it: what a provider needs to be told, in no provider's
+//! words. [`crate::model`] turns it into wire requests.
+
+use crate::ids::{CallId, MessageId, ToolName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One entry of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// What a person wrote.
+    User {
+        /// The client's id for it.
+        message_id: MessageId,
+        /// The text, not empty.
+        text: Arc<str>,
+    },
+    /// What the model said; its calls follow the text.
+    Assistant(Arc<AssistantMessage>),
+    /// The results of the calls of the assistant message before it: one for each call, in its
+    /// order.
+    ToolResults(Vec<CallResult>),
+}
+
+/// A complete message of the model, or as much of it as there was when it was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AssistantMessage {
+    /// The text; may be empty when there are calls.
+    pub text: String,
+    /// Thinking blocks, which some providers demand back unchanged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasoning: Vec<Reasoning>,
+    /// The tool calls it proposes, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ProposedCall>,
+}
+
+/// A thinking block. Kept and sent back as the provider requires; never judged, never executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reasoning {
+    /// Readable thinking, with the provider's signature over it where there is one.
+    Thinking {
+        /// The text.
+        text: String,
+        /// What proves to the provider that the text is its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    /// Thinking that the provider shows only encrypted.
+    Redacted {
+        /// The provider's opaque bytes, as its text.
+        payload: String,
+    },
+}
+
+/// A tool call as the model proposes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProposedCall {
+    /// Ours; fresh for each call.
+    pub call_id: CallId,
+    /// The provider's id, sent back with the result (`toolu_…`, `call_…`). May repeat or be empty
+    /// with lax providers.
+    pub provider_id: String,
+    /// The name the model used. It may name nothing that exists.
+    pub tool: String,
+    /// What the model wants to pass.
+    pub arguments: Arguments,
+}
+
+/// The arguments of a proposed call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arguments {
+    /// A JSON value (usually an object; the schema decides).
+    Json(Value),
+    /// Not JSON: cut off or broken. Never guessed at.
+    Malformed {
+        /// The text as it came, cut to 2 KiB.
+        raw: String,
+        /// What is wrong with it, for the model.
+        error: String,
+    },
+}
+
+impl Arguments {
+    /// The value, or an empty object for malformed ones: what providers accept back.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Json(value) => value.clone(),
+            Self::Malformed { .. } => Value::Object(serde_json::Map::new()),
+        }
+    }
+}
+
+/// What the model reads as a call's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallResult {
+    /// The call it answers.
+    pub call_id: CallId,
+    /// The provider's id of the call.
+    pub provider_id: String,
+    /// The tool's name as the model used it.
+    pub tool: String,
+    /// The text the model reads.
+    pub text: Arc<str>,
+    /// Whether it tells of a failure.
+    pub is_error: bool,
+}
+
+/// A conversation, oldest first. Cloning it and adding to it cost the same however long it is.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    newest: Option<Arc<Entry>>,
+    length: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    message: Message,
+    older: Option<Arc<Entry>>,
+}
+
+impl Conversation {
+    /// Adds `message` as the newest.
+    pub fn push(&mut self, message: Message) {
+        let older = self.newest.take();
+        self.newest = Some(Arc::new(Entry { message, older }));
+        self.length += 1;
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The newest message.
+    pub fn last(&self) -> Option<&Message> {
+        self.newest.as_deref().map(|entry| &entry.message)
+    }
+
+    /// All messages, oldest first.
+    pub fn messages(&self) -> Vec<&Message> {
+        let mut messages = Vec::with_capacity(self.length);
+        let mut entry = self.newest.as_deref();
+        while let Some(found) = entry {
+            messages.push(&found.message);
+            entry = found.older.as_deref();
+        }
+        messages.reverse();
+        messages
+    }
+}
+
+impl PartialEq for Conversation {
+    fn eq(&self, other: &Self) -> bool {
+        self.length == other.length && self.messages() == other.messages()
+    }
+}
+
+impl Drop for Entry {
+    /// Frees a long conversation in a loop: recursion would overflow the stack.
+    fn drop(&mut self) {
+        let mut next = self.older.take();
+        while let Some(entry) = next {
+            match Arc::try_unwrap(entry) {
+                Ok(mut sole) => next = sole.older.take(),
+                Err(_shared) => break,
+            }
+        }
+    }
+}
+
+/// The tool named by the model, as a catalog name, if it can be one.
+pub fn tool_name(name: &str) -> Option<ToolName> {
+    ToolName::parse(name).ok()
+}

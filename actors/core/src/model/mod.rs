@@ -1,0 +1,6 @@
+//! Talking to models without talking to anyone: requests are encoded and streams are parsed here,
+//! as pure functions of bytes. Who opens the connection is not our business.
+
+pub mod anthropic;
+pub mod delta;
+pub mod openai;

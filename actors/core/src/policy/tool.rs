@@ -1,0 +1,80 @@
+//! What is known of each tool, resolved: the catalog's word, the server's description, the schema.
+
+use super::risk::{Risk, RiskSource};
+use crate::{call::RetryPolicy, ids::ToolName};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// One tool, as the judge, the scheduler and the executor see it.
+#[derive(Debug)]
+pub struct Tool {
+    /// The name the model uses; unique in its book.
+    pub name: ToolName,
+    /// The connection that runs it (`built-in`, or the MCP server's name).
+    pub server: String,
+    /// The name the server uses.
+    pub remote_name: String,
+    /// For the model and for people.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input_schema: Value,
+    /// `input_schema`, compiled; the reason where it is no valid schema.
+    pub validator: Result<jsonschema::Validator, String>,
+    /// How dangerous it is.
+    pub risk: Risk,
+    /// Why it has that risk.
+    pub risk_source: RiskSource,
+    /// Whether it may safely run twice (R1): the catalog or a trusted annotation says read-only or
+    /// idempotent. Never guessed from a name.
+    pub repeatable: bool,
+    /// Whether its calls may run beside others (S3): read-only, or the catalog says so.
+    pub parallel: bool,
+    /// Time for one attempt; `None` means no limit (T4).
+    pub timeout: Option<Duration>,
+    /// Bytes of a result that are kept (T4).
+    pub result_bytes_max: usize,
+    /// How often and when failed attempts are tried again.
+    pub retry: RetryPolicy,
+    /// Why it can't be called now, if it can't (T2).
+    pub unavailable: Option<String>,
+}
+
+impl Tool {
+    /// Checks `arguments` against the schema. The error names the path and what is wrong (T3).
+    pub fn validate(&self, arguments: &Value) -> Result<(), String> {
+        let validator = match &self.validator {
+            Ok(validator) => validator,
+            Err(reason) => return Err(format!("the tool's input schema is not valid: {reason}")),
+        };
+        let Err(error) = validator.validate(arguments) else { return Ok(()) };
+        let path = error.instance_path().to_string();
+        let at = if path.is_empty() { "the arguments".to_owned() } else { format!("`{path}`") };
+        // Masked: the value may be huge or secret, and the model knows what it sent.
+        Err(format!("{at}: {}", error.masked()))
+    }
+}
+
+/// Every tool there is, by the name the model uses. Replaced as a whole when a server's list
+/// changes; who holds an old one keeps judging by it until the next decision.
+#[derive(Debug, Default)]
+pub struct ToolBook {
+    tools: BTreeMap<ToolName, Arc<Tool>>,
+}
+
+impl ToolBook {
+    /// A book of these tools; of two with one name the later stands.
+    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
+        let tools = tools.into_iter().map(|tool| (tool.name.clone(), Arc::new(tool))).collect();
+        Self { tools }
+    }
+
+    /// The tool of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
+        ToolName::parse(name).ok().and_then(|name| self.tools.get(&name))
+    }
+
+    /// All tools, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.values()
+    }
+}

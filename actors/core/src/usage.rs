@@ -1,0 +1,63 @@
+//! What model calls cost, in tokens and in money (M6).
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens of one or more model calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Input tokens, those read from the provider's cache included.
+    pub input_tokens: u64,
+    /// Output tokens, thinking included.
+    pub output_tokens: u64,
+    /// The part of `input_tokens` that the provider's cache served.
+    pub cached_tokens: u64,
+}
+
+impl Usage {
+    /// The sum, at the largest number at most.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+        }
+    }
+}
+
+/// The price of a model, in US dollars per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Input tokens that no cache served.
+    pub input: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Input tokens that the cache served; the `input` price when absent.
+    #[serde(default)]
+    pub cached: Option<f64>,
+}
+
+impl Price {
+    /// What `usage` costs, in US dollars.
+    pub fn cost_usd(&self, usage: Usage) -> f64 {
+        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens);
+        let cached = self.cached.unwrap_or(self.input);
+        let total = fresh as f64 * self.input
+            + usage.cached_tokens as f64 * cached
+            + usage.output_tokens as f64 * self.output;
+        total / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_have_their_own_price() {
+        let price = Price { input: 3.0, output: 15.0, cached: Some(0.3) };
+        let usage =
+            Usage { input_tokens: 1_000_000, output_tokens: 100_000, cached_tokens: 500_000 };
+        assert_eq!(price.cost_usd(usage), 1.5 + 0.15 + 1.5);
+    }
+}
