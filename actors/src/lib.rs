@@ -1,1 +1,5 @@
-//! The actors.
+//! The actors of Greenroom and the ports they talk through. No SQL, no HTTP, no JSON frames.
+
+pub mod limits;
+pub mod observation;
+pub mod ports;

@@ -5,15 +5,19 @@
 //! as an [`session::Effect`]. See `ARCHITECTURE.md`.
 
 pub mod agent;
+pub mod approval;
 pub mod call;
+pub mod env;
 pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod message;
 pub mod model;
 pub mod policy;
+pub mod session;
 pub mod text;
 pub mod time;
 pub mod usage;
 
+pub use env::{Env, Rules};
 pub use time::Timestamp;

@@ -4,3 +4,4 @@
 pub mod anthropic;
 pub mod delta;
 pub mod openai;
+pub mod request;

@@ -1,0 +1,8 @@
+//! Durable questions to people.
+
+mod plan;
+
+pub use plan::{
+    Approval, ApprovalEnd, ApprovalKind, ClosedApproval, OpenApproval, PlanStep, StepDecision,
+    Surface,
+};

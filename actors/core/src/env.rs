@@ -1,0 +1,85 @@
+//! What a decision needs from outside: the time, fresh ids, and the rules in force.
+
+use crate::{
+    agent::AgentProfile,
+    call::RetryPolicy,
+    limits,
+    policy::{Matrix, ToolBook},
+    time::Timestamp,
+};
+use std::{cell::Cell, sync::Arc};
+use uuid::Uuid;
+
+/// The rules a session decides by. Replaced as a whole when configuration or tools change.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The session's agent.
+    pub agent: Arc<AgentProfile>,
+    /// Autonomy × risk.
+    pub matrix: Arc<Matrix>,
+    /// The tools there are.
+    pub tools: Arc<ToolBook>,
+    /// Calls of one session that run at once.
+    pub parallel_calls_max: usize,
+    /// Messages that may wait behind a run.
+    pub queued_messages_max: usize,
+    /// How failed model calls are tried again (M3).
+    pub model_retry: RetryPolicy,
+}
+
+impl Rules {
+    /// Default rules for `agent` with these tools.
+    pub fn new(agent: Arc<AgentProfile>, matrix: Arc<Matrix>, tools: Arc<ToolBook>) -> Self {
+        Self {
+            agent,
+            matrix,
+            tools,
+            parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
+            queued_messages_max: limits::QUEUED_MESSAGES_MAX,
+            model_retry: RetryPolicy::default(),
+        }
+    }
+}
+
+/// Time, ids and rules for one decision. The same `now`, `seed` and rules decide the same.
+#[derive(Debug)]
+pub struct Env<'a> {
+    /// The time of the decision; its events carry it.
+    pub now: Timestamp,
+    /// The rules in force.
+    pub rules: &'a Rules,
+    seed: u64,
+    drawn: Cell<u64>,
+}
+
+impl<'a> Env<'a> {
+    /// `seed` must be unpredictable and fresh for every decision outside of tests.
+    pub fn new(now: Timestamp, seed: u64, rules: &'a Rules) -> Self {
+        Self { now, rules, seed, drawn: Cell::new(0) }
+    }
+
+    /// A fresh id, sortable by time (UUID version 7).
+    pub fn uuid(&self) -> Uuid {
+        let millis = u128::try_from(self.now.0).unwrap_or(0) & 0xFFFF_FFFF_FFFF;
+        let random = (u128::from(self.draw()) << 64) | u128::from(self.draw());
+        let mut bits = (millis << 80) | (random & 0xFFFF_FFFF_FFFF_FFFF_FFFF);
+        bits = (bits & !(0xF << 76)) | (0x7 << 76);
+        bits = (bits & !(0x3 << 62)) | (0x2 << 62);
+        Uuid::from_u128(bits)
+    }
+
+    /// A number in 0..1, for jitter.
+    pub fn unit(&self) -> f64 {
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// SplitMix64 over the seed: plenty to spread ids and delays, no more is asked of it.
+    fn draw(&self) -> u64 {
+        let count = self.drawn.get() + 1;
+        self.drawn.set(count);
+        let mut z = self.seed.wrapping_add(count.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}

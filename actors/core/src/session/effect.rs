@@ -1,0 +1,50 @@
+//! What must happen in the world, once the events that say so are committed.
+
+use crate::{
+    ids::{AttemptId, CallId, MessageId, RunId},
+    message::Arguments,
+};
+use std::sync::Arc;
+
+/// One effect.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Call the model with the conversation as it stands.
+    StartModel {
+        /// The run.
+        run_id: RunId,
+        /// The step of that run.
+        step: u32,
+        /// The fence.
+        attempt_id: AttemptId,
+        /// The message its deltas belong to.
+        message_id: MessageId,
+        /// The model, by its name in configuration.
+        model: String,
+    },
+    /// Stop a model attempt; its answer is no longer wanted.
+    StopModel {
+        /// Which.
+        attempt_id: AttemptId,
+    },
+    /// Run a tool.
+    StartTool {
+        /// The run.
+        run_id: RunId,
+        /// The call; also its idempotency key.
+        call_id: CallId,
+        /// The fence.
+        attempt_id: AttemptId,
+        /// The tool.
+        tool: String,
+        /// What to pass: exactly what the recorded allowance is bound to.
+        arguments: Arc<Arguments>,
+    },
+    /// Stop a tool attempt (MCP cancellation); its answer is no longer wanted.
+    StopTool {
+        /// The call.
+        call_id: CallId,
+        /// Which.
+        attempt_id: AttemptId,
+    },
+}

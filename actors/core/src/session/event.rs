@@ -1,0 +1,341 @@
+//! What has happened: the events of a session's log (E1). Past tense, closed, and readable for
+//! ever: a variant or field is never changed in a way that old logs do not parse.
+
+use crate::{
+    approval::{Approval, StepDecision},
+    call::{FailReason, ToolOutput},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, UserId},
+    json::Digest,
+    message::{Arguments, Reasoning},
+    model::delta::StopReason,
+    policy::{Autonomy, Risk, Settings},
+    time::Timestamp,
+    usage::Usage,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A committed event with its envelope. The session's id and agent are the log's, not repeated in
+/// each record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Its number.
+    pub seq: Seq,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// The run it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The step of that run, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: SessionEvent,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "payload", rename_all = "snake_case")]
+pub enum SessionEvent {
+    /// The session exists. Always the first event.
+    SessionCreated {
+        /// Whose it is.
+        owner: UserId,
+        /// Its agent profile.
+        agent: AgentName,
+        /// For people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// What it allows.
+        settings: Settings,
+    },
+    /// Its settings or title are these now.
+    SessionSettingsChanged {
+        /// What it allows.
+        settings: Settings,
+        /// For people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// Who changed them.
+        by: UserId,
+    },
+    /// It is read-only from here on.
+    SessionClosed {
+        /// Who closed it.
+        by: UserId,
+    },
+
+    /// A user's message waits behind the run that is going.
+    MessageQueued {
+        /// The client's id.
+        message_id: MessageId,
+        /// The text.
+        text: Arc<str>,
+        /// Digest of the request, for idempotency (S5).
+        digest: Digest,
+    },
+    /// A user's message is part of the conversation, and its run begins.
+    MessageAccepted {
+        /// The client's id.
+        message_id: MessageId,
+        /// The text.
+        text: Arc<str>,
+        /// Digest of the request, for idempotency (S5).
+        digest: Digest,
+    },
+    /// The model's message is open: deltas follow.
+    MessageStarted {
+        /// Its id.
+        message_id: MessageId,
+    },
+    /// The model's message is complete. Its calls follow in the same commit.
+    MessageCompleted {
+        /// Its id.
+        message_id: MessageId,
+        /// The whole text.
+        text: String,
+        /// Thinking blocks, to be sent back.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reasoning: Vec<Reasoning>,
+        /// Why it ended.
+        stop_reason: StopReason,
+        /// Whether it was cut off by a cancel.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stopped: bool,
+    },
+    /// The open message is void; what was streamed of it does not count.
+    MessageDiscarded {
+        /// Its id.
+        message_id: MessageId,
+        /// Why.
+        reason: String,
+    },
+
+    /// A run began.
+    RunStarted {
+        /// The user's message it answers.
+        message_id: MessageId,
+    },
+    /// A run has its final answer.
+    RunCompleted {
+        /// The final message.
+        message_id: MessageId,
+        /// Tokens of all its steps.
+        usage: Usage,
+    },
+    /// A run failed; the session stays usable.
+    RunFailed {
+        /// What kind of failure.
+        code: RunFailure,
+        /// For people.
+        error: String,
+        /// Tokens of all its steps.
+        usage: Usage,
+    },
+    /// A run, or a queued message's run to be, was cancelled.
+    RunCancelled {
+        /// Who cancelled.
+        by: UserId,
+        /// The message that was stopped, if one was open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<MessageId>,
+        /// Tokens of all its steps.
+        usage: Usage,
+    },
+
+    /// An attempt of a model call begins.
+    StepStarted {
+        /// Its fence.
+        attempt_id: AttemptId,
+        /// 1 is the first.
+        attempt: u32,
+        /// The model, by its name in configuration.
+        model: String,
+    },
+    /// The model call is done.
+    StepCompleted {
+        /// Its tokens.
+        usage: Usage,
+        /// Why the model stopped.
+        stop_reason: StopReason,
+    },
+    /// A model call failed and is tried again.
+    StepRetrying {
+        /// The attempt that failed.
+        attempt: u32,
+        /// How long until the next, in milliseconds.
+        delay_ms: u64,
+        /// When the next starts.
+        until: Timestamp,
+        /// Why it failed.
+        reason: String,
+    },
+
+    /// The model proposed a call.
+    ToolCallStarted {
+        /// The call.
+        call_id: CallId,
+        /// The provider's id for it.
+        provider_id: String,
+        /// The tool, as the model named it.
+        tool: String,
+        /// What is to be passed.
+        arguments: Arc<Arguments>,
+        /// Digest of the canonical arguments.
+        digest: Digest,
+        /// The tool's risk.
+        risk: Risk,
+        /// Whether it may run beside others.
+        parallel: bool,
+        /// Whether an attempt may safely be repeated.
+        repeatable: bool,
+    },
+    /// The call may run with these arguments.
+    ToolCallAllowed {
+        /// The call.
+        call_id: CallId,
+        /// Digest of the arguments it may run with.
+        digest: Digest,
+        /// Who or what allowed it.
+        by: Allowance,
+    },
+    /// An attempt of the call begins.
+    ToolCallAttemptStarted {
+        /// The call.
+        call_id: CallId,
+        /// Its fence.
+        attempt_id: AttemptId,
+        /// 1 is the first.
+        attempt: u32,
+    },
+    /// The tool tells how far it is (T5).
+    ToolCallProgress {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// How much is done.
+        progress: f64,
+        /// Of how much.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<f64>,
+        /// In words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// An attempt failed and another follows (R2).
+    ToolCallRetrying {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// The attempt that failed.
+        attempt: u32,
+        /// How long until the next, in milliseconds.
+        delay_ms: u64,
+        /// When the next starts.
+        until: Timestamp,
+        /// Why it failed.
+        reason: String,
+    },
+    /// A result came after its attempt was given up; it changes nothing (R1).
+    LateResult {
+        /// The call.
+        call_id: CallId,
+        /// The attempt that was given up.
+        attempt_id: AttemptId,
+        /// What came, in short.
+        summary: String,
+    },
+    /// The call has its result.
+    ToolCallCompleted {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// The result.
+        output: ToolOutput,
+    },
+    /// The call failed.
+    ToolCallFailed {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// What kind of failure.
+        reason: FailReason,
+        /// What the model and people read.
+        error: String,
+        /// Whether retries were made and did not help (R3).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retries_exhausted: bool,
+    },
+    /// The policy does not let the call run (G7).
+    AuthorizationDenied {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// For people and for the model.
+        reason: String,
+        /// The least level at which it would not be denied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        required_level: Option<Autonomy>,
+    },
+
+    /// A person is asked.
+    ApprovalRequested {
+        /// The question.
+        approval: Arc<Approval>,
+    },
+    /// A person answered, wholly or in part.
+    ApprovalDecided {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The steps decided now.
+        steps: Vec<StepDecision>,
+        /// Whether every step is decided now.
+        closed: bool,
+    },
+    /// Nobody answered in time (G10).
+    ApprovalExpired {
+        /// The question.
+        approval_id: ApprovalId,
+    },
+    /// The question is moot: its run was cancelled.
+    ApprovalCancelled {
+        /// The question.
+        approval_id: ApprovalId,
+    },
+}
+
+/// Who or what let a call run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Allowance {
+    /// The policy.
+    Policy {
+        /// Why.
+        why: String,
+    },
+    /// A person.
+    Approval {
+        /// The question they answered.
+        approval_id: ApprovalId,
+        /// Who.
+        by: UserId,
+    },
+}
+
+/// Why a run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunFailure {
+    /// No final answer within the allowed steps (S2).
+    MaxIterations,
+    /// The model's provider refused the request.
+    ModelError,
+    /// The model's provider could not be reached, after retries.
+    ModelUnavailable,
+}

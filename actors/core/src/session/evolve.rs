@@ -1,0 +1,367 @@
+//! Folding events into state. Total, and the same in life and in replay: an event that makes no
+//! sense in a state changes nothing but the head.
+
+use super::{
+    Active, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState, StepPhase,
+    Submission, state::Identity,
+};
+use crate::{
+    approval::{ApprovalEnd, ClosedApproval, OpenApproval},
+    call::{Call, CallEnd, CallPhase, FailReason},
+    ids::{ApprovalId, CallId},
+    limits,
+    message::{AssistantMessage, CallResult, Message, ProposedCall},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The state after `record`.
+pub fn evolve(mut state: SessionState, record: &EventRecord) -> SessionState {
+    state.remember(record);
+    state.active.apply(record);
+    state.head = record.seq;
+    if let Some(identity) = &mut state.identity {
+        identity.updated_at = record.at;
+    }
+    state
+}
+
+impl SessionState {
+    /// What grows with the history: conversation, idempotency keys, closed questions, usage.
+    fn remember(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        match &record.event {
+            E::SessionCreated { owner, agent, .. } => {
+                self.identity = Some(Identity {
+                    owner: owner.clone(),
+                    agent: agent.clone(),
+                    created_at: record.at,
+                    updated_at: record.at,
+                });
+            }
+            E::MessageQueued { message_id, digest, .. }
+            | E::MessageAccepted { message_id, digest, .. } => {
+                if let Some(run_id) = record.run_id {
+                    let submission = Submission { digest: *digest, run_id };
+                    self.submissions.insert(message_id.clone(), submission);
+                }
+                if let E::MessageAccepted { text, .. } = &record.event {
+                    let (message_id, text) = (message_id.clone(), text.clone());
+                    self.conversation.push(Message::User { message_id, text });
+                }
+            }
+            E::StepCompleted { usage, .. } => self.usage = self.usage.plus(*usage),
+            E::StepStarted { .. }
+            | E::RunCompleted { .. }
+            | E::RunFailed { .. }
+            | E::RunCancelled { .. } => self.seal_step(record),
+            E::ApprovalDecided { approval_id, steps, closed } => {
+                if *closed {
+                    self.close_approval(*approval_id, ApprovalEnd::Decided, steps, record.at);
+                }
+            }
+            E::ApprovalExpired { approval_id } => {
+                self.close_approval(*approval_id, ApprovalEnd::Expired, &[], record.at);
+            }
+            E::ApprovalCancelled { approval_id } => {
+                self.close_approval(*approval_id, ApprovalEnd::Cancelled, &[], record.at);
+            }
+            E::SessionSettingsChanged { .. }
+            | E::SessionClosed { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::StepRetrying { .. }
+            | E::ToolCallStarted { .. }
+            | E::ToolCallAllowed { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallProgress { .. }
+            | E::ToolCallRetrying { .. }
+            | E::LateResult { .. }
+            | E::ToolCallCompleted { .. }
+            | E::ToolCallFailed { .. }
+            | E::AuthorizationDenied { .. }
+            | E::ApprovalRequested { .. } => {}
+        }
+    }
+
+    /// The step is over: its message and the results of its calls become conversation.
+    fn seal_step(&mut self, record: &EventRecord) {
+        let Some(run) = self.active.run.as_ref().filter(|run| Some(run.run_id) == record.run_id)
+        else {
+            return;
+        };
+        let Some(message) = &run.message else { return };
+        let calls: Vec<_> = run.calls.iter().map(proposed).collect();
+        if message.text.is_empty() && calls.is_empty() {
+            return; // Providers refuse empty messages.
+        }
+        let results: Vec<_> = run.calls.iter().map(result_or_none).collect();
+        let message = AssistantMessage { calls, ..AssistantMessage::clone(message) };
+        self.conversation.push(Message::Assistant(Arc::new(message)));
+        if !results.is_empty() {
+            self.conversation.push(Message::ToolResults(results));
+        }
+    }
+
+    fn close_approval(
+        &mut self,
+        approval_id: ApprovalId,
+        end: ApprovalEnd,
+        last: &[crate::approval::StepDecision],
+        closed_at: crate::Timestamp,
+    ) {
+        let Some(open) = self.active.open_approval(approval_id) else { return };
+        let mut decisions = open.decisions.clone();
+        decisions.extend(last.iter().map(|decision| (decision.call_id, decision.clone())));
+        let (approval, run_id) = (open.approval.clone(), open.run_id);
+        self.closed_approvals.push_back(ClosedApproval {
+            approval,
+            run_id,
+            end,
+            closed_at,
+            decisions,
+        });
+        if self.closed_approvals.len() > limits::CLOSED_APPROVALS_KEPT {
+            self.closed_approvals.pop_front();
+        }
+    }
+}
+
+fn proposed(call: &Call) -> ProposedCall {
+    ProposedCall {
+        call_id: call.call_id,
+        provider_id: call.provider_id.clone(),
+        tool: call.tool.clone(),
+        arguments: crate::message::Arguments::clone(&call.arguments),
+    }
+}
+
+fn result_or_none(call: &Call) -> CallResult {
+    call.result().unwrap_or_else(|| CallResult {
+        call_id: call.call_id,
+        provider_id: call.provider_id.clone(),
+        tool: call.tool.clone(),
+        text: "no result was recorded".into(),
+        is_error: true,
+    })
+}
+
+impl Active {
+    /// What is going on after `record`. A decision applies its own events to a copy with this.
+    pub(super) fn apply(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        match &record.event {
+            E::SessionCreated { title, settings, .. } => {
+                self.lifecycle = Lifecycle::Open;
+                self.title.clone_from(title);
+                self.settings = settings.clone();
+            }
+            E::SessionSettingsChanged { settings, title, .. } => {
+                self.settings = settings.clone();
+                self.title.clone_from(title);
+            }
+            E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
+            E::MessageQueued { message_id, text, digest } => {
+                let Some(run_id) = record.run_id else { return };
+                let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
+                self.queue.push_back(QueuedMessage { message_id, run_id, text, digest });
+            }
+            E::MessageAccepted { message_id, .. } => {
+                self.queue.retain(|queued| queued.message_id != *message_id);
+            }
+            E::RunStarted { .. } => self.start_run(record),
+            E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
+                self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
+                self.run.take_if(|run| Some(run.run_id) == record.run_id);
+            }
+            E::ApprovalRequested { approval } => {
+                let Some(run_id) = record.run_id else { return };
+                for step in &approval.steps {
+                    let approval_id = approval.approval_id;
+                    self.set_phase(step.call_id, CallPhase::AwaitingApproval { approval_id });
+                }
+                let (approval, decisions) = (approval.clone(), BTreeMap::new());
+                self.approvals.push(OpenApproval { approval, run_id, decisions });
+            }
+            E::ApprovalDecided { approval_id, steps, closed } => {
+                let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
+                if *closed {
+                    self.approvals.retain(|open| !of(open));
+                } else if let Some(open) = self.approvals.iter_mut().find(|open| of(open)) {
+                    let steps = steps.iter().map(|step| (step.call_id, step.clone()));
+                    open.decisions.extend(steps);
+                }
+            }
+            E::ApprovalExpired { approval_id } | E::ApprovalCancelled { approval_id } => {
+                self.approvals.retain(|open| open.approval.approval_id != *approval_id);
+            }
+            E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. } => self.apply_to_step(record),
+            E::ToolCallStarted { .. }
+            | E::ToolCallAllowed { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallRetrying { .. }
+            | E::ToolCallCompleted { .. }
+            | E::ToolCallFailed { .. }
+            | E::AuthorizationDenied { .. } => self.apply_to_call(&record.event),
+            E::ToolCallProgress { .. } | E::LateResult { .. } => {}
+        }
+    }
+
+    /// The question of that id, if it waits.
+    pub fn open_approval(&self, approval_id: ApprovalId) -> Option<&OpenApproval> {
+        self.approvals.iter().find(|open| open.approval.approval_id == approval_id)
+    }
+
+    fn start_run(&mut self, record: &EventRecord) {
+        let (SessionEvent::RunStarted { message_id }, Some(run_id)) =
+            (&record.event, record.run_id)
+        else {
+            return;
+        };
+        self.run = Some(Run {
+            run_id,
+            message_id: message_id.clone(),
+            step: 0,
+            phase: StepPhase::Between,
+            message: None,
+            calls: Vec::new(),
+            answer: None,
+            usage: crate::usage::Usage::default(),
+            started_at: record.at,
+        });
+    }
+
+    fn apply_to_step(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        let Some(run) = &mut self.run else { return };
+        if let E::StepStarted { attempt_id, attempt, .. } = &record.event {
+            // A message that nobody saw anything of stays open over a retry.
+            let message_id = match &run.phase {
+                StepPhase::BackingOff { message_id, .. } => message_id.clone(),
+                StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => None,
+            };
+            run.step = record.step.unwrap_or(run.step);
+            run.message = None;
+            run.calls.clear();
+            let (attempt_id, attempt) = (*attempt_id, *attempt);
+            run.phase = StepPhase::Streaming { attempt_id, attempt, message_id };
+        } else if let E::StepRetrying { attempt, until, .. } = &record.event {
+            let message_id = run.open_message().cloned();
+            run.phase = StepPhase::BackingOff { until: *until, attempts: *attempt, message_id };
+        } else if let E::StepCompleted { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+        } else if let E::MessageStarted { message_id } = &record.event {
+            run.set_open_message(Some(message_id.clone()));
+        } else if let E::MessageDiscarded { .. } = &record.event {
+            run.set_open_message(None);
+        } else if let E::MessageCompleted { message_id, text, reasoning, .. } = &record.event {
+            let (text, reasoning) = (text.clone(), reasoning.clone());
+            let message = AssistantMessage { text, reasoning, calls: Vec::new() };
+            run.message = Some(Arc::new(message));
+            run.answer = Some(message_id.clone());
+            run.phase = StepPhase::Calling;
+        }
+    }
+
+    fn apply_to_call(&mut self, event: &SessionEvent) {
+        use SessionEvent as E;
+        match event {
+            E::ToolCallStarted {
+                call_id,
+                provider_id,
+                tool,
+                arguments,
+                digest,
+                risk,
+                parallel,
+                repeatable,
+            } => {
+                let Some(run) = &mut self.run else { return };
+                run.calls.push(Call {
+                    call_id: *call_id,
+                    provider_id: provider_id.clone(),
+                    tool: tool.clone(),
+                    arguments: arguments.clone(),
+                    digest: *digest,
+                    risk: *risk,
+                    parallel: *parallel,
+                    repeatable: *repeatable,
+                    phase: CallPhase::Proposed,
+                });
+            }
+            E::ToolCallAllowed { call_id, .. } => self.set_phase(*call_id, CallPhase::Allowed),
+            E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
+                let (attempt_id, attempt) = (*attempt_id, *attempt);
+                self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt });
+            }
+            E::ToolCallRetrying { call_id, attempt, until, .. } => {
+                let (until, attempts) = (*until, *attempt);
+                self.set_phase(*call_id, CallPhase::BackingOff { until, attempts });
+            }
+            E::ToolCallCompleted { call_id, output, .. } => {
+                let end = CallEnd { text: output.text.as_str().into(), is_error: false };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            E::ToolCallFailed { call_id, reason, error, .. } => {
+                let end = CallEnd { text: error_for_model(*reason, error), is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            E::AuthorizationDenied { call_id, reason, .. } => {
+                let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            other => debug_assert!(false, "not an event of a call: {other:?}"),
+        }
+    }
+
+    /// A call that has its result keeps it, whatever comes.
+    fn set_phase(&mut self, call_id: CallId, phase: CallPhase) {
+        let calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        for call in calls.filter(|call| call.call_id == call_id && !call.is_finished()) {
+            call.phase = phase.clone();
+        }
+    }
+}
+
+fn error_for_model(reason: FailReason, error: &str) -> Arc<str> {
+    let said = match reason {
+        FailReason::Error => "The tool failed",
+        FailReason::InvalidArguments => "Invalid arguments",
+        FailReason::UnknownTool => "Unknown tool",
+        FailReason::Unavailable => "The tool is unavailable",
+        FailReason::Timeout => "The tool did not answer in time",
+        FailReason::Crashed => "The tool crashed",
+        FailReason::Rejected => "Rejected",
+        FailReason::Expired => "Expired",
+        FailReason::Cancelled => "Cancelled",
+        FailReason::OutcomeUnknown => "Outcome unknown",
+    };
+    format!("{said}: {error}").into()
+}
+
+impl Run {
+    /// The message that is open, whether streaming or waiting for another attempt.
+    pub fn open_message(&self) -> Option<&crate::ids::MessageId> {
+        match &self.phase {
+            StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
+                message_id.as_ref()
+            }
+            StepPhase::Between | StepPhase::Calling => None,
+        }
+    }
+
+    fn set_open_message(&mut self, open: Option<crate::ids::MessageId>) {
+        match &mut self.phase {
+            StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
+                *message_id = open;
+            }
+            StepPhase::Between | StepPhase::Calling => {}
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a session is asked, and what it is told.
+
+use crate::{
+    approval::Surface,
+    call::ToolOutcome,
+    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, UserId},
+    json::Digest,
+    model::delta::{Completion, ModelFailure},
+    policy::Settings,
+};
+use std::sync::Arc;
+
+/// One input. Those in the imperative may be rejected; facts may be stale, never wrong.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Begin to exist.
+    CreateSession {
+        /// Whose it is.
+        owner: UserId,
+        /// Its agent.
+        agent: AgentName,
+        /// For people.
+        title: Option<String>,
+        /// What it allows; already narrowed from the user's.
+        settings: Settings,
+    },
+    /// Change what it allows, or its title.
+    ChangeSettings {
+        /// The settings as they shall be; already narrowed from the user's.
+        settings: Settings,
+        /// The title as it shall be.
+        title: Option<String>,
+        /// Who asks.
+        by: UserId,
+    },
+    /// Become read-only; what runs is cancelled.
+    Close {
+        /// Who asks.
+        by: UserId,
+        /// What the stopped model stream had said.
+        partial: Option<Completion>,
+    },
+    /// Answer this message.
+    SubmitMessage {
+        /// The client's id for it; the idempotency key (S5).
+        message_id: MessageId,
+        /// The text, not empty and within limits.
+        text: Arc<str>,
+        /// Digest of the request's body.
+        digest: Digest,
+        /// What to do when a run is going.
+        on_busy: OnBusy,
+    },
+    /// Stop the run (S6).
+    Cancel {
+        /// Only if it is this one.
+        run_id: Option<RunId>,
+        /// Who asks.
+        by: UserId,
+        /// What the stopped model stream had said.
+        partial: Option<Completion>,
+    },
+    /// Take a person's answer (G8, G11).
+    DecideApproval {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The answer.
+        answer: ApprovalAnswer,
+        /// Who answers.
+        by: UserId,
+        /// Through what.
+        surface: Surface,
+    },
+    /// A model attempt ended.
+    StepFinished {
+        /// Which.
+        attempt_id: AttemptId,
+        /// How.
+        result: Result<Completion, StepFailure>,
+    },
+    /// A tool attempt ended.
+    ToolFinished {
+        /// The call.
+        call_id: CallId,
+        /// Which attempt.
+        attempt_id: AttemptId,
+        /// How.
+        outcome: ToolOutcome,
+    },
+    /// A tool tells how far it is.
+    ToolProgressed {
+        /// The call.
+        call_id: CallId,
+        /// Which attempt.
+        attempt_id: AttemptId,
+        /// How much is done.
+        progress: f64,
+        /// Of how much.
+        total: Option<f64>,
+        /// In words.
+        message: Option<String>,
+    },
+    /// Time has passed: do what is due.
+    Wake,
+    /// The state was rebuilt from the log; nothing that ran before runs any more (D2, D3).
+    Rehydrated,
+}
+
+/// What to do with a message while a run is going (S4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBusy {
+    /// Wait for its turn.
+    #[default]
+    Queue,
+    /// Refuse it.
+    Reject,
+}
+
+/// A person's answer to a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApprovalAnswer {
+    /// The same for every step that is not decided yet.
+    Whole {
+        /// Whether they may run.
+        approved: bool,
+        /// For the model.
+        reason: Option<String>,
+    },
+    /// One by one.
+    Steps(Vec<StepAnswer>),
+}
+
+/// A person's answer to one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepAnswer {
+    /// The call.
+    pub call_id: CallId,
+    /// Whether it may run.
+    pub approved: bool,
+    /// For the model.
+    pub reason: Option<String>,
+}
+
+/// A failed model attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepFailure {
+    /// What went wrong.
+    pub failure: ModelFailure,
+    /// Whether any of the message had reached clients.
+    pub streamed: bool,
+}

@@ -1,0 +1,27 @@
+//! The session: a durable conversation, as a state machine.
+//!
+//! ```text
+//! decide(&SessionState, Input, &Env) -> Result<Decision, Rejection>
+//! evolve(SessionState, &EventRecord) -> SessionState
+//! ```
+//!
+//! Four vocabularies, kept apart: [`Input`] (asked for, or a fact that came in), [`SessionEvent`]
+//! (what has happened), [`Effect`] (what must happen in the world), [`Rejection`] (what will not).
+//! The shell commits a decision's events before it performs the effects, and the same `evolve`
+//! serves life and replay.
+
+pub mod decide;
+mod effect;
+mod event;
+mod evolve;
+mod input;
+mod projection;
+mod state;
+
+pub use decide::{Decision, Rejection, Reply, decide};
+pub use effect::Effect;
+pub use event::{Allowance, EventRecord, RunFailure, SessionEvent};
+pub use evolve::evolve;
+pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
+pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
+pub use state::{Active, Lifecycle, QueuedMessage, Run, SessionState, StepPhase, Submission};

@@ -1,0 +1,220 @@
+//! A session's state: what its events add up to.
+
+use super::{EventRecord, evolve};
+use crate::{
+    approval::{ClosedApproval, OpenApproval},
+    call::{Call, CallPhase},
+    ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
+    json::Digest,
+    message::{AssistantMessage, Conversation},
+    policy::Settings,
+    time::Timestamp,
+    usage::Usage,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+/// A session. What grows with its history is beside [`Active`], which stays small: a decision
+/// works on a copy of `Active` alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionState {
+    /// Its id.
+    pub session_id: SessionId,
+    /// The last event's number.
+    pub head: Seq,
+    /// Whose it is and what it is; `None` before the first event.
+    pub identity: Option<Identity>,
+    /// What was said.
+    pub conversation: Conversation,
+    /// The messages that were taken, by the client's id (S5).
+    pub submissions: BTreeMap<MessageId, Submission>,
+    /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
+    pub closed_approvals: VecDeque<ClosedApproval>,
+    /// Tokens of all runs.
+    pub usage: Usage,
+    /// What is going on.
+    pub active: Active,
+}
+
+/// Whose a session is and what it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identity {
+    /// Its principal.
+    pub owner: UserId,
+    /// Its agent profile.
+    pub agent: AgentName,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its last event happened.
+    pub updated_at: Timestamp,
+}
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    /// Digest of the request.
+    pub digest: Digest,
+    /// Its run.
+    pub run_id: RunId,
+}
+
+/// What is going on in a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Active {
+    /// Whether it takes messages.
+    pub lifecycle: Lifecycle,
+    /// For people.
+    pub title: Option<String>,
+    /// What it allows.
+    pub settings: Settings,
+    /// Messages that wait, oldest first.
+    pub queue: VecDeque<QueuedMessage>,
+    /// The run that is going.
+    pub run: Option<Run>,
+    /// The questions that wait.
+    pub approvals: Vec<OpenApproval>,
+}
+
+/// Whether a session takes messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// It does not exist yet.
+    #[default]
+    Vacant,
+    /// It does.
+    Open,
+    /// It is read-only.
+    Closed,
+}
+
+/// A message that waits for its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedMessage {
+    /// The client's id.
+    pub message_id: MessageId,
+    /// The run to be.
+    pub run_id: RunId,
+    /// The text.
+    pub text: Arc<str>,
+    /// Digest of the request.
+    pub digest: Digest,
+}
+
+/// The run that is going.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its id.
+    pub run_id: RunId,
+    /// The user's message it answers.
+    pub message_id: MessageId,
+    /// The step it is at, from 1; 0 before the first.
+    pub step: u32,
+    /// Where that step stands.
+    pub phase: StepPhase,
+    /// The complete message of that step, its calls aside, until the step is over.
+    pub message: Option<Arc<AssistantMessage>>,
+    /// The calls of that step, in proposed order.
+    pub calls: Vec<Call>,
+    /// The model's last complete message.
+    pub answer: Option<MessageId>,
+    /// Tokens so far.
+    pub usage: Usage,
+    /// When it began.
+    pub started_at: Timestamp,
+}
+
+/// Where a step stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepPhase {
+    /// Between steps; only within one decision.
+    Between,
+    /// A model attempt is under way.
+    Streaming {
+        /// Its fence.
+        attempt_id: AttemptId,
+        /// 1 is the first.
+        attempt: u32,
+        /// The open message.
+        message_id: Option<MessageId>,
+    },
+    /// A model attempt failed; the next starts then.
+    BackingOff {
+        /// When.
+        until: Timestamp,
+        /// How many attempts failed.
+        attempts: u32,
+        /// The message, if it is still open because nothing of it was streamed.
+        message_id: Option<MessageId>,
+    },
+    /// The message is complete, and its calls have their turn.
+    Calling,
+}
+
+impl SessionState {
+    /// A session before its first event.
+    pub fn vacant(session_id: SessionId) -> Self {
+        Self {
+            session_id,
+            head: Seq(0),
+            identity: None,
+            conversation: Conversation::default(),
+            submissions: BTreeMap::new(),
+            closed_approvals: VecDeque::new(),
+            usage: Usage::default(),
+            active: Active::default(),
+        }
+    }
+
+    /// The state that `records` add up to.
+    pub fn replay<'a>(
+        session_id: SessionId,
+        records: impl IntoIterator<Item = &'a EventRecord>,
+    ) -> Self {
+        records.into_iter().fold(Self::vacant(session_id), evolve)
+    }
+
+    /// Whether nothing is going on and nothing waits for a turn.
+    pub fn is_idle(&self) -> bool {
+        self.active.run.is_none() && self.active.queue.is_empty()
+    }
+
+    /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
+    pub fn is_waiting_for_people(&self) -> bool {
+        let Some(run) = &self.active.run else { return false };
+        run.phase == StepPhase::Calling
+            && !self.active.approvals.is_empty()
+            && run.calls.iter().all(|call| match call.phase {
+                CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_) => true,
+                // Held back by an earlier call that waits for a person.
+                CallPhase::Allowed => !call.parallel,
+                CallPhase::Proposed | CallPhase::Running { .. } | CallPhase::BackingOff { .. } => {
+                    false
+                }
+            })
+    }
+
+    /// When [`super::Input::Wake`] is next due for a backoff. Approval deadlines are the desk's.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let run = self.active.run.as_ref()?;
+        let step = match run.phase {
+            StepPhase::BackingOff { until, .. } => Some(until),
+            StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => None,
+        };
+        let calls = run.calls.iter().filter_map(|call| match call.phase {
+            CallPhase::BackingOff { until, .. } => Some(until),
+            CallPhase::Proposed
+            | CallPhase::AwaitingApproval { .. }
+            | CallPhase::Allowed
+            | CallPhase::Running { .. }
+            | CallPhase::Finished(_) => None,
+        });
+        calls.chain(step).min()
+    }
+
+    /// The closed question of that id, if it is remembered.
+    pub fn closed_approval(&self, approval_id: ApprovalId) -> Option<&ClosedApproval> {
+        self.closed_approvals.iter().find(|closed| closed.approval.approval_id == approval_id)
+    }
+}

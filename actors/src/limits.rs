@@ -1,0 +1,31 @@
+//! Every bound of the actors in one place. `docs/limits.md` explains them to people.
+
+use std::time::Duration;
+
+/// Messages waiting in a session's mailbox; beyond it senders are told that it is full.
+pub const SESSION_MAILBOX_MAX: usize = 256;
+/// Messages waiting in a subscriber's mailbox; beyond it the bus detaches the subscriber, which
+/// then catches up from the log (E4).
+pub const SUBSCRIBER_MAILBOX_MAX: usize = 256;
+/// Messages waiting in the mailbox of the bus, the registry or the desk.
+pub const HUB_MAILBOX_MAX: usize = 16 * 1024;
+/// Subscribers of one session where configuration says nothing (X4).
+pub const SUBSCRIBERS_PER_SESSION_MAX: usize = 256;
+/// Events read from the log at once.
+pub const LOG_PAGE_EVENTS: usize = 256;
+/// How long an idle session stays in memory where configuration says nothing (D6).
+pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Failures of one session's actor within [`SESSION_FAILURE_WINDOW`] after which it is parked (A3).
+pub const SESSION_FAILURES_MAX: u32 = 3;
+/// The window for [`SESSION_FAILURES_MAX`].
+pub const SESSION_FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// Delay before a failed session is brought back; doubles with each failure.
+pub const SESSION_RESTART_DELAY: Duration = Duration::from_millis(50);
+/// Least time between two progress events of one call (T5).
+pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// Progress reports waiting to be looked at.
+pub const PROGRESS_BACKLOG_MAX: usize = 16;
+/// Time without a byte of a model's stream before it counts as cut.
+pub const MODEL_SILENCE_MAX: Duration = Duration::from_secs(120);
+/// Bytes of a waiting-for or last-error text that administrators see.
+pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;

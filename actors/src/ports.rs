@@ -1,0 +1,191 @@
+//! What the actors need from the world, as traits. `src/` implements them for SQLite, HTTP and
+//! MCP; [`crate::testing`] for tests.
+
+use async_trait::async_trait;
+use futures::{future::BoxFuture, stream::BoxStream};
+use greenroom_core::{
+    Timestamp,
+    call::ToolOutcome,
+    ids::Seq,
+    ids::{ApprovalId, SessionId, UserId},
+    model::{
+        delta::{Delta, ModelFailure},
+        request::ModelRequest,
+    },
+    policy::{Settings, ToolBook},
+    session::{ApprovalRow, ApprovalState, EventRecord, Projection, SessionRow},
+};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The durable log and what is kept beside it (D1).
+#[async_trait]
+pub trait Journal: Send + Sync + 'static {
+    /// Commits one decision, all of it or nothing. When this returns `Ok` it is durable.
+    async fn append(&self, commit: Commit) -> Result<(), JournalError>;
+
+    /// The events after `after`, at most `limit`, in order. Empty at the head and for sessions
+    /// that do not exist.
+    async fn read(
+        &self,
+        session_id: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, JournalError>;
+
+    /// The number of the last event; 0 for a session that does not exist.
+    async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError>;
+
+    /// One session's row.
+    async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError>;
+
+    /// Sessions, newest first.
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError>;
+
+    /// Sessions whose run must be brought back to life at start (status `running`).
+    async fn unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError>;
+
+    /// How many sessions of a user are not closed, and how many have a run (X4).
+    async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError>;
+
+    /// One question.
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError>;
+
+    /// Questions, newest first.
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError>;
+
+    /// The deadlines of all questions that wait, for the desk at start.
+    async fn pending_deadlines(
+        &self,
+    ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError>;
+
+    /// A user's settings, if they were ever stored (G4).
+    async fn settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError>;
+
+    /// Stores a user's settings.
+    async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError>;
+
+    /// Whether it can be read and written now (`/readyz`).
+    async fn check(&self) -> Result<(), JournalError>;
+}
+
+/// One decision, to be committed.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The session.
+    pub session_id: SessionId,
+    /// The last event before these; the append fails unless it still is (compare-and-append).
+    pub expected_head: Seq,
+    /// The events, numbered from `expected_head + 1` without gaps; at least one.
+    pub records: Arc<[EventRecord]>,
+    /// What changes beside the log.
+    pub projection: Projection,
+}
+
+/// Which sessions.
+#[derive(Clone, Debug, Default)]
+pub struct SessionQuery {
+    /// Only this user's.
+    pub owner: Option<UserId>,
+    /// Only those created before this one (the last of the page before).
+    pub before: Option<SessionId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which questions.
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalQuery {
+    /// Only of this user's sessions.
+    pub owner: Option<UserId>,
+    /// Only of this session.
+    pub session_id: Option<SessionId>,
+    /// Only in this state.
+    pub state: Option<ApprovalState>,
+    /// Only those asked before this one.
+    pub before: Option<ApprovalId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// How many sessions a user has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Not closed.
+    pub open: u64,
+    /// With a run, waiting ones included.
+    pub running: u64,
+}
+
+/// Why the journal did not do it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Somebody else has appended to the session.
+    #[error("the session's log has moved on")]
+    Conflict,
+    /// The database can't be reached or written; it may work later.
+    #[error("the database is unavailable: {0}")]
+    Unavailable(String),
+    /// What is stored does not make sense.
+    #[error("the stored log can't be read: {0}")]
+    Corrupt(String),
+}
+
+/// Calls models over some wire (M1).
+pub trait ModelClient: Send + Sync + 'static {
+    /// Opens the stream; its items are what arrived together. It ends after [`Delta::Finished`]
+    /// or with the one error that ended it. Dropping it closes the connection.
+    fn stream(&self, request: ModelRequest)
+    -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>>;
+}
+
+/// Runs tools, wherever they live (T1).
+pub trait ToolHost: Send + Sync + 'static {
+    /// The tools there are now.
+    fn book(&self) -> Arc<ToolBook>;
+
+    /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
+    /// `progress` without waiting for it; stops early when `cancel` fires, telling the tool.
+    fn call(
+        &self,
+        call: ToolCall,
+        progress: mpsc::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'static, ToolOutcome>;
+}
+
+/// One attempt of a tool call.
+#[derive(Clone, Debug)]
+pub struct ToolCall {
+    /// The tool, as the book names it.
+    pub tool: String,
+    /// The arguments, already validated and allowed.
+    pub arguments: Value,
+    /// The same for every attempt of one call; sent to the tool in `_meta` (D3).
+    pub idempotency_key: String,
+    /// Time for the attempt, counted from sending; `None` means no limit.
+    pub timeout: Option<Duration>,
+    /// Bytes of the result that are kept.
+    pub result_bytes_max: usize,
+}
+
+/// How far a tool is (T5).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// How much is done.
+    pub progress: f64,
+    /// Of how much.
+    pub total: Option<f64>,
+    /// In words.
+    pub message: Option<String>,
+}
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Timestamp;
+    /// A fresh unpredictable number.
+    fn seed(&self) -> u64;
+}
