@@ -23,7 +23,7 @@ use rmcp::{RoleServer, schemars::JsonSchema, service::RequestContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::errors::ToolError;
+use crate::{client::Departure, errors::ToolError};
 
 /// Largest text `test_huge_result` makes.
 const HUGE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -106,12 +106,17 @@ impl Faults {
     }
 
     /// Exits or hangs if `tool` is the one chosen; to be called when its work is done.
-    pub(crate) async fn strike(&self, tool: &str, context: &RequestContext<RoleServer>) {
+    pub(crate) async fn strike(
+        &self,
+        tool: &str,
+        departure: &Departure,
+        context: &RequestContext<RoleServer>,
+    ) {
         if self.exit_during.as_deref() == Some(tool) {
             std::process::exit(1);
         }
         if self.hang.as_deref() == Some(tool) {
-            context.ct.cancelled().await;
+            departure.or_cancelled(context).await;
         }
     }
 }
@@ -120,19 +125,18 @@ impl Faults {
 pub(crate) async fn test_tool(
     tool: &str,
     arguments: &Map<String, Value>,
+    departure: &Departure,
     context: &RequestContext<RoleServer>,
 ) -> Option<Result<Value, ToolError>> {
     let invalid = |problem: String| ToolError::InvalidArguments { tool: tool.to_owned(), problem };
     let answer = match tool {
         "test_huge_result" => match HugeResult::deserialize(arguments) {
-            Ok(ask) if ask.bytes <= HUGE_BYTES_MAX => {
-                Ok(json!({ "bytes": ask.bytes, "text": "x".repeat(ask.bytes) }))
-            }
+            Ok(ask) if ask.bytes <= HUGE_BYTES_MAX => Ok(Value::String("x".repeat(ask.bytes))),
             Ok(_) => Err(invalid(format!("bytes must be at most {HUGE_BYTES_MAX}"))),
             Err(error) => Err(invalid(error.to_string())),
         },
         "test_hang" => {
-            context.ct.cancelled().await;
+            departure.or_cancelled(context).await;
             Err(ToolError::Scripted("cancelled".to_owned()))
         }
         "test_crash" => std::process::exit(1),

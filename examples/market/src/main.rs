@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use rmcp::ServiceExt as _;
 
 mod arguments;
+mod client;
 mod errors;
 mod faults;
 mod ledger;
@@ -43,8 +44,10 @@ async fn serve() -> anyhow::Result<()> {
     let faults = faults::Faults::from_env();
     faults.start_flood();
 
-    let server = server::MarketServer::new(market, ledger, faults)?;
-    let running = match server.serve(rmcp::transport::stdio()).await {
+    let departure = client::Departure::default();
+    let input = client::WatchedInput::new(departure.clone());
+    let server = server::MarketServer::new(market, ledger, faults, departure)?;
+    let running = match server.serve((input, tokio::io::stdout())).await {
         Ok(running) => running,
         // A client that leaves before saying anything is not an error.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),

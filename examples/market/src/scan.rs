@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     arguments::Scan,
+    client::Departure,
     errors::ToolError,
     ledger::Ledger,
     market::{Market, percent, round_isk},
@@ -30,6 +31,7 @@ pub(crate) async fn scan(
     market: &Market,
     ledger: &Ledger,
     ask: Scan,
+    departure: &Departure,
     context: &RequestContext<RoleServer>,
 ) -> Result<Value, ToolError> {
     let region_id = ask.region_id.get();
@@ -46,6 +48,9 @@ pub(crate) async fn scan(
             () = context.ct.cancelled() => {
                 ledger.record(Effect::ScanCancelled(ask), None)?;
                 return Err(ToolError::Scripted("the scan was cancelled".to_owned()));
+            }
+            () = departure.left() => {
+                return Err(ToolError::Scripted("the client has left".to_owned()));
             }
             () = tokio::time::sleep(pause) => done += 1.0,
         }

@@ -11,8 +11,9 @@ use anyhow::anyhow;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-        MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+        ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+        Tool,
     },
     service::RequestContext,
 };
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::{
+    client::Departure,
     errors::ToolError,
     faults::{self, Faults},
     ledger::Ledger,
@@ -44,6 +46,7 @@ pub(crate) struct MarketServer {
     ledger: Ledger,
     feed: PriceFeed,
     faults: Faults,
+    departure: Departure,
     tools: Vec<Tool>,
 }
 
@@ -55,9 +58,14 @@ struct Answer {
 
 impl MarketServer {
     /// Fails only if a tool's schema is not one MCP allows.
-    pub(crate) fn new(market: Arc<Market>, ledger: Ledger, faults: Faults) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        market: Arc<Market>,
+        ledger: Ledger,
+        faults: Faults,
+        departure: Departure,
+    ) -> anyhow::Result<Self> {
         let tools = toolbox::tools(faults.test_tools).map_err(|error| anyhow!(error))?;
-        Ok(Self { market, ledger, feed: PriceFeed::default(), faults, tools })
+        Ok(Self { market, ledger, feed: PriceFeed::default(), faults, departure, tools })
     }
 
     async fn answer(
@@ -70,19 +78,19 @@ impl MarketServer {
             let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
             let recorded = self.ledger.record(effect?, key.map(str::to_owned))?;
             if !recorded.replayed {
-                self.faults.strike(tool, context).await;
+                self.faults.strike(tool, &self.departure, context).await;
             }
             return Ok(Answer { value: recorded.result, replayed: recorded.replayed });
         }
-        let value = match faults::test_tool(tool, arguments, context).await {
+        let value = match faults::test_tool(tool, arguments, &self.departure, context).await {
             Some(tested) => tested?,
             None if tool == "scan_opportunities" => {
                 let ask = parse(tool, arguments)?;
-                scan::scan(&self.market, &self.ledger, ask, context).await?
+                scan::scan(&self.market, &self.ledger, ask, &self.departure, context).await?
             }
             None => self.look(tool, arguments)?,
         };
-        self.faults.strike(tool, context).await;
+        self.faults.strike(tool, &self.departure, context).await;
         Ok(Answer { value, replayed: false })
     }
 
@@ -165,7 +173,12 @@ impl ServerHandler for MarketServer {
         self.faults.log(tool, &arguments, &context.meta);
         let result = match self.answer(tool, &arguments, &context).await {
             Ok(answer) => {
-                let mut result = CallToolResult::structured(answer.value);
+                let mut result = if let Value::String(text) = answer.value {
+                    // Only a test tool answers bare text; it has no structure to send twice.
+                    CallToolResult::success(vec![ContentBlock::text(text)])
+                } else {
+                    CallToolResult::structured(answer.value)
+                };
                 if answer.replayed {
                     let mut meta = MetaObject::default();
                     meta.insert(META_REPLAYED.to_owned(), Value::Bool(true));

@@ -4,13 +4,14 @@
 //! The annotations are honest about a bare repetition; that a repetition under
 //! one idempotency key does nothing twice is what `catalog.toml` tells Greenroom.
 
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
 use rmcp::{
     handler::server::tool::schema_for_input,
     model::{Tool, ToolAnnotations},
     schemars::JsonSchema,
 };
+use serde_json::json;
 
 use crate::{
     arguments::{
@@ -58,7 +59,11 @@ fn tool<T: JsonSchema + Any>(
     title: &str,
     description: &'static str,
 ) -> Result<Tool, String> {
-    let schema = schema_for_input::<T>()?;
+    let mut schema = schema_for_input::<T>()?;
+    if !schema.contains_key("properties") {
+        // Some model providers refuse an object schema without this key.
+        Arc::make_mut(&mut schema).insert("properties".to_owned(), json!({}));
+    }
     Ok(Tool::new(name, description, schema)
         .with_title(title)
         .with_annotations(effects.annotations()))
