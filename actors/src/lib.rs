@@ -1,5 +1,6 @@
 //! The actors of Greenroom and the ports they talk through. No SQL, no HTTP, no JSON frames.
 
+pub mod feed;
 pub mod limits;
 pub mod observation;
 pub mod ports;
