@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod call;
+pub mod duration;
 pub mod ids;
 pub mod json;
 pub mod limits;
