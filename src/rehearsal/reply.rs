@@ -1,0 +1,276 @@
+//! From a prompt to a reply: which rule answers, and what it says.
+//!
+//! Pure: the same script and prompt give the same reply, whatever the wire. Knows no JSON of
+//! either provider and no failures (`faults`). Called by the server for each request.
+
+use serde_json::{Map, Value, json};
+
+use super::prompt::{Prompt, Turn};
+use super::script::{Content, Part, ResultKind, Rule, Script, Stop, UsageSpec, When};
+use super::template::Renderer;
+
+/// Most parts in one reply, fan-outs included.
+pub(super) const REPLY_PARTS_MAX: usize = 128;
+/// How many characters count as one token.
+pub(super) const CHARS_PER_TOKEN: usize = 4;
+/// Longest piece of a message that the echo repeats, in characters.
+const ECHO_CHARS_MAX: usize = 400;
+
+/// What the model answers, in neutral form.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Reply {
+    /// Its parts, in order.
+    pub parts: Vec<Said>,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// Token counts.
+    pub usage: Usage,
+}
+
+/// One rendered part.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    /// Visible text.
+    Text(String),
+    /// Thinking.
+    Thinking(String),
+    /// A refusal.
+    Refusal(String),
+    /// A tool call.
+    ToolCall {
+        /// The id given by the script.
+        id: Option<String>,
+        /// Tool name.
+        name: String,
+        /// JSON text, perhaps cut off on purpose.
+        arguments: String,
+    },
+}
+
+/// Token counts of one exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// All input tokens, cached ones included.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Input tokens read from the cache.
+    pub cached: u64,
+}
+
+/// The first rule that matches, with its position.
+pub(super) fn find<'s>(script: &'s Script, prompt: &Prompt) -> Option<(usize, &'s Rule)> {
+    script.rules.iter().enumerate().find(|(_, rule)| matches(&rule.when, prompt))
+}
+
+fn matches(when: &When, prompt: &Prompt) -> bool {
+    let last = prompt.last_outcomes();
+    let result = |kind| match kind {
+        ResultKind::Ok => !last.is_empty() && last.iter().all(|outcome| !outcome.error),
+        ResultKind::Error => last.iter().any(|outcome| outcome.error),
+    };
+    let forced = match (&when.forced, &prompt.forced_tool) {
+        (Some(pattern), Some(tool)) => pattern.is_match(tool),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    forced
+        && when.step.is_none_or(|step| step == prompt.step())
+        && when.user.as_ref().is_none_or(|pattern| pattern.is_match(prompt.last_user()))
+        && when.system.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.system))
+        && when.model.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.model))
+        && when.offers.as_ref().is_none_or(|tool| prompt.tools.contains(tool))
+        && when.result.is_none_or(result)
+        && when
+            .result_matches
+            .as_ref()
+            .is_none_or(|pattern| last.iter().any(|outcome| pattern.is_match(&outcome.text)))
+}
+
+/// What a rule answers to a prompt.
+pub(super) fn write(rule: &Rule, prompt: &Prompt) -> Reply {
+    let mut renderer = Renderer::new(variables(rule, prompt));
+    let mut parts = Vec::new();
+    for part in &rule.reply {
+        for said in render(part, &mut renderer) {
+            if parts.len() < REPLY_PARTS_MAX {
+                parts.push(said);
+            }
+        }
+    }
+    finish(parts, rule.stop, rule.usage, prompt)
+}
+
+/// The answer when no rule matches: it says so, politely.
+pub(super) fn echo(prompt: &Prompt) -> Reply {
+    let last = prompt.last_outcomes();
+    let text = if last.is_empty() {
+        format!(
+            "This is the rehearsal model: I follow a script, and it has no line for \"{}\". \
+             Try one of the messages the script knows, or configure a real model.",
+            clip(prompt.last_user())
+        )
+    } else {
+        let mut text =
+            "This is the rehearsal model. My script ends here; the tools answered:\n".to_owned();
+        for outcome in &last {
+            let verdict = if outcome.error { "error" } else { "ok" };
+            text.push_str(&format!("- {} ({verdict}): {}\n", outcome.tool, clip(&outcome.text)));
+        }
+        text
+    };
+    finish(vec![Said::Text(text)], None, UsageSpec::default(), prompt)
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(ECHO_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn variables(rule: &Rule, prompt: &Prompt) -> Value {
+    let mut variables = Map::new();
+    let outcomes = prompt.outcomes();
+    let mut by_tool: Map<String, Value> = Map::new();
+    for outcome in &outcomes {
+        let entry = by_tool.entry(outcome.tool.clone()).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(results) = entry {
+            results.push(outcome.result.clone());
+        }
+    }
+    let last = prompt.last_outcomes();
+    let errors: Vec<&str> =
+        last.iter().filter(|outcome| outcome.error).map(|outcome| outcome.text.as_str()).collect();
+    variables.insert("errors".to_owned(), json!(errors));
+    variables.insert("results".to_owned(), outcomes.iter().map(|o| o.result.clone()).collect());
+    variables.insert("by_tool".to_owned(), Value::Object(by_tool));
+    variables.insert("outcomes".to_owned(), json!(outcomes));
+    variables.insert("last".to_owned(), json!(last));
+    variables.insert("user".to_owned(), json!(prompt.last_user()));
+    variables.insert("model".to_owned(), json!(prompt.model));
+    variables.insert("step".to_owned(), json!(prompt.step()));
+    variables.insert("turns".to_owned(), json!(user_turns(prompt)));
+    if let Some(pattern) = &rule.when.user
+        && let Some(captures) = pattern.captures(prompt.last_user())
+    {
+        for name in pattern.capture_names().flatten() {
+            if let Some(found) = captures.name(name) {
+                variables.insert(name.to_owned(), json!(found.as_str()));
+            }
+        }
+    }
+    Value::Object(variables)
+}
+
+fn user_turns(prompt: &Prompt) -> usize {
+    prompt.turns.iter().filter(|turn| matches!(turn, Turn::User(_))).count()
+}
+
+fn render(part: &Part, renderer: &mut Renderer) -> Vec<Said> {
+    let Some(expression) = &part.for_each else {
+        return vec![say(&part.content, renderer)];
+    };
+    let items = match renderer.value(expression) {
+        Some(Value::Array(items)) => items,
+        Some(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_),
+        )
+        | None => return vec![Said::Text(format!("⟨missing: {expression}⟩"))],
+    };
+    let mut said: Vec<Said> = Vec::new();
+    for (index, item) in items.into_iter().take(part.limit).enumerate() {
+        renderer.set("item", item);
+        renderer.set("index", json!(index));
+        // Repeated text is one flowing text; repeated calls are calls of their own.
+        match (say(&part.content, renderer), said.last_mut()) {
+            (Said::Text(more), Some(Said::Text(text))) => text.push_str(&more),
+            (next, _) => said.push(next),
+        }
+    }
+    said
+}
+
+fn say(content: &Content, renderer: &Renderer) -> Said {
+    match content {
+        Content::Text(template) => Said::Text(renderer.text(template)),
+        Content::Thinking(template) => Said::Thinking(renderer.text(template)),
+        Content::Refusal(template) => Said::Refusal(renderer.text(template)),
+        Content::ToolCall { name, arguments, id, malformed } => {
+            let mut arguments = renderer.arguments(arguments);
+            if *malformed {
+                let chars = arguments.chars().count();
+                arguments = arguments.chars().take(chars * 2 / 3).collect();
+            }
+            Said::ToolCall { id: id.clone(), name: renderer.text(name), arguments }
+        }
+    }
+}
+
+fn finish(mut parts: Vec<Said>, stop: Option<Stop>, given: UsageSpec, prompt: &Prompt) -> Reply {
+    parts.retain(|part| !part.is_blank());
+    let cut = prompt.max_tokens.is_some_and(|max| truncate(&mut parts, max));
+    let told = if parts.iter().any(|part| matches!(part, Said::Refusal(_))) {
+        Stop::Refusal
+    } else if parts.iter().any(|part| matches!(part, Said::ToolCall { .. })) {
+        Stop::ToolUse
+    } else {
+        Stop::EndTurn
+    };
+    let output: usize = parts.iter().map(Said::length).sum();
+    let input = given.input.unwrap_or_else(|| tokens(prompt.length()));
+    let usage = Usage {
+        input,
+        output: given.output.unwrap_or_else(|| tokens(output)),
+        cached: given.cached.unwrap_or(0).min(input),
+    };
+    let stop = if cut { Stop::MaxTokens } else { stop.unwrap_or(told) };
+    Reply { parts, stop, usage }
+}
+
+/// Cuts the parts at the token limit; tells whether anything was lost.
+fn truncate(parts: &mut Vec<Said>, max_tokens: u64) -> bool {
+    let mut left =
+        usize::try_from(max_tokens).unwrap_or(usize::MAX).saturating_mul(CHARS_PER_TOKEN);
+    let total: usize = parts.iter().map(Said::length).sum();
+    if total <= left {
+        return false;
+    }
+    for part in parts.iter_mut() {
+        let kept = part.length().min(left);
+        left -= kept;
+        let text = part.text_mut();
+        *text = text.chars().take(kept).collect();
+    }
+    parts.retain(|part| part.length() > 0);
+    true
+}
+
+fn tokens(chars: usize) -> u64 {
+    u64::try_from(chars.div_ceil(CHARS_PER_TOKEN)).unwrap_or(u64::MAX).max(1)
+}
+
+impl Said {
+    /// Characters of content, as counted by token estimates and `after`.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Thinking(text) | Self::Refusal(text) => text.chars().count(),
+            Self::ToolCall { arguments, .. } => arguments.chars().count(),
+        }
+    }
+
+    /// Empty text says nothing; a call without arguments still is one.
+    fn is_blank(&self) -> bool {
+        match self {
+            Self::Text(text) | Self::Thinking(text) | Self::Refusal(text) => text.is_empty(),
+            Self::ToolCall { .. } => false,
+        }
+    }
+
+    fn text_mut(&mut self) -> &mut String {
+        match self {
+            Self::Text(text) | Self::Thinking(text) | Self::Refusal(text) => text,
+            Self::ToolCall { arguments, .. } => arguments,
+        }
+    }
+}
