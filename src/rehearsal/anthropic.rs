@@ -76,13 +76,14 @@ fn check_thinking(body: &Value, max_tokens: u64, forced: bool) -> Result<(), Pro
 
 fn decode_turns(messages: &[Value]) -> Result<Vec<Turn>, Problem> {
     let mut turns = Vec::new();
-    let mut waiting: Vec<String> = Vec::new();
+    let (mut waiting, mut asked_at) = (Vec::<String>::new(), 0);
     for (index, message) in messages.iter().enumerate() {
         let at = format!("messages.{index}");
         match message.get("role").and_then(Value::as_str) {
             Some("user") => decode_user(message, &at, &mut waiting, &mut turns)?,
             Some("assistant") => {
-                refuse_unanswered(&waiting, index)?;
+                refuse_unanswered(&waiting, asked_at)?;
+                asked_at = index;
                 let (text, calls) = decode_model(message, &at)?;
                 waiting = calls.iter().map(|call: &Call| call.id.clone()).collect();
                 turns.push(Turn::Model { text, calls });
@@ -96,19 +97,18 @@ fn decode_turns(messages: &[Value]) -> Result<Vec<Turn>, Problem> {
             None => return Err(required(&format!("{at}.role"))),
         }
     }
-    refuse_unanswered(&waiting, messages.len())?;
+    refuse_unanswered(&waiting, asked_at)?;
     Ok(turns)
 }
 
-fn refuse_unanswered(waiting: &[String], next: usize) -> Result<(), Problem> {
+fn refuse_unanswered(waiting: &[String], asked_at: usize) -> Result<(), Problem> {
     if waiting.is_empty() {
         return Ok(());
     }
     Err(Problem::invalid(format!(
-        "messages.{}: `tool_use` ids were found without `tool_result` blocks immediately after: \
+        "messages.{asked_at}: `tool_use` ids were found without `tool_result` blocks immediately after: \
          {}. Each `tool_use` block must have a corresponding `tool_result` block in the next \
          message.",
-        next.saturating_sub(1),
         waiting.join(", ")
     )))
 }
@@ -416,5 +416,81 @@ impl Encoder {
         }
         let text = format!("event: {name}\ndata: {}\n\n", Value::Object(data));
         self.frames.push(Frame { text, content });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(messages: Value) -> Value {
+        json!({"model": "m", "max_tokens": 100, "messages": messages})
+    }
+
+    #[test]
+    fn results_and_words_of_one_message_keep_their_order() {
+        let prompt = decode(&request(json!([
+            {"role": "user", "content": "first"},
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "calling"},
+                {"type": "tool_use", "id": "1", "name": "a", "input": {"x": 1}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "1", "is_error": true, "content": "bad"},
+                {"type": "text", "text": "and hurry"},
+            ]},
+        ])))
+        .unwrap();
+        let call = Call { id: "1".into(), tool: "a".into(), arguments: json!({"x": 1}) };
+        let expected = vec![
+            Turn::User("first".into()),
+            Turn::Model { text: "calling".into(), calls: vec![call] },
+            Turn::Result { call_id: "1".into(), text: "bad".into(), error: true },
+            Turn::User("and hurry".into()),
+        ];
+        assert_eq!(prompt.turns, expected);
+        assert_eq!((prompt.last_user(), prompt.step()), ("and hurry", 0));
+    }
+
+    #[test]
+    fn what_the_provider_refuses_is_refused() {
+        let hi = json!({"role": "user", "content": "hi"});
+        let uses = |ids: &[&str], input: Value| {
+            let blocks: Vec<Value> = ids
+                .iter()
+                .map(|id| json!({"type": "tool_use", "id": id, "name": "a", "input": input}))
+                .collect();
+            json!({"role": "assistant", "content": blocks})
+        };
+        let stray = json!({"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "9", "content": "x"}]});
+        let empty = json!({"role": "user", "content": [{"type": "text", "text": ""}]});
+        let cases = [
+            (json!([]), "messages: at least one message"),
+            (json!([{"role": "system", "content": "x"}]), "messages: Unexpected role \"system\""),
+            (json!([hi, uses(&["1"], json!({}))]), "messages.1: `tool_use` ids were found"),
+            (json!([hi, uses(&["1"], json!({})), hi]), "messages.1: `tool_use` ids were found"),
+            (json!([hi, uses(&["1", "1"], json!({}))]), "messages.1: `tool_use` ids must be"),
+            (json!([hi, uses(&["a.b"], json!({}))]), "messages.1.content.0.tool_use.id"),
+            (json!([hi, uses(&["1"], json!("{"))]), "messages.1.content.0.tool_use.input"),
+            (json!([hi, stray]), "messages.1.content.0: unexpected `tool_use_id`"),
+            (json!([empty]), "messages.0: text content blocks must be non-empty"),
+        ];
+        for (messages, message) in cases {
+            let problem = decode(&request(messages.clone())).unwrap_err();
+            assert!(problem.message.starts_with(message), "{messages}: {}", problem.message);
+        }
+    }
+
+    #[test]
+    fn thinking_is_checked_against_the_rest_of_the_request() {
+        let thinking = json!({"type": "enabled", "budget_tokens": 2000});
+        let mut body = request(json!([{"role": "user", "content": "hi"}]));
+        body["thinking"] = thinking;
+        assert!(decode(&body).unwrap_err().message.starts_with("`max_tokens` must be greater"));
+        body["max_tokens"] = json!(4096);
+        assert!(decode(&body).is_ok());
+        body["tool_choice"] = json!({"type": "tool", "name": "a"});
+        assert!(decode(&body).unwrap_err().message.starts_with("Thinking may not be enabled"));
     }
 }

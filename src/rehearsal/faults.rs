@@ -214,3 +214,95 @@ pub(super) fn by_bytes(text: &str, bytes: usize) -> Vec<&str> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(after: usize, times: Option<u32>) -> Break {
+        Break { after, times, status: None, message: None }
+    }
+
+    #[test]
+    fn faults_take_their_turns_then_the_answer_gets_through() {
+        let fail = Fail { times: Some(2), ..Fail::default() };
+        let spec = FaultSpec {
+            fail: Some(fail.clone()),
+            cut: Some(at(4, Some(1))),
+            ..FaultSpec::default()
+        };
+        let mut attempts = Attempts::default();
+        let mut next = |conversation: u8| attempts.next(0, [conversation; 32], &spec);
+        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
+        assert_eq!(next(2), Some(Fault::Fail(fail.clone())), "another conversation");
+        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
+        assert_eq!(next(1), Some(Fault::Cut(at(4, Some(1)))));
+        assert_eq!(next(1), None);
+        assert_eq!(next(1), Some(Fault::Fail(fail)), "counting starts again");
+    }
+
+    #[test]
+    fn only_so_many_conversations_are_counted() {
+        let spec = FaultSpec { cut: Some(at(0, Some(1))), ..FaultSpec::default() };
+        let mut attempts = Attempts::default();
+        for rule in 0..=CONVERSATIONS_MAX {
+            assert!(attempts.next(rule, [0; 32], &spec).is_some());
+        }
+        assert_eq!(attempts.counts.len(), CONVERSATIONS_MAX);
+        assert!(attempts.next(0, [0; 32], &spec).is_some(), "the oldest was forgotten");
+        assert_eq!(attempts.next(CONVERSATIONS_MAX, [0; 32], &spec), None);
+    }
+
+    fn played(fault: Option<Fault>, pace: Pace) -> Vec<Action> {
+        let delta = |text: &str| Frame { text: text.to_owned(), content: text.len() };
+        let frames =
+            vec![Frame::plain("<".into()), delta("abcd"), delta("efgh"), Frame::plain(">".into())];
+        schedule(frames, &pace, fault.as_ref(), Some(Frame::plain("!".into()))).into()
+    }
+
+    fn writes(texts: &[&'static str]) -> Vec<Action> {
+        texts.iter().map(|text| Action::Write(Bytes::from_static(text.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn a_stream_breaks_where_the_script_says() {
+        let pace = Pace::default();
+        let with = |texts: &[&'static str], end: Option<Action>| {
+            writes(texts).into_iter().chain(end).collect::<Vec<_>>()
+        };
+        let cases = [
+            (None, with(&["<", "abcd", "efgh", ">"], None)),
+            (Some(Fault::Cut(at(0, None))), with(&["<", "ab"], Some(Action::Cut))),
+            (Some(Fault::Cut(at(4, None))), with(&["<", "abcd", "ef"], Some(Action::Cut))),
+            (Some(Fault::Stall(at(5, None))), with(&["<", "abcd"], Some(Action::Stall))),
+            (Some(Fault::Error(at(4, None))), with(&["<", "abcd", "!"], None)),
+            // Content shorter than `after`: before the end rather than never.
+            (Some(Fault::Stall(at(99, None))), with(&["<", "abcd", "efgh"], Some(Action::Stall))),
+            (Some(Fault::Error(at(99, None))), with(&["<", "abcd", "efgh", "!"], None)),
+        ];
+        for (fault, expected) in cases {
+            assert_eq!(played(fault.clone(), pace), expected, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn pace_waits_between_deltas_and_splits_bytes() {
+        let wait = Action::Wait(Duration::from_millis(30));
+        let slow = Pace { chunk_delay_ms: 30, ..Pace::default() };
+        let mut expected = writes(&["<", "abcd"]);
+        expected.push(wait);
+        expected.extend(writes(&["efgh", ">"]));
+        assert_eq!(played(None, slow), expected);
+
+        let split = Pace { wire_split: Some(3), ..Pace::default() };
+        assert_eq!(played(None, split), writes(&["<", "abc", "d", "efg", "h", ">"]));
+    }
+
+    #[test]
+    fn pieces_never_break_a_character() {
+        assert_eq!(by_chars("äöü🚀x", 2), ["äö", "ü🚀", "x"]);
+        assert_eq!(by_bytes("aä🚀b", 1), ["a", "ä", "🚀", "b"]);
+        assert_eq!(by_bytes("abcde", 2), ["ab", "cd", "e"]);
+        assert!(by_chars("", 3).is_empty());
+    }
+}

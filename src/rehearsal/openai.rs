@@ -92,13 +92,9 @@ fn decode_turns(messages: &[Value]) -> Result<(String, Vec<Turn>), Problem> {
                     )));
                 };
                 waiting.remove(found);
-                let error = says_error(&text);
-                turns.push(Turn::Result { call_id: id.to_owned(), text, error });
+                turns.push(result(id, &text));
             }
-            Some("function") => {
-                let error = says_error(&text);
-                turns.push(Turn::Result { call_id: LEGACY_ID.to_owned(), text, error });
-            }
+            Some("function") => turns.push(result(LEGACY_ID, &text)),
             Some(role) => {
                 return Err(Problem::invalid(format!(
                     "Invalid value: '{role}'. Supported values are: 'system', 'assistant', \
@@ -153,10 +149,18 @@ fn refuse_unanswered(waiting: &[String]) -> Result<(), Problem> {
     Err(problem)
 }
 
-/// This wire has no error flag: clients say it in the text, most often at its start.
-fn says_error(text: &str) -> bool {
-    let start = text.trim_start().chars().take(16).collect::<String>().to_lowercase();
-    start.starts_with("error") || start.replace(' ', "").starts_with("{\"error\"")
+/// This wire has no error flag: clients say it in the text, most often as `Error: …`. What
+/// remains is the text as it would be on the other wire.
+fn result(call_id: &str, text: &str) -> Turn {
+    let start: String = text.chars().take(16).filter(|c| !c.is_whitespace()).collect();
+    let start = start.to_lowercase();
+    let error = start.starts_with("error") || start.starts_with("{\"error\"");
+    let text = if start.starts_with("error:") {
+        text.split_once(':').map_or(text, |(_, rest)| rest.trim_start())
+    } else {
+        text
+    };
+    Turn::Result { call_id: call_id.to_owned(), text: text.to_owned(), error }
 }
 
 fn missing(field: &str) -> Problem {
@@ -442,5 +446,84 @@ impl Encoder<'_> {
             chunk["usage"] = Value::Null;
         }
         chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_by_their_text_alone() {
+        let cases = [
+            ("Error: no such item", "no such item", true),
+            ("ERROR : x", "x", true),
+            ("error", "error", true),
+            ("{ \"error\": {\"code\": 1}}", "{ \"error\": {\"code\": 1}}", true),
+            ("{\"errors\": 0}", "{\"errors\": 0}", false),
+            ("fine", "fine", false),
+        ];
+        for (sent, text, error) in cases {
+            let expected = Turn::Result { call_id: "c".into(), text: text.into(), error };
+            assert_eq!(result("c", sent), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn a_request_becomes_a_prompt() {
+        let body = json!({
+            "model": "m", "stream": true, "stream_options": {"include_usage": true},
+            "max_completion_tokens": 9,
+            "tools": [{"type": "function", "function": {"name": "a"}}],
+            "messages": [
+                {"role": "system", "content": "be brief"},
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "1", "type": "function",
+                     "function": {"name": "a", "arguments": "{\"x\":1}"}},
+                    {"id": "2", "type": "function", "function": {"name": "a", "arguments": "{"}},
+                ]},
+                {"role": "tool", "tool_call_id": "2", "content": "Error: cut off"},
+                {"role": "tool", "tool_call_id": "1", "content": "{\"y\":2}"},
+            ],
+        });
+        let prompt = decode(&body).unwrap();
+        assert_eq!(prompt.system, "be brief");
+        assert_eq!((prompt.last_user(), prompt.step()), ("hi", 1));
+        assert_eq!((prompt.stream, prompt.include_usage, prompt.max_tokens), (true, true, Some(9)));
+        let seen: Vec<_> = prompt
+            .last_outcomes()
+            .into_iter()
+            .map(|outcome| (outcome.arguments, outcome.result, outcome.error))
+            .collect();
+        let expected =
+            [(json!("{"), json!("cut off"), true), (json!({"x": 1}), json!({"y": 2}), false)];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn what_the_provider_refuses_is_refused() {
+        let user = json!({"role": "user", "content": "hi"});
+        let call = json!({"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+            "function": {"name": "a", "arguments": "{}"}}]});
+        let stray = json!({"role": "tool", "tool_call_id": "9", "content": "x"});
+        let cases = [
+            (json!({"messages": [user]}), "you must provide a model parameter"),
+            (json!({"model": "m"}), "Missing required parameter: 'messages'."),
+            (json!({"model": "m", "messages": []}), "Invalid 'messages': empty array."),
+            (json!({"model": "m", "messages": [user, call, user]}), "An assistant message with"),
+            (json!({"model": "m", "messages": [user, call]}), "An assistant message with"),
+            (json!({"model": "m", "messages": [user, stray]}), "Invalid parameter: messages with"),
+            (json!({"model": "m", "messages": [{"role": "robot"}]}), "Invalid value: 'robot'."),
+            (
+                json!({"model": "m", "messages": [user],
+                    "tools": [{"function": {"name": "no.dots"}}]}),
+                "Invalid 'tools[0].function.name'",
+            ),
+        ];
+        for (body, message) in cases {
+            let problem = decode(&body).unwrap_err();
+            assert!(problem.message.starts_with(message), "{body}: {}", problem.message);
+        }
     }
 }

@@ -274,3 +274,169 @@ impl Said {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::prompt::Call;
+    use super::*;
+
+    fn call(id: &str, tool: &str) -> Call {
+        Call { id: id.into(), tool: tool.into(), arguments: json!({"q": id}) }
+    }
+
+    fn answered(id: &str, text: &str, error: bool) -> Turn {
+        Turn::Result { call_id: id.into(), text: text.into(), error }
+    }
+
+    fn asked(user: &str) -> Prompt {
+        Prompt { model: "m".into(), turns: vec![Turn::User(user.into())], ..Prompt::default() }
+    }
+
+    /// Two steps in: the first step's call failed, the second's gave a list and a word.
+    fn two_steps() -> Prompt {
+        let mut prompt = asked("Buy 5 Rifter");
+        prompt.turns.extend([
+            Turn::Model { text: String::new(), calls: vec![call("1", "find")] },
+            answered("1", "no such item", true),
+            Turn::Model { text: String::new(), calls: vec![call("2", "find"), call("3", "now")] },
+            answered("3", "noon", false),
+            answered("2", r#"{"list": [{"id": 1}, {"id": 2}, {"id": 3}]}"#, false),
+        ]);
+        prompt
+    }
+
+    /// The name of the rule that answers.
+    fn found(script: &str, prompt: &Prompt) -> Option<String> {
+        let script = Script::parse(script).unwrap();
+        find(&script, prompt).map(|(_, rule)| rule.name.clone())
+    }
+
+    #[test]
+    fn each_condition_decides() {
+        let mut forced = asked("x");
+        forced.forced_tool = Some("submit_plan".into());
+        let mut offered = asked("x");
+        offered.tools = vec!["find".into()];
+        offered.system = "You are terse".into();
+        let mut again = two_steps();
+        again.turns.push(Turn::Model { text: "done".into(), calls: vec![] });
+        again.turns.push(Turn::User("Buy again".into()));
+        let cases = [
+            ("user = '^buy'", asked("BUY it"), true),
+            ("user = '^buy'", asked("please buy"), false),
+            ("user = '^buy'", two_steps(), true),
+            ("user = '^buy 5'", again.clone(), false),
+            ("step = 0", asked("x"), true),
+            ("step = 0", two_steps(), false),
+            ("step = 2", two_steps(), true),
+            ("step = 0", again.clone(), true),
+            ("result = 'ok'", two_steps(), true),
+            ("result = 'ok'", asked("x"), false),
+            ("result = 'error'", two_steps(), false),
+            ("result = 'ok'", again, false),
+            ("result_matches = 'NOON'", two_steps(), true),
+            ("result_matches = 'no such'", two_steps(), false),
+            ("system = 'terse'", offered.clone(), true),
+            ("system = 'terse'", asked("x"), false),
+            ("model = '^m$'", asked("x"), true),
+            ("model = 'gpt'", asked("x"), false),
+            ("offers = 'find'", offered, true),
+            ("offers = 'find'", asked("x"), false),
+            ("forced = 'plan'", forced.clone(), true),
+            ("forced = 'other'", forced.clone(), false),
+            ("forced = 'plan'", asked("x"), false),
+            ("user = 'x'", forced, false),
+        ];
+        for (condition, prompt, expected) in cases {
+            let script = format!("[[rule]]\n{condition}\nreply = [{{ text = 'yes' }}]");
+            assert_eq!(found(&script, &prompt).is_some(), expected, "{condition} on {prompt:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_answers() {
+        let script = "[[rule]]\nname='a'\nuser='z'\nreply=[{text='1'}]\n\
+                      [[rule]]\nreply=[{text='2'}]\n[[rule]]\nname='c'\nreply=[{text='3'}]";
+        assert_eq!(found(script, &asked("x")).as_deref(), Some("2"));
+        assert_eq!(found(script, &asked("z")).as_deref(), Some("a"));
+    }
+
+    fn said(script: &str, prompt: &Prompt) -> Reply {
+        let script = Script::parse(script).unwrap();
+        let (_, rule) = find(&script, prompt).unwrap();
+        write(rule, prompt)
+    }
+
+    #[test]
+    fn replies_quote_captures_and_results_and_fan_out() {
+        let script = r#"
+            [[rule]]
+            user = 'buy (?P<n>\d+) (?P<item>\w+)'
+            [[rule.reply]]
+            text = "{{ n }} {{ item }}: {{ outcomes[0].text }}, {{ by_tool.now[0] }}, {{ last | length }}; "
+            [[rule.reply]]
+            for_each = "results[2].list"
+            text = "{{ index }}={{ item.id }} "
+            [[rule.reply]]
+            for_each = "by_tool.find[1].list"
+            limit = 2
+            tool_call = { name = "look_{{ index }}", arguments = { id = "{{ item.id }}" } }
+            [[rule.reply]]
+            for_each = "results[0].list"
+            text = "never"
+        "#;
+        let reply = said(script, &two_steps());
+        let call = |name: &str, arguments: &str| Said::ToolCall {
+            id: None,
+            name: name.into(),
+            arguments: arguments.into(),
+        };
+        let expected = vec![
+            Said::Text("5 Rifter: no such item, noon, 2; ".into()),
+            Said::Text("0=1 1=2 2=3 ".into()),
+            call("look_0", r#"{"id":1}"#),
+            call("look_1", r#"{"id":2}"#),
+            Said::Text("⟨missing: results[0].list⟩".into()),
+        ];
+        assert_eq!(reply.parts, expected);
+        assert_eq!(reply.stop, Stop::ToolUse);
+    }
+
+    #[test]
+    fn the_token_limit_cuts_text_and_then_arguments() {
+        let script = "[[rule]]\nreply=[{text='12345678'},\
+                      {tool_call={name='t', arguments='{\"a\":1}'}}]";
+        let mut prompt = asked("x");
+        for (max, text, arguments) in [(1, "1234", None), (3, "12345678", Some("{\"a\""))] {
+            prompt.max_tokens = Some(max);
+            let reply = said(script, &prompt);
+            let mut expected = vec![Said::Text(text.into())];
+            expected.extend(arguments.map(|arguments: &str| Said::ToolCall {
+                id: None,
+                name: "t".into(),
+                arguments: arguments.into(),
+            }));
+            assert_eq!((reply.parts, reply.stop), (expected, Stop::MaxTokens));
+            assert_eq!(reply.usage.output, max);
+        }
+        prompt.max_tokens = Some(4);
+        assert_eq!(said(script, &prompt).stop, Stop::ToolUse);
+    }
+
+    #[test]
+    fn usage_is_computed_or_given() {
+        let script = "[[rule]]\nreply=[{text='12345'}]\nusage = { input = 50, cached = 70 }";
+        let usage = said(script, &asked("x")).usage;
+        assert_eq!(usage, Usage { input: 50, output: 2, cached: 50 }, "cached is part of input");
+        let usage = said("[[rule]]\nreply=[{text='1'}]", &asked("12345678")).usage;
+        assert_eq!(usage, Usage { input: 2, output: 1, cached: 0 });
+    }
+
+    #[test]
+    fn without_a_rule_the_echo_is_polite() {
+        let Some(Said::Text(text)) = echo(&asked("fly me to Jita")).parts.pop() else { panic!() };
+        assert!(text.contains("no line for \"fly me to Jita\""), "{text}");
+        let Some(Said::Text(text)) = echo(&two_steps()).parts.pop() else { panic!() };
+        assert!(text.contains("- now (ok): noon"), "{text}");
+    }
+}

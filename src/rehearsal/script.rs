@@ -506,3 +506,57 @@ fn pattern(key: &str, source: Option<String>) -> Result<Option<Regex>, String> {
         })
         .transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        let cases = [
+            ("[[rule]]\nname='a'\nuser='('\nreply=[{text='x'}]", "rule a: `user` is not a regular"),
+            ("[[rule]]\nuser='a'", "rule 1: a rule needs a `reply` or a fault"),
+            ("[[rule]]\nreply=[{}]", "rule 1: a part of `reply` needs exactly one"),
+            (
+                "[[rule]]\nreply=[{text='a', thinking='b'}]",
+                "rule 1: a part of `reply` needs exactly",
+            ),
+            ("[[rule]]\nreply=[{text='{{ a b }}'}]", "rule 1: not a template"),
+            ("[[rule]]\nreply=[{for_each='a[', text='x'}]", "rule 1: not an expression"),
+            ("[[rule]]\nreply=[{limit=99, text='x'}]", "rule 1: `limit` may be at most 32"),
+            ("[[rule]]\nreply=[{text='x'}]\nfragment=0", "rule 1: `chunk.text`, `fragment`"),
+            ("[[rule]]\nreply=[{text='x'}]\ndelay_ms=99999", "rule 1: a delay may be at most"),
+            ("[[rule]]\nfail={status=200}", "rule 1: status 200 is not an error status"),
+            ("[[rule]]\nreply=[{text='x'}]\ncut={status=500}", "rule 1: `cut` takes only"),
+            ("[[rule]]\nrepley=[]", "the script is not valid: TOML parse error at line 2"),
+            ("rules = 1", "the script is not valid: TOML parse error at line 1"),
+        ];
+        for (text, expected) in cases {
+            let error = Script::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_rule_overrides_the_defaults_key_by_key() {
+        let script = Script::parse(
+            "[defaults]\nchunk = { text = 5, delay_ms = 20 }\nfragment = 2\n\
+             [[rule]]\nreply=[{text='x'}]\nchunk = { text = 9 }\ninterleave = true",
+        )
+        .unwrap();
+        let expected = Pace {
+            chunk_chars: 9,
+            chunk_delay_ms: 20,
+            fragment: 2,
+            interleave: true,
+            ..Pace::default()
+        };
+        assert_eq!(script.rules[0].pace, expected);
+    }
+
+    #[test]
+    fn too_many_rules_are_refused() {
+        let text = "[[rule]]\nreply=[{text='x'}]\n".repeat(RULES_MAX + 1);
+        assert!(Script::parse(&text).is_err());
+    }
+}
