@@ -149,6 +149,7 @@ fn variables(rule: &Rule, prompt: &Prompt) -> Value {
     variables.insert("last".to_owned(), json!(last));
     variables.insert("user".to_owned(), json!(prompt.last_user()));
     variables.insert("model".to_owned(), json!(prompt.model));
+    variables.insert("forced".to_owned(), json!(prompt.forced_tool));
     variables.insert("step".to_owned(), json!(prompt.step()));
     variables.insert("turns".to_owned(), json!(user_turns(prompt)));
     if let Some(pattern) = &rule.when.user

@@ -32,7 +32,7 @@ pub enum ScriptError {
         source: std::io::Error,
     },
     /// The text is not TOML of the expected shape; the source names line and column.
-    #[error("the script is not valid: {0}")]
+    #[error("the script is not in the expected format")]
     Format(#[from] toml::de::Error),
     /// A rule is well formed but cannot work.
     #[error("rule {rule}: {reason}")]
@@ -528,11 +528,14 @@ mod tests {
             ("[[rule]]\nreply=[{text='x'}]\ndelay_ms=99999", "rule 1: a delay may be at most"),
             ("[[rule]]\nfail={status=200}", "rule 1: status 200 is not an error status"),
             ("[[rule]]\nreply=[{text='x'}]\ncut={status=500}", "rule 1: `cut` takes only"),
-            ("[[rule]]\nrepley=[]", "the script is not valid: TOML parse error at line 2"),
-            ("rules = 1", "the script is not valid: TOML parse error at line 1"),
+            (
+                "[[rule]]\nrepley=[]",
+                "the script is not in the expected format: TOML parse error at line 2",
+            ),
+            ("rules = 1", "the script is not in the expected format: TOML parse error at line 1"),
         ];
         for (text, expected) in cases {
-            let error = Script::parse(text).unwrap_err().to_string();
+            let error = format!("{:#}", anyhow::Error::from(Script::parse(text).unwrap_err()));
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
