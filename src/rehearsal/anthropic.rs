@@ -379,7 +379,7 @@ fn stop_reason(stop: Stop) -> &'static str {
         Stop::EndTurn => "end_turn",
         Stop::ToolUse => "tool_use",
         Stop::MaxTokens => "max_tokens",
-        Stop::StopSequence => "stop_sequence",
+        Stop::Sequence => "stop_sequence",
         Stop::Refusal => "refusal",
     }
 }

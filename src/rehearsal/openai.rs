@@ -350,7 +350,7 @@ fn thinking(part: &Said) -> Option<&str> {
 
 fn finish_reason(reply: &Reply, pace: &Pace) -> &'static str {
     match reply.stop {
-        Stop::EndTurn | Stop::StopSequence => "stop",
+        Stop::EndTurn | Stop::Sequence => "stop",
         Stop::ToolUse if pace.legacy_function_call => "function_call",
         Stop::ToolUse => "tool_calls",
         Stop::MaxTokens => "length",

@@ -180,7 +180,8 @@ pub enum Stop {
     /// The token limit was reached.
     MaxTokens,
     /// A stop sequence was produced.
-    StopSequence,
+    #[serde(rename = "stop_sequence")]
+    Sequence,
     /// The model refused.
     Refusal,
 }
