@@ -405,4 +405,5 @@ fn m5_the_shipped_scripts_are_valid() {
         loaded += 1;
     }
     assert!(loaded > 0);
+    assert!(!Script::tour().unwrap().rules.is_empty());
 }

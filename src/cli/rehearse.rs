@@ -10,7 +10,7 @@ use crate::rehearsal::{Rehearsal, Script};
 /// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats.
 #[derive(Debug, clap::Args)]
 pub struct RehearseArgs {
-    /// Script to answer from; without one, every message is echoed
+    /// Script to answer from; the market tour if left out
     pub script: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free one
     #[arg(long, env = "GREENROOM_REHEARSE_LISTEN", default_value = "127.0.0.1:7979")]
@@ -26,7 +26,7 @@ pub async fn run(args: RehearseArgs) -> anyhow::Result<()> {
         Some(path) => {
             Script::load(path).with_context(|| format!("cannot use {}", path.display()))?
         }
-        None => Script::empty(),
+        None => Script::tour().context("cannot use the built-in tour")?,
     };
     if args.check {
         println!("{} rules, all good", script.rules.len());

@@ -11,6 +11,7 @@ mod openai;
 mod prompt;
 mod reply;
 mod script;
+mod script_file;
 mod server;
 mod template;
 mod wire;
