@@ -155,10 +155,11 @@ fn openai_requests_read_as_documented() {
         ],
     });
     assert_eq!(openai_body(&conversation()), expected);
-    let options = openai::Options { legacy_max_tokens: true };
+    let options = openai::Options { legacy_max_tokens: true, sends_reasoning: true };
     let body = openai::encode(&conversation(), options);
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(4096), &Value::Null));
+    assert_eq!(body["messages"][2]["reasoning_content"], "hmhm");
 }
 
 #[test]
