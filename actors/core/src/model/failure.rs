@@ -29,6 +29,11 @@ const PERMANENT_WORDS: [&str; 12] = [
     "too_large",
 ];
 
+/// How keys begin.
+const KEY_STARTS: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
+/// Letters and digits that a key has at least.
+const KEY_CHARS_MIN: usize = 8;
+
 /// The failure that an HTTP answer with an error status tells of.
 pub fn of_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
     let generic = format!("the model's provider answered {status}");
@@ -110,7 +115,7 @@ fn status(value: &Value) -> Option<u16> {
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
-/// `said`, bounded, on one line, and with what looks like a key cut short: providers quote the key
+/// `said`, bounded, on one line, and without what looks like a key: providers quote the key
 /// they refuse.
 fn masked(said: &str) -> String {
     let said = text::cut(said, limits::PROVIDER_ERROR_BYTES_MAX);
@@ -122,9 +127,10 @@ fn masked(said: &str) -> String {
             masked.push(' ');
         }
         let is_key = |part: &str| {
-            let length = part.bytes().filter(u8::is_ascii_alphanumeric).count();
-            length >= 8
-                && (follows_bearer || ["sk-", "sk_", "key-"].iter().any(|p| part.starts_with(p)))
+            let is_long = part.bytes().filter(u8::is_ascii_alphanumeric).count() >= KEY_CHARS_MIN;
+            let looks = KEY_STARTS.iter().any(|start| part.starts_with(start))
+                && part.bytes().any(|byte| byte.is_ascii_digit());
+            is_long && (follows_bearer || looks)
         };
         let separator = |c: char| !(c.is_ascii_alphanumeric() || "-_*.".contains(c));
         for piece in word.split_inclusive(separator) {

@@ -1,7 +1,7 @@
 //! Writes requests for Chat Completions.
 
 use crate::{
-    message::AssistantMessage,
+    message::{AssistantMessage, Reasoning},
     model::request::{self, Exchange, ModelRequest, Turn},
 };
 use serde::Serialize;
@@ -17,6 +17,9 @@ pub struct Options {
     /// Send `max_tokens`, which most compatible servers know, and not `max_completion_tokens`,
     /// which OpenAI's newer models demand.
     pub legacy_max_tokens: bool,
+    /// Send thinking back as `reasoning_content`, which some reasoning models demand between
+    /// calls and OpenAI refuses.
+    pub sends_reasoning: bool,
 }
 
 /// The body of `POST /chat/completions`.
@@ -42,7 +45,7 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools,
-        messages: messages(&request.system, &turns),
+        messages: messages(&request.system, &turns, options),
     };
     serde_json::to_vec(&body).expect("maps with text keys are always JSON")
 }
@@ -95,6 +98,8 @@ enum WireMessage<'a> {
     Assistant {
         /// Null where there are only calls.
         content: Option<&'a str>,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        reasoning_content: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<WireCall<'a>>,
     },
@@ -119,7 +124,7 @@ struct CalledFunction<'a> {
     arguments: String,
 }
 
-fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
+fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>], options: Options) -> Vec<WireMessage<'a>> {
     let mut messages = Vec::with_capacity(turns.len() + 1);
     if !system.trim().is_empty() {
         messages.push(WireMessage::System { content: system });
@@ -134,7 +139,7 @@ fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> 
                 },
             }),
             Turn::Assistant(said, exchanges) => {
-                messages.push(assistant(said, exchanges));
+                messages.push(assistant(said, exchanges, options));
                 messages.extend(exchanges.iter().map(tool));
             }
         }
@@ -142,14 +147,27 @@ fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> 
     messages
 }
 
-fn assistant<'a>(said: &'a AssistantMessage, exchanges: &'a [Exchange<'a>]) -> WireMessage<'a> {
+fn assistant<'a>(
+    said: &'a AssistantMessage,
+    exchanges: &'a [Exchange<'a>],
+    options: Options,
+) -> WireMessage<'a> {
     let tool_calls = exchanges.iter().map(|exchange| WireCall {
         id: &exchange.id,
         kind: FUNCTION,
         function: CalledFunction { name: &exchange.tool, arguments: text_of(&exchange.arguments) },
     });
     let content = Some(said.text.as_str()).filter(|text| !text.trim().is_empty());
-    WireMessage::Assistant { content, tool_calls: tool_calls.collect() }
+    let reasoning_content = if options.sends_reasoning { thoughts(said) } else { String::new() };
+    WireMessage::Assistant { content, reasoning_content, tool_calls: tool_calls.collect() }
+}
+
+fn thoughts(said: &AssistantMessage) -> String {
+    let readable = said.reasoning.iter().filter_map(|block| match block {
+        Reasoning::Thinking { text, .. } => Some(text.as_str()),
+        Reasoning::Redacted { .. } => None,
+    });
+    readable.collect()
 }
 
 fn tool<'a>(exchange: &'a Exchange<'a>) -> WireMessage<'a> {
