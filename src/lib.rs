@@ -5,4 +5,5 @@
 
 pub mod cli;
 pub mod configuration;
+pub mod model;
 pub mod rehearsal;
