@@ -170,12 +170,11 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
         table = inner.as_table_mut().ok_or_else(|| format!("`{part}` has no keys in it"))?;
     }
     let name = spelled(table, last);
-    let value = match value {
-        Value::String(path) if PATH_KEYS.contains(&name.as_str()) => {
-            let absolute = std::path::absolute(&path).map_err(|error| error.to_string())?;
-            Value::String(absolute.to_string_lossy().into_owned())
-        }
-        other => other,
+    let value = if let (true, Some(path)) = (PATH_KEYS.contains(&name.as_str()), value.as_str()) {
+        let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+        Value::String(absolute.to_string_lossy().into_owned())
+    } else {
+        value
     };
     table.insert(name, value);
     Ok(())

@@ -221,3 +221,15 @@ fn an_invalid_schema_is_kept_as_the_reason() {
     let error = tool.validate(&json!({})).unwrap_err();
     assert!(error.starts_with("the tool's input schema is not valid"), "{error}");
 }
+
+#[test]
+fn t3_arguments_that_would_take_for_ever_to_check_are_refused() {
+    let again = json!({"$ref": "#"});
+    let mut tool = remote("get_it", READS);
+    tool.input_schema = json!({"properties": {"x": {"allOf": [again, again]}}});
+    let tool = Catalog::default().describe(&server("m", false), &tool, "get_it".parse().unwrap());
+    let nested = |levels: usize| (1..levels).fold(json!({}), |inner, _| json!({"x": inner}));
+    assert_eq!(tool.validate(&nested(8)), Ok(()));
+    let error = tool.validate(&nested(60)).unwrap_err();
+    assert_eq!(error, "the arguments are nested deeper than 16 levels");
+}
