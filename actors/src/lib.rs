@@ -21,4 +21,5 @@ pub mod runtime;
 pub mod session;
 pub mod session_registry;
 pub mod subscriber;
+pub mod testing;
 pub mod tool_executor;
