@@ -1,0 +1,1 @@
+//! What administrators see (A1).
