@@ -1,5 +1,6 @@
 //! The actors together, on a world in memory: what they promise, and what they do when it breaks.
 
+mod durability;
 mod main_line;
 mod subscribing;
 

@@ -1,0 +1,61 @@
+//! Ending a run whose model is still talking: what it had said is asked of the stream first (S6).
+
+use super::{Command, Session};
+use crate::{
+    llm_stream::{self, LlmStream, Stopped},
+    mailbox::Mailbox,
+};
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use greenroom_core::session::{Input, StepPhase};
+
+impl Session {
+    /// A cancel keeps what the model had said: the stream is stopped first, and tells.
+    pub(super) fn stop_stream_then_take(
+        &mut self,
+        stream: Mailbox<LlmStream>,
+        command: Command,
+        ctx: &mut Context<Self>,
+    ) {
+        let stop = async move { stream.ask(llm_stream::Stop).await };
+        ctx.wait(stop.into_actor(self).map(move |stopped, actor, ctx| {
+            let Command { input, reply } = command;
+            let said = match stopped {
+                Some(Stopped::Partial(said)) => Some(said),
+                // Its end is in our mailbox: that first, then this again.
+                Some(Stopped::AlreadyEnded) => {
+                    actor.stream = None;
+                    actor.commands_handled -= 1;
+                    return actor.myself(ctx).tell(Command { input, reply });
+                }
+                None => None,
+            };
+            let input = match input {
+                Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
+                Input::Close { by, .. } => Input::Close { by, partial: said },
+                other => other,
+            };
+            actor.take(input, reply, ctx);
+        }));
+    }
+
+    /// The live model stream, if `input` would end its run.
+    pub(super) fn stream_ended_by(&self, input: &Input) -> Option<Mailbox<LlmStream>> {
+        let (_, stream) = self.stream.as_ref()?;
+        let run = self.state.active.run.as_ref()?;
+        let ends = match input {
+            Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            Input::Close { .. } => true,
+            Input::CreateSession { .. }
+            | Input::ChangeSettings { .. }
+            | Input::SubmitMessage { .. }
+            | Input::DecideApproval { .. }
+            | Input::StepFinished { .. }
+            | Input::ToolFinished { .. }
+            | Input::ToolProgressed { .. }
+            | Input::Wake
+            | Input::Rehydrated => false,
+        };
+        let streaming = matches!(run.phase, StepPhase::Streaming { .. });
+        (ends && streaming).then(|| stream.clone())
+    }
+}

@@ -1,1 +1,0 @@
-//! What administrators see (A1).
