@@ -112,6 +112,8 @@ pub struct Session {
     state: SessionState,
     myself: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
+    /// The stream that was stopped for the command at hand, and whether it had said anything.
+    stopped: Option<(AttemptId, bool)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
     outage: outage::Outage,
     commands_handled: u64,
@@ -153,6 +155,7 @@ impl Session {
             state: SessionState::vacant(session_id),
             myself: None,
             stream: None,
+            stopped: None,
             executors: HashMap::new(),
             outage: outage::Outage::default(),
             commands_handled: 0,
@@ -233,6 +236,7 @@ impl Session {
             Ok(()) => {
                 actor.state = next;
                 actor.outage.is_over();
+                actor.stopped = None;
                 actor.publish(&records);
                 actor.dispatch(effects, &rules, ctx);
                 respond(reply, Ok(answer));

@@ -60,7 +60,7 @@ impl Session {
             JournalError::Corrupt(_) => self.end(End::Failed(error.to_string()), ctx),
             JournalError::Unavailable(_) => {
                 // The oldest of what is kept, if it came from there.
-                if let Some(input) = kept {
+                if let Some(input) = kept.or_else(|| self.cut_in_vain()) {
                     self.outage.kept.push_front(input);
                 }
                 self.outage.in_doubt = true;

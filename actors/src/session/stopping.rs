@@ -6,7 +6,10 @@ use crate::{
     mailbox::Mailbox,
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use greenroom_core::session::{Input, StepPhase};
+use greenroom_core::{
+    model::delta::ModelFailure,
+    session::{Input, StepFailure, StepPhase},
+};
 
 impl Session {
     /// A cancel keeps what the model had said: the stream is stopped first, and tells.
@@ -19,16 +22,15 @@ impl Session {
         let stop = async move { stream.ask(llm_stream::Stop).await };
         ctx.wait(stop.into_actor(self).map(move |stopped, actor, ctx| {
             let Command { input, reply } = command;
-            let said = match stopped {
-                Some(Stopped::Partial(said)) => Some(said),
-                // Its end is in our mailbox: that first, then this again.
-                Some(Stopped::AlreadyEnded) => {
-                    actor.stream = None;
-                    actor.commands_handled -= 1;
-                    return actor.myself(ctx).tell(Command { input, reply });
-                }
-                None => None,
+            let Some(Stopped::Partial(said)) = stopped else {
+                // It ended by itself, and its end is in our mailbox: that first, then this again.
+                actor.stream = None;
+                actor.commands_handled -= 1;
+                return actor.myself(ctx).tell(Command { input, reply });
             };
+            let streamed = !said.message.text.is_empty();
+            actor.stopped = actor.stream.take().map(|(attempt_id, _)| (attempt_id, streamed));
+            let said = Some(said);
             let input = match input {
                 Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
                 Input::Close { by, .. } => Input::Close { by, partial: said },
@@ -57,5 +59,13 @@ impl Session {
         };
         let streaming = matches!(run.phase, StepPhase::Streaming { .. });
         (ends && streaming).then(|| stream.clone())
+    }
+
+    /// What became of a stream that was stopped for a command that could not be stored: it was
+    /// cut, and its step is tried again.
+    pub(super) fn cut_in_vain(&mut self) -> Option<Input> {
+        let (attempt_id, streamed) = self.stopped.take()?;
+        let failure = ModelFailure::temporary("stopped for a cancel that could not be stored");
+        Some(Input::StepFinished { attempt_id, result: Err(StepFailure { failure, streamed }) })
     }
 }

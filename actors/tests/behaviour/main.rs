@@ -1,5 +1,7 @@
 //! The actors together, on a world in memory: what they promise, and what they do when it breaks.
 
+mod approvals;
+mod cancelling;
 mod durability;
 mod main_line;
 mod subscribing;
