@@ -342,7 +342,11 @@ impl Session {
             let delay = at.until_from(self.around.clock.now());
             self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.alarm = None;
-                actor.hear(Input::Wake, ctx);
+                // A timer may fire right behind a message whose append has just begun: then this
+                // is not the state to decide on, and what follows sets it again.
+                if !ctx.waiting() {
+                    actor.hear(Input::Wake, ctx);
+                }
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
@@ -350,8 +354,8 @@ impl Session {
             ctx.cancel_future(check);
         }
         if self.may_leave() {
-            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, _ctx| {
-                if actor.may_leave() {
+            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, ctx| {
+                if actor.may_leave() && !ctx.waiting() {
                     let (session_id, generation) = (actor.state.session_id, actor.generation);
                     let handled = actor.commands_handled;
                     actor.registry.tell(Idle { session_id, generation, handled });

@@ -83,7 +83,9 @@ impl Session {
         }
         self.outage.retry = Some(ctx.run_later(delay, |actor, ctx| {
             actor.outage.retry = None;
-            if actor.outage.in_doubt {
+            if ctx.waiting() {
+                actor.retry_in(Duration::ZERO, ctx);
+            } else if actor.outage.in_doubt {
                 actor.look_at_the_log(ctx);
             } else {
                 actor.store_next(ctx);
