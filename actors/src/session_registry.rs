@@ -9,14 +9,17 @@ use crate::{
     approval_desk::ApprovalDesk,
     event_bus::EventBus,
     limits::{
-        HUB_MAILBOX_MAX, SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_RESTART_DELAY,
-        STORE_RETRY_DELAY,
+        HUB_MAILBOX_MAX, SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX,
+        SESSION_RESTART_DELAY, STORE_RETRY_DELAY,
     },
     mailbox::{Mailbox, PostError},
     observation::Watch,
     session::{Command, CommandError, End, Passivate, ReplySender, Session, Surroundings, respond},
 };
-use actix::{Actor, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult};
+use actix::{
+    Actor, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
+    dev::channel::channel,
+};
 use greenroom_core::{ids::SessionId, session::Input};
 use std::{
     collections::HashMap,
@@ -104,9 +107,13 @@ impl SessionRegistry {
         let registry = Mailbox::new(ctx.address(), self.watch.clone());
         let (around, desk, bus) = (self.around.clone(), self.desk.clone(), home.bus.clone());
         let shown = watch.clone();
-        let address = Session::start_in_arbiter(&home.arbiter, move |_ctx| {
-            Session::new(session_id, generation, around, registry, desk, bus, shown)
+        // `Actor::start_in_arbiter` would give it a small mailbox until it runs, which a burst fills.
+        let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
+        home.arbiter.spawn_fn(move || {
+            let session = Session::new(session_id, generation, around, registry, desk, bus, shown);
+            Context::with_receiver(receiver).run(session);
         });
+        let address = Addr::new(sender);
         Live { mailbox: Mailbox::new(address, watch), generation, delivered: 0 }
     }
 

@@ -2,8 +2,11 @@
 
 mod approvals;
 mod cancelling;
+mod containment;
 mod durability;
 mod main_line;
+mod observing;
+mod passivation;
 mod subscribing;
 
 use greenroom_actors::{feed::FeedItem, feed::FeedKind};
