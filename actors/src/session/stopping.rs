@@ -30,12 +30,10 @@ impl Session {
             };
             let streamed = !said.message.text.is_empty();
             actor.stopped = actor.stream.take().map(|(attempt_id, _)| (attempt_id, streamed));
-            let said = Some(said);
-            let input = match input {
-                Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
-                Input::Close { by, .. } => Input::Close { by, partial: said },
-                other => other,
-            };
+            let mut input = input;
+            if let Input::Cancel { partial, .. } | Input::Close { partial, .. } = &mut input {
+                *partial = Some(said);
+            }
             actor.take(input, reply, ctx);
         }));
     }

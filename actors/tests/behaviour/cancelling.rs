@@ -217,7 +217,7 @@ async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_
     let listener = world.listen(session, Cursor::default());
     listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
     let (mut cancelled, mut completed) = (0, 0);
-    for round in 0..300 {
+    for round in 0..150 {
         let gate = Gate::closed();
         world.model.push(Reply::new().say("one ").wait(&gate).say("two ").say("three").done());
         let run = world.submit(session, &format!("message {round}")).await;
@@ -244,7 +244,7 @@ async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_
             other => panic!("neither cancelled nor completed: {other:?}"),
         }
     }
-    assert_eq!(cancelled + completed, 300);
+    assert_eq!(cancelled + completed, 150);
     let events = world.journal.events(session);
     listener.outlet.wait_for("the end", was_told(events.last().unwrap().seq)).await;
     assert_eq!(listener.outlet.events(), events);

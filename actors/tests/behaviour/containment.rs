@@ -36,7 +36,7 @@ impl Bystander {
         Self { session, run, gate }
     }
 
-    async fn is_undisturbed(self, world: &World) {
+    async fn end_undisturbed(self, world: &World) {
         self.gate.open();
         world.run_end(self.session, self.run).await;
         let events = world.journal.events(self.session);
@@ -57,7 +57,7 @@ async fn a3_a_panicking_model_client_fails_one_attempt() {
     let end = world.run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }), "{end:?}");
     assert_eq!(messages(&world.journal.events(session))[0].1, "whole");
-    bystander.is_undisturbed(&world).await;
+    bystander.end_undisturbed(&world).await;
 }
 
 #[actix::test]
@@ -77,7 +77,7 @@ async fn a3_a_model_client_that_panics_at_once_fails_the_run_after_its_retries()
     let run = world.submit(session, "b").await;
     let end = world.run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
-    bystander.is_undisturbed(&world).await;
+    bystander.end_undisturbed(&world).await;
 }
 
 #[actix::test]
@@ -113,7 +113,7 @@ async fn a3_d3_a_panicking_tool_is_a_crash_of_that_call() {
     assert_eq!(completed_calls(&events)[0].2, "seen", "what may repeat is tried again");
     assert_eq!(failed("peek"), Some((FailReason::Crashed, true)));
     assert_eq!(failed("note"), Some((FailReason::OutcomeUnknown, false)));
-    bystander.is_undisturbed(&world).await;
+    bystander.end_undisturbed(&world).await;
 }
 
 #[actix::test]
@@ -143,7 +143,7 @@ async fn a3_a_session_that_panics_comes_back_from_its_log() {
     world.model.push(Reply::text("again"));
     let run = world.submit(session, "b").await;
     world.run_end(session, run).await;
-    bystander.is_undisturbed(&world).await;
+    bystander.end_undisturbed(&world).await;
 }
 
 #[actix::test]
@@ -175,7 +175,7 @@ async fn a3_a_session_that_keeps_failing_is_parked_with_its_error() {
     }
     assert_eq!(world.runtime.board.snapshot("/registry").unwrap().failed, shown.failed);
     assert!(shown.failed >= u64::from(SESSION_FAILURES_MAX));
-    bystander.is_undisturbed(&world).await;
+    bystander.end_undisturbed(&world).await;
 }
 
 #[actix::test]

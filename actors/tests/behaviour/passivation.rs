@@ -2,7 +2,7 @@
 
 use crate::{count, messages};
 use greenroom_actors::testing::{
-    FakeTools, Fault, Gate, Operation, Reply, ScriptedModel, World, eventually, within_patience,
+    Fault, Gate, Operation, Reply, ScriptedModel, World, eventually, within_patience,
 };
 use greenroom_core::{
     ids::SessionId,
@@ -46,10 +46,10 @@ async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
         let world =
             World::builder().model(model).idle_timeout(idle_timeout).arbiters(2).start().await;
         let mut sessions = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..8 {
             sessions.push(world.create().await);
         }
-        for round in 0..150 {
+        for round in 0..30 {
             for session in &sessions {
                 // Right behind the end of the run before: it may be leaving at this moment.
                 let run = world.submit(*session, &format!("message {round}")).await;
@@ -58,7 +58,7 @@ async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
         }
         for session in sessions {
             let events = world.journal.events(session);
-            assert_eq!(messages(&events).len(), 150);
+            assert_eq!(messages(&events).len(), 30);
             let restarted =
                 |event: &SessionEvent| matches!(event, SessionEvent::StepRetrying { .. });
             assert_eq!(count(&events, restarted), 0, "none left while it worked");
@@ -71,7 +71,7 @@ async fn d6_a_command_that_arrives_during_the_farewell_is_answered() {
     let world = World::builder().idle_timeout(Duration::ZERO).arbiters(2).start().await;
     let session = world.create().await;
     let mut answers = Vec::new();
-    for round in 0..1_000 {
+    for round in 0..300 {
         let change = Input::ChangeSettings {
             settings: Default::default(),
             title: Some(format!("title {round}")),
@@ -91,7 +91,7 @@ async fn d6_a_command_that_arrives_during_the_farewell_is_answered() {
     }
     let changed =
         |event: &SessionEvent| matches!(event, SessionEvent::SessionSettingsChanged { .. });
-    assert_eq!(count(&world.journal.events(session), changed), 1_000);
+    assert_eq!(count(&world.journal.events(session), changed), 300);
 }
 
 #[actix::test]
@@ -116,5 +116,4 @@ async fn d6_a_burst_finds_room_while_the_session_comes_back() {
         let refused = answer.expect_err("nothing runs").to_string();
         assert_eq!(refused, "no run is going");
     }
-    assert!(FakeTools::none().calls().is_empty());
 }
