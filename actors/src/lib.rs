@@ -3,3 +3,5 @@
 pub mod limits;
 pub mod observation;
 pub mod ports;
+pub mod tool_connection;
+pub mod tool_host;

@@ -29,3 +29,12 @@ pub const PROGRESS_BACKLOG_MAX: usize = 16;
 pub const MODEL_SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a waiting-for or last-error text that administrators see.
 pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;
+
+/// Delay before a tool server is started again after its first failure; doubles with each.
+pub const RECONNECT_DELAY_BASE: Duration = Duration::from_millis(500);
+/// Longest delay before a tool server is started again.
+pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
+/// A tool server that was ready for so long starts its delays from the beginning.
+pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
+/// Least time between two readings of a tool server's changed list.
+pub const RELIST_INTERVAL: Duration = Duration::from_millis(250);

@@ -7,8 +7,8 @@
 pub mod agent;
 pub mod approval;
 pub mod call;
-pub mod env;
 pub mod duration;
+pub mod env;
 pub mod ids;
 pub mod json;
 pub mod limits;
