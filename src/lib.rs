@@ -7,3 +7,4 @@ pub mod cli;
 pub mod configuration;
 pub mod model;
 pub mod rehearsal;
+pub mod tool;
