@@ -1,1 +1,3 @@
 //! The runtime.
+
+pub mod store;
