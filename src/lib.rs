@@ -1,3 +1,4 @@
 //! The runtime.
 
+pub mod cli;
 pub mod store;
