@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
     /// The SQLite file
-    #[arg(long, env = "GREENROOM_DATABASE", value_name = "PATH")]
+    #[arg(long, env = "GREENROOM_DATABASE", value_name = "PATH", default_value = "greenroom.db")]
     pub database: PathBuf,
 }
 

@@ -193,7 +193,13 @@ fn run_events() -> Vec<SessionEvent> {
     vec![
         E::RunStarted { message_id: message_id() },
         E::StepStarted { attempt_id: AttemptId(uuid(5, 1)), attempt: 1, model: "m".to_owned() },
-        E::StepRetrying { attempt: 1, delay_ms: 1000, until, reason: "529".to_owned() },
+        E::StepRetrying {
+            attempt: 1,
+            failures: 1,
+            delay_ms: 1000,
+            until,
+            reason: "529".to_owned(),
+        },
         E::StepCompleted { usage, stop_reason: StopReason::MaxTokens },
         E::RunCompleted { message_id: message_id(), usage },
         E::RunFailed { code: RunFailure::MaxIterations, error: "e".to_owned(), usage },
@@ -242,6 +248,7 @@ fn call_events() -> Vec<SessionEvent> {
             call_id,
             tool: tool(),
             attempt: 1,
+            failures: 1,
             delay_ms: 7,
             until: Timestamp(NEW_YEAR),
             reason: "timeout".to_owned(),

@@ -34,6 +34,8 @@ pub const TOOL_NAME_BYTES_MAX: usize = 512;
 pub const MALFORMED_ARGUMENTS_KEPT_BYTES: usize = 2 * 1024;
 /// Bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes kept of what a model's provider says of an error.
+pub const PROVIDER_ERROR_BYTES_MAX: usize = 2 * 1024;
 
 /// Time for one attempt of a tool where nothing else is said (T4).
 pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -56,3 +58,31 @@ pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
 pub const CLOSED_APPROVALS_KEPT: usize = 256;
+
+/// Tools of one server; further ones are left out.
+pub const TOOLS_PER_SERVER_MAX: usize = 1_000;
+/// Bytes of a tool's description.
+pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+/// Values in a tool's schema, as written and with references followed.
+pub const SCHEMA_NODES_MAX: usize = 50_000;
+/// Nesting of a tool's schema.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// Bytes of keys and texts in a tool's schema.
+pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Times a recursive definition of a tool's schema may have to be checked for one call.
+pub const SCHEMA_CHECKS_MAX: usize = 1 << 16;
+/// Different references in a tool's schema.
+pub const SCHEMA_REFERENCES_MAX: usize = 100;
+/// Bytes of one compiled pattern of a tool's schema.
+pub const SCHEMA_PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Blocked tools in one user's settings.
+pub const BLOCKED_TOOLS_MAX: usize = 1_000;
+/// Allowed regions in one user's settings.
+pub const ALLOWED_REGIONS_MAX: usize = 1_000;
+/// Characters of a budget's unit.
+pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
+/// Retries that the catalog may allow one tool.
+pub const RETRIES_MAX: u32 = 20;
+/// Bytes of a result that the catalog may let one tool keep.
+pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,0 +1,280 @@
+//! Compiles the schemas of tools. They come from servers we need not trust, so nothing here
+//! fetches anything, and what would take too long to compile or to check is refused.
+
+use crate::limits;
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Compiles `schema` once; the error says why it is no usable schema.
+///
+/// Patterns are of the kind that takes linear time (no look-around, no back-references), and
+/// `$ref` reaches only into the schema itself.
+pub fn compile(schema: &Value) -> Result<Validator, String> {
+    if !schema.is_object() {
+        return Err("it must be a JSON object".to_owned());
+    }
+    check_size(schema)?;
+    if Weights::of_root(schema).nodes > limits::SCHEMA_NODES_MAX {
+        return Err(format!(
+            "with its references followed it has more than {} nodes",
+            limits::SCHEMA_NODES_MAX
+        ));
+    }
+    let patterns = PatternOptions::regex()
+        .size_limit(limits::SCHEMA_PATTERN_BYTES_MAX)
+        .dfa_size_limit(limits::SCHEMA_PATTERN_BYTES_MAX);
+    jsonschema::options().offline().with_pattern_options(patterns).build(schema).map_err(|error| {
+        crate::text::cut(&error.to_string(), limits::TOOL_ERROR_BYTES_MAX).to_owned()
+    })
+}
+
+/// Bounds the schema as it is written. Keeps its own stack, since the depth is what it measures.
+fn check_size(schema: &Value) -> Result<(), String> {
+    let mut open = vec![(schema, 1)];
+    let (mut nodes, mut bytes) = (0, 0);
+    while let Some((value, depth)) = open.pop() {
+        nodes += 1;
+        match value {
+            Value::Object(members) => {
+                bytes += members.keys().map(String::len).sum::<usize>();
+                open.extend(members.values().map(|member| (member, depth + 1)));
+            }
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::String(text) => bytes += text.len(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        if depth > limits::SCHEMA_DEPTH_MAX {
+            return Err(format!("it is nested deeper than {} levels", limits::SCHEMA_DEPTH_MAX));
+        }
+        if nodes > limits::SCHEMA_NODES_MAX {
+            return Err(format!("it has more than {} nodes", limits::SCHEMA_NODES_MAX));
+        }
+        if bytes > limits::SCHEMA_TEXT_BYTES_MAX {
+            return Err(format!("it has more than {} bytes", limits::SCHEMA_TEXT_BYTES_MAX));
+        }
+    }
+    Ok(())
+}
+
+/// How deep arguments for this schema may be nested; `None` is as deep as they like.
+///
+/// A definition that contains itself in several places may have to be checked as many times at each
+/// level of the arguments, so the levels are what is bounded.
+pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
+    let Weight { recursions, .. } = Weights::of_root(schema);
+    (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
+}
+
+/// Whether `value` is nested deeper than `depth_max` levels; a scalar has none.
+pub fn is_deeper(value: &Value, depth_max: u32) -> bool {
+    let mut members: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Object(members) => Box::new(members.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
+    };
+    depth_max == 0 || members.any(|member| is_deeper(member, depth_max - 1))
+}
+
+/// What checking a schema costs.
+#[derive(Clone, Copy)]
+struct Weight {
+    /// Nodes once every `$ref` is followed: a schema of a few lines whose definitions each name
+    /// the next one twice takes exponential time to check.
+    nodes: usize,
+    /// References among them that lead back to what contains them.
+    recursions: usize,
+}
+
+impl Weight {
+    const NODE: Self = Self { nodes: 1, recursions: 0 };
+    const RECURSION: Self = Self { nodes: 1, recursions: 1 };
+    const TOO_MUCH: Self = Self { nodes: usize::MAX, recursions: usize::MAX };
+
+    fn add(&mut self, other: Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.recursions = self.recursions.saturating_add(other.recursions);
+    }
+}
+
+/// Weighs a schema.
+struct Weights<'a> {
+    root: &'a Value,
+    /// By the reference's text; `None` while it is being weighed.
+    known: HashMap<&'a str, Option<Weight>>,
+}
+
+impl<'a> Weights<'a> {
+    fn of_root(root: &'a Value) -> Weight {
+        // A reference may name the root itself.
+        let mut weights = Weights { root, known: HashMap::from([("#", None)]) };
+        let mut weight = Weight::NODE;
+        for (key, member) in root.as_object().into_iter().flatten() {
+            // Definitions count where they are referred to.
+            if key != "$defs" && key != "definitions" {
+                weight.add(weights.of_member(key, member, 0));
+            }
+        }
+        weight
+    }
+
+    fn of(&mut self, value: &'a Value, depth: usize) -> Weight {
+        if depth > 4 * limits::SCHEMA_DEPTH_MAX {
+            return Weight::TOO_MUCH;
+        }
+        let mut weight = Weight::NODE;
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    weight.add(self.of_member(key, member, depth));
+                }
+            }
+            Value::Array(items) => {
+                for item in items {
+                    weight.add(self.of(item, depth + 1));
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        weight
+    }
+
+    fn of_member(&mut self, key: &str, member: &'a Value, depth: usize) -> Weight {
+        match (key, member.as_str()) {
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) => {
+                self.of_reference(target, depth + 1)
+            }
+            _ => self.of(member, depth + 1),
+        }
+    }
+
+    fn of_reference(&mut self, target: &'a str, depth: usize) -> Weight {
+        if let Some(known) = self.known.get(target) {
+            return known.unwrap_or(Weight::RECURSION);
+        }
+        if self.known.len() >= limits::SCHEMA_REFERENCES_MAX {
+            return Weight::TOO_MUCH;
+        }
+        self.known.insert(target, None);
+        let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        // A target we don't find is an anchor or leads nowhere: as bad as the whole schema again.
+        let weight = self.of(found.unwrap_or(self.root), depth);
+        self.known.insert(target, Some(weight));
+        weight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(schema: Value) -> String {
+        compile(&schema).expect_err("the schema should be refused")
+    }
+
+    #[test]
+    fn a_good_schema_checks_arguments() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"tree": {"$ref": "#/$defs/tree"}},
+            "$defs": {"tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+        });
+        let validator = compile(&schema).unwrap();
+        assert!(validator.is_valid(&json!({"tree": [[], [[]]]})));
+        assert!(!validator.is_valid(&json!({"tree": [[], [1]]})));
+    }
+
+    #[test]
+    fn what_is_no_schema_is_an_error_and_not_a_panic() {
+        for schema in [json!(true), json!([]), json!({"type": 7}), json!({"type": "objekt"})] {
+            compile(&schema).unwrap_err();
+        }
+        refused(json!({"properties": {"a": {"$ref": "#/$defs/nowhere"}}}));
+        refused(json!({"properties": {"a": {"pattern": "(unclosed"}}}));
+    }
+
+    #[test]
+    fn nothing_is_fetched() {
+        refused(json!({"$ref": "http://127.0.0.1:9/schema.json"}));
+        refused(json!({"$ref": "file:///etc/passwd"}));
+    }
+
+    #[test]
+    fn patterns_take_linear_time() {
+        assert!(!refused(json!({"properties": {"a": {"pattern": "(?=a)b"}}})).is_empty());
+        refused(json!({"properties": {"a": {"pattern": "((a{1,900}){1,900}){1,900}"}}}));
+    }
+
+    #[test]
+    fn a_schema_that_only_names_itself_ends() {
+        for schema in [
+            json!({"$ref": "#"}),
+            json!({"allOf": [{"$ref": "#"}]}),
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+        ] {
+            if let Ok(validator) = compile(&schema) {
+                std::hint::black_box(validator.is_valid(&json!({})));
+            }
+        }
+    }
+
+    #[test]
+    fn a_schema_that_is_too_deep_or_too_large_is_refused() {
+        let mut deep = json!({});
+        for _ in 0..200 {
+            deep = json!({"not": deep});
+        }
+        assert!(refused(deep).contains("deeper"));
+        assert!(refused(json!({"enum": vec![0; 200_000]})).contains("nodes"));
+        assert!(refused(json!({"description": "x".repeat(1 << 20)})).contains("bytes"));
+    }
+
+    #[test]
+    fn a_definition_that_contains_itself_twice_bounds_the_arguments() {
+        let node = |kind: &str| {
+            let again = json!({"$ref": "#/$defs/node"});
+            let twice = json!({kind: [again, again]});
+            json!({
+                "properties": {"x": {"$ref": "#/$defs/node"}},
+                "$defs": {"node": {"properties": {"x": twice}}},
+            })
+        };
+        for kind in ["allOf", "anyOf"] {
+            assert_eq!(arguments_depth_max(&node(kind)), Some(16));
+        }
+        let through_another = json!({
+            "$ref": "#/$defs/a",
+            "$defs": {
+                "a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}}},
+                "b": {"properties": {"x": {"$ref": "#/$defs/a"}}},
+            },
+        });
+        assert_eq!(arguments_depth_max(&through_another), Some(16));
+        let root = json!({"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}});
+        assert_eq!(arguments_depth_max(&root), Some(16));
+        let list = json!({"properties": {"next": {"$ref": "#"}}});
+        assert_eq!(arguments_depth_max(&list), None);
+        assert_eq!(arguments_depth_max(&json!({"type": "object"})), None);
+    }
+
+    #[test]
+    fn depth_is_counted_in_levels() {
+        for (value, depth) in [(json!(1), 0), (json!({}), 1), (json!({"a": [1]}), 2)] {
+            assert!(!is_deeper(&value, depth));
+            assert!(depth == 0 || is_deeper(&value, depth - 1));
+        }
+    }
+
+    #[test]
+    fn a_schema_that_doubles_at_each_reference_is_refused() {
+        let mut definitions = serde_json::Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            definitions.insert(format!("d{level}"), json!({"allOf": [next, next]}));
+        }
+        definitions.insert("d40".into(), json!({"type": "object"}));
+        let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
+        assert!(refused(schema).contains("references followed"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Everything that goes wrong on purpose, for tests of hosts. Off by default.
+//!
+//! | environment | what happens |
+//! |---|---|
+//! | `MARKET_EXIT_DURING=<tool>` | a call of that tool ends the process with exit code 1 instead of answering |
+//! | `MARKET_HANG=<tool>` | a call of that tool is never answered |
+//! | `MARKET_STDERR_FLOOD=1` | about 250 KB a second of noise on standard error |
+//! | `MARKET_LOG=<path>` | every call that arrives is appended to that file, a JSON line each |
+//! | `MARKET_TEST_TOOLS=1` | the `test_…` tools are listed and can be called |
+//!
+//! The first two strike after the tool did its work, and a writing tool only
+//! when it wrote: a call repeated under its idempotency key is answered, so a
+//! host can be shown to recover. Asked by `main` and `server`.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use rmcp::{RoleServer, schemars::JsonSchema, service::RequestContext};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{client::Departure, errors::ToolError};
+
+/// Largest text `test_huge_result` makes.
+const HUGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest text of `test_fail`, in bytes.
+const FAIL_BYTES_MAX: usize = 10_000;
+const FLOOD_LINES: usize = 250;
+const FLOOD_PAUSE: Duration = Duration::from_millis(100);
+
+/// `test_huge_result`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+pub(crate) struct HugeResult {
+    /// Length of the text, at most 67108864
+    #[schemars(range(max = HUGE_BYTES_MAX))]
+    bytes: usize,
+}
+
+/// `test_fail`
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+pub(crate) struct Fail {
+    /// The error's text
+    #[schemars(length(max = FAIL_BYTES_MAX))]
+    message: String,
+}
+
+/// Which faults are switched on.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    exit_during: Option<String>,
+    hang: Option<String>,
+    stderr_flood: bool,
+    log: Option<PathBuf>,
+    pub(crate) test_tools: bool,
+}
+
+impl Faults {
+    pub(crate) fn from_env() -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let on = |name: &str| set(name).is_some_and(|value| value != "0");
+        Self {
+            exit_during: set("MARKET_EXIT_DURING"),
+            hang: set("MARKET_HANG"),
+            log: set("MARKET_LOG").map(PathBuf::from),
+            stderr_flood: on("MARKET_STDERR_FLOOD"),
+            test_tools: on("MARKET_TEST_TOOLS"),
+        }
+    }
+
+    /// Starts the noise, if asked for. It ends with the process or with its reader.
+    pub(crate) fn start_flood(&self) {
+        if !self.stderr_flood {
+            return;
+        }
+        std::thread::spawn(|| {
+            let line = format!("market: noise {}\n", "~".repeat(84));
+            let block = line.repeat(FLOOD_LINES);
+            while io::stderr().write_all(block.as_bytes()).is_ok() {
+                std::thread::sleep(FLOOD_PAUSE);
+            }
+        });
+    }
+
+    /// Notes that a call arrived, before anything else happens to it.
+    pub(crate) fn log(
+        &self,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        meta: &Map<String, Value>,
+    ) {
+        let Some(path) = &self.log else { return };
+        let line = json!({ "tool": tool, "arguments": arguments, "_meta": meta });
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+        {
+            eprintln!("market: can't write the log of calls: {error}");
+        }
+    }
+
+    /// Exits or hangs if `tool` is the one chosen; to be called when its work is done.
+    pub(crate) async fn strike(
+        &self,
+        tool: &str,
+        departure: &Departure,
+        context: &RequestContext<RoleServer>,
+    ) {
+        if self.exit_during.as_deref() == Some(tool) {
+            std::process::exit(1);
+        }
+        if self.hang.as_deref() == Some(tool) {
+            departure.or_cancelled(context).await;
+        }
+    }
+}
+
+/// Runs a test tool; `None` if `tool` isn't one.
+pub(crate) async fn test_tool(
+    tool: &str,
+    arguments: &Map<String, Value>,
+    departure: &Departure,
+    context: &RequestContext<RoleServer>,
+) -> Option<Result<Value, ToolError>> {
+    let invalid = |problem: String| ToolError::InvalidArguments { tool: tool.to_owned(), problem };
+    let answer = match tool {
+        "test_huge_result" => match HugeResult::deserialize(arguments) {
+            Ok(ask) if ask.bytes <= HUGE_BYTES_MAX => Ok(Value::String("x".repeat(ask.bytes))),
+            Ok(_) => Err(invalid(format!("bytes must be at most {HUGE_BYTES_MAX}"))),
+            Err(error) => Err(invalid(error.to_string())),
+        },
+        "test_hang" => {
+            departure.or_cancelled(context).await;
+            Err(ToolError::Scripted("cancelled".to_owned()))
+        }
+        "test_crash" => std::process::exit(1),
+        "test_odd_values" => Ok(odd_values()),
+        "test_noise" => noise()
+            .map(|()| json!({ "noise": "written" }))
+            .map_err(|error| invalid(error.to_string())),
+        "test_fail" => match Fail::deserialize(arguments) {
+            Ok(ask) if ask.message.len() <= FAIL_BYTES_MAX => Err(ToolError::Scripted(ask.message)),
+            Ok(_) => Err(invalid(format!("message must be at most {FAIL_BYTES_MAX} bytes"))),
+            Err(error) => Err(invalid(error.to_string())),
+        },
+        "test_request_meta" => Ok(json!({ "_meta": context.meta })),
+        _ => return None,
+    };
+    Some(answer)
+}
+
+/// Values that break careless hosts.
+fn odd_values() -> Value {
+    json!({
+        "nan": "NaN",
+        "infinity": "-Infinity",
+        "largest_u64": u64::MAX,
+        "smallest_i64": i64::MIN,
+        "beyond_double": 9_007_199_254_740_993_u64,
+        "huge": 1e300,
+        "tiny": 5e-324,
+        "control": "nul \u{0} bell \u{7} escape \u{1b}[31mred\u{1b}[0m delete \u{7f}",
+        "separators": "line \u{2028} paragraph \u{2029} bom \u{feff} override \u{202e}",
+        "markup": "<script>alert(1)</script><img src=x onerror=alert(1)>",
+        "astral": "\u{1f680}",
+        "empty_key": { "": null },
+    })
+}
+
+/// What a careless server prints between two answers.
+fn noise() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(b"debug: this line is not JSON\n\xff\xfe\xc3\x28 not UTF-8\n")?;
+    out.flush()
+}

@@ -1,0 +1,231 @@
+//! The record file: one JSON line per effect, append-only, and the state it
+//! adds up to.
+//!
+//! Every access takes the file's lock, reads what others appended since, and
+//! only then looks or writes. So several servers may share one file (an old one
+//! that is about to end and its successor, say), and an idempotency key is
+//! honoured across all of them. Knows nothing of the protocol. Called by `server`
+//! and `scan`, synchronously: a call holds the lock for one small write.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    errors::ToolError,
+    market::Market,
+    state::{Effect, State},
+};
+
+/// A full record file refuses writes, so that reading it at start stays quick.
+const RECORDS_MAX: usize = 100_000;
+/// Longest idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 256;
+
+/// Why the record file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LedgerError {
+    #[error("can't read or write {path}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("line {line} of {path} is not a record")]
+    NotARecord { path: PathBuf, line: usize, source: serde_json::Error },
+}
+
+/// One line of the record file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    at: String,
+    #[serde(flatten)]
+    effect: Effect,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
+    result: Value,
+}
+
+/// What a recorded call answers.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Recorded {
+    pub(crate) result: Value,
+    /// The same key was recorded before, so nothing was done this time.
+    pub(crate) replayed: bool,
+}
+
+/// The record file and what it adds up to.
+pub(crate) struct Ledger {
+    market: Arc<Market>,
+    path: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    file: File,
+    /// Bytes taken in so far; always just after a newline.
+    offset: u64,
+    records: usize,
+    state: State,
+    keys: HashMap<(&'static str, String), (Effect, Value)>,
+}
+
+impl Ledger {
+    /// Opens or creates the file and replays it.
+    pub(crate) fn open(path: PathBuf, market: Arc<Market>) -> Result<Self, LedgerError> {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = file.map_err(|source| LedgerError::Io { path: path.clone(), source })?;
+        let inner =
+            Inner { file, offset: 0, records: 0, state: State::default(), keys: HashMap::new() };
+        let ledger = Self { market, path, inner: Mutex::new(inner) };
+        ledger.with_current(|_| ())?;
+        Ok(ledger)
+    }
+
+    /// Looks at the state as the file has it now.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, ToolError> {
+        self.with_current(|inner| look(&inner.state)).map_err(unusable)
+    }
+
+    /// Does `effect` unless `key` was recorded for the same tool before.
+    pub(crate) fn record(
+        &self,
+        effect: Effect,
+        key: Option<String>,
+    ) -> Result<Recorded, ToolError> {
+        if key.as_ref().is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(ToolError::KeyTooLong(KEY_BYTES_MAX));
+        }
+        self.with_current(|inner| inner.record(&self.market, effect, key)).map_err(unusable)?
+    }
+
+    /// Runs `act` under the file's lock with everything in the file taken in.
+    fn with_current<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> Result<T, LedgerError> {
+        let io = |source| LedgerError::Io { path: self.path.clone(), source };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.file.lock().map_err(io)?;
+        let outcome = match inner.catch_up() {
+            Ok(()) => Ok(act(&mut inner)),
+            Err(CatchUp::Io(source)) => Err(io(source)),
+            Err(CatchUp::NotARecord(line, source)) => {
+                Err(LedgerError::NotARecord { path: self.path.clone(), line, source })
+            }
+        };
+        inner.file.unlock().map_err(io)?;
+        outcome
+    }
+}
+
+enum CatchUp {
+    Io(io::Error),
+    NotARecord(usize, serde_json::Error),
+}
+
+impl From<io::Error> for CatchUp {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Inner {
+    /// Takes in what the file holds beyond `offset`.
+    fn catch_up(&mut self) -> Result<(), CatchUp> {
+        let length = self.file.metadata()?.len();
+        if length < self.offset {
+            // Somebody emptied the file under us: it is the truth, so start over.
+            (self.offset, self.records) = (0, 0);
+            self.state = State::default();
+            self.keys.clear();
+        }
+        if length == self.offset {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        self.file.seek(SeekFrom::Start(self.offset))?;
+        self.file.read_to_end(&mut bytes)?;
+        let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        for line in bytes[..complete].split_inclusive(|&byte| byte == b'\n') {
+            let record: Record = serde_json::from_slice(line)
+                .map_err(|error| CatchUp::NotARecord(self.records + 1, error))?;
+            self.offset += line.len() as u64;
+            self.take_in(record);
+        }
+        if complete < bytes.len() {
+            // Writers append whole lines under the lock, so a line without its
+            // end was cut off by a crash and its call was never answered.
+            let line = self.records + 1;
+            eprintln!("market: ignoring a cut-off record in line {line}");
+            self.file.set_len(self.offset)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, record: Record) {
+        self.records += 1;
+        self.state.apply(&record.effect, &record.result);
+        if let Some(key) = record.idempotency_key {
+            self.keys.insert((record.effect.tool(), key), (record.effect, record.result));
+        }
+    }
+
+    fn record(
+        &mut self,
+        market: &Market,
+        effect: Effect,
+        key: Option<String>,
+    ) -> Result<Recorded, ToolError> {
+        if let Some(key) = &key
+            && let Some((done, result)) = self.keys.get(&(effect.tool(), key.clone()))
+        {
+            return if *done == effect {
+                Ok(Recorded { result: result.clone(), replayed: true })
+            } else {
+                Err(ToolError::KeyReused(key.clone()))
+            };
+        }
+        if self.records >= RECORDS_MAX {
+            return Err(ToolError::RecordFull(RECORDS_MAX));
+        }
+        let result = self.state.result_of(market, &effect)?;
+        let record = Record { at: now(), effect, idempotency_key: key, result: result.clone() };
+        self.append(&record).map_err(|error| ToolError::Record(error.to_string()))?;
+        self.take_in(record);
+        Ok(Recorded { result, replayed: false })
+    }
+
+    /// One write of one whole line.
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        if let Err(error) = self.file.write_all(&line).and_then(|()| self.file.flush()) {
+            // Half a line must not stay: the call is about to answer that it failed.
+            self.file.set_len(self.offset)?;
+            return Err(error);
+        }
+        self.offset += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn unusable(error: LedgerError) -> ToolError {
+    // The operator's text: the model's says only that the record can't be used.
+    eprintln!(
+        "market: {error}: {}",
+        std::error::Error::source(&error).map_or_else(String::new, ToString::to_string)
+    );
+    ToolError::Record(error.to_string())
+}
+
+/// RFC 3339, UTC, milliseconds.
+fn now() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    DateTime::<Utc>::from_timestamp_millis(millis)
+        .unwrap_or_default()
+        .to_rfc3339_opts(SecondsFormat::Millis, true)
+}

@@ -1,0 +1,193 @@
+//! The MCP server: lists the tools and routes each call to the room that
+//! answers it. Both protocol eras come from `rmcp`: a client may open with
+//! `initialize`, or with `server/discover` and self-contained requests.
+//!
+//! It owns nothing but the wiring; results and errors become MCP results here
+//! and nowhere else.
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+        ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+        Tool,
+    },
+    service::RequestContext,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{
+    client::Departure,
+    errors::ToolError,
+    faults::{self, Faults},
+    ledger::Ledger,
+    market::Market,
+    read::{self, PriceFeed},
+    scan,
+    state::Effect,
+    toolbox,
+};
+
+/// `_meta` key of a request that names its idempotency key.
+const META_IDEMPOTENCY_KEY: &str = "greenroom/idempotency_key";
+/// `_meta` key of a result that was recorded earlier under the same key.
+const META_REPLAYED: &str = "greenroom/replayed";
+
+const INSTRUCTIONS: &str = "Market data, shopping lists and orders of a small trading company. \
+    Prices are in ISK. Items and regions are named by ids: find a type id with search_item.";
+
+/// The server, one for the process.
+pub(crate) struct MarketServer {
+    market: Arc<Market>,
+    ledger: Ledger,
+    feed: PriceFeed,
+    faults: Faults,
+    departure: Departure,
+    tools: Vec<Tool>,
+}
+
+/// A successful answer, and whether it was recorded earlier.
+struct Answer {
+    value: Value,
+    replayed: bool,
+}
+
+impl MarketServer {
+    /// Fails only if a tool's schema is not one MCP allows.
+    pub(crate) fn new(
+        market: Arc<Market>,
+        ledger: Ledger,
+        faults: Faults,
+        departure: Departure,
+    ) -> anyhow::Result<Self> {
+        let tools = toolbox::tools(faults.test_tools).map_err(|error| anyhow!(error))?;
+        Ok(Self { market, ledger, feed: PriceFeed::default(), faults, departure, tools })
+    }
+
+    async fn answer(
+        &self,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Answer, ToolError> {
+        if let Some(effect) = Effect::parse(tool, arguments) {
+            let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
+            let recorded = self.ledger.record(effect?, key.map(str::to_owned))?;
+            if !recorded.replayed {
+                self.faults.strike(tool, &self.departure, context).await;
+            }
+            return Ok(Answer { value: recorded.result, replayed: recorded.replayed });
+        }
+        let value = match faults::test_tool(tool, arguments, &self.departure, context).await {
+            Some(tested) => tested?,
+            None if tool == "scan_opportunities" => {
+                let ask = parse(tool, arguments)?;
+                scan::scan(&self.market, &self.ledger, ask, &self.departure, context).await?
+            }
+            None => self.look(tool, arguments)?,
+        };
+        self.faults.strike(tool, &self.departure, context).await;
+        Ok(Answer { value, replayed: false })
+    }
+
+    /// The tools that only look and answer at once.
+    fn look(&self, tool: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
+        let market = &*self.market;
+        match tool {
+            "search_item" => Ok(read::search_item(market, &parse(tool, arguments)?)),
+            "get_item_info" => read::item_info(market, &parse(tool, arguments)?),
+            "get_market_stats" => read::market_stats(market, &parse(tool, arguments)?),
+            "get_market_prices" => read::market_prices(market, &parse(tool, arguments)?),
+            "compare_regions" => read::compare_regions(market, &parse(tool, arguments)?),
+            "get_war_losses" => read::war_losses(market, &parse(tool, arguments)?),
+            "get_production_cost" => {
+                read::production_cost(market, &self.feed, &parse(tool, arguments)?)
+            }
+            "get_production_economics" => {
+                read::production_economics(market, &parse(tool, arguments)?)
+            }
+            "get_economic_opportunities" => {
+                read::economic_opportunities(market, &parse(tool, arguments)?)
+            }
+            "list_bookmarks" => {
+                let crate::arguments::Nothing {} = parse(tool, arguments)?;
+                self.ledger.read(|state| state.bookmarks())
+            }
+            "get_shopping_list" => {
+                let ask = parse(tool, arguments)?;
+                self.ledger.read(|state| state.shopping_list(market, &ask))?
+            }
+            "export_shopping_list" => {
+                let ask = parse(tool, arguments)?;
+                self.ledger.read(|state| state.export(market, &ask))?
+            }
+            // Listed tools all have a line above; a test calls every one of them.
+            unrouted => Err(ToolError::Scripted(format!("tool {unrouted} is not implemented"))),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(tool: &str, arguments: &Map<String, Value>) -> Result<T, ToolError> {
+    T::deserialize(arguments).map_err(|error| ToolError::InvalidArguments {
+        tool: tool.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+impl ServerHandler for MarketServer {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(
+                env!("CARGO_PKG_NAME"),
+                env!("CARGO_PKG_VERSION"),
+            ))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools.clone()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let tool = request.name.as_ref();
+        if !self.tools.iter().any(|listed| listed.name == tool) {
+            return Err(ErrorData::invalid_params(format!("unknown tool: {tool}"), None));
+        }
+        let arguments = request.arguments.unwrap_or_default();
+        self.faults.log(tool, &arguments, &context.meta);
+        let result = match self.answer(tool, &arguments, &context).await {
+            Ok(answer) => {
+                let mut result = if let Value::String(text) = answer.value {
+                    // Only a test tool answers bare text; it has no structure to send twice.
+                    CallToolResult::success(vec![ContentBlock::text(text)])
+                } else {
+                    CallToolResult::structured(answer.value)
+                };
+                if answer.replayed {
+                    let mut meta = MetaObject::default();
+                    meta.insert(META_REPLAYED.to_owned(), Value::Bool(true));
+                    result.meta = Some(meta);
+                }
+                result
+            }
+            Err(error) => error.into_result(),
+        };
+        Ok(result.into())
+    }
+}

@@ -1,0 +1,277 @@
+//! Runs the real binary and talks to it in lines of JSON-RPC written by hand,
+//! so that what is proved is the wire and not a client library.
+
+use std::{
+    collections::VecDeque,
+    io::{BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Only ever reached by a server that has stopped answering.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the conversation is opened, and what each request carries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Era {
+    /// `initialize`, then bare requests.
+    Handshake,
+    /// No handshake: every request names its version and capabilities.
+    Stateless,
+}
+
+pub(crate) const ERAS: [Era; 2] = [Era::Handshake, Era::Stateless];
+
+/// A folder for one test's record file.
+pub(crate) struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("market.jsonl")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.path().join("calls.jsonl")
+    }
+
+    pub(crate) fn records(&self) -> Vec<Value> {
+        lines_of(&self.file())
+    }
+
+    pub(crate) fn open(&self, era: Era) -> Market {
+        self.open_with(era, &[])
+    }
+
+    pub(crate) fn open_with(&self, era: Era, environment: &[(&str, &str)]) -> Market {
+        let mut market = self.spawn(environment);
+        market.era = era;
+        if era == Era::Handshake {
+            market.initialize("2025-11-25");
+        }
+        market
+    }
+
+    /// Starts the binary and says nothing to it yet.
+    pub(crate) fn spawn(&self, environment: &[(&str, &str)]) -> Market {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_greenroom-market"))
+            .env_clear()
+            .env("MARKET_FILE", self.file())
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Market {
+            stdin: child.stdin.take(),
+            stdout: lines(stdout),
+            stderr: lines(stderr),
+            child,
+            era: Era::Handshake,
+            last_id: 0,
+            notifications: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+}
+
+pub(crate) fn lines_of(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn lines(mut from: impl std::io::BufRead + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        loop {
+            let mut line = Vec::new();
+            match from.read_until(b'\n', &mut line) {
+                Ok(read) if read > 0 && sender.send(line).is_ok() => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    });
+    receiver
+}
+
+/// One running server and the conversation with it.
+pub(crate) struct Market {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+    era: Era,
+    last_id: u64,
+    notifications: VecDeque<Value>,
+    answers: VecDeque<Value>,
+}
+
+impl Market {
+    pub(crate) fn initialize(&mut self, version: &str) -> Value {
+        let answer = self.request(
+            "initialize",
+            json!({
+                "protocolVersion": version,
+                "capabilities": {},
+                "clientInfo": { "name": "test", "version": "1" },
+            }),
+        );
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        answer
+    }
+
+    pub(crate) fn send(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    /// Sends a request without waiting; answers its id.
+    pub(crate) fn start(&mut self, method: &str, mut params: Value) -> u64 {
+        self.last_id += 1;
+        if self.era == Era::Stateless {
+            let meta = params["_meta"].as_object().cloned().unwrap_or_default();
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            });
+            params["_meta"].as_object_mut().unwrap().extend(meta);
+        }
+        let id = self.last_id;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// The next line of stdout, whatever it holds; `None` when the server has ended.
+    pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
+        match self.stdout.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer in {PATIENCE:?}"),
+        }
+    }
+
+    fn message(&mut self) -> Option<Value> {
+        self.line().map(|line| serde_json::from_slice(&line).unwrap())
+    }
+
+    /// The answer to one request; other messages are kept for later.
+    pub(crate) fn answer_to(&mut self, id: u64) -> Option<Value> {
+        if let Some(place) = self.answers.iter().position(|answer| answer["id"] == id) {
+            return self.answers.remove(place);
+        }
+        loop {
+            let message = self.message()?;
+            if message["id"] == id {
+                return Some(message);
+            }
+            if message.get("method").is_some() {
+                self.notifications.push_back(message);
+            } else {
+                self.answers.push_back(message);
+            }
+        }
+    }
+
+    /// The next notification.
+    pub(crate) fn notification(&mut self) -> Value {
+        while self.notifications.is_empty() {
+            let message = self.message().expect("the server ended");
+            if message.get("method").is_some() {
+                return message;
+            }
+            self.answers.push_back(message);
+        }
+        self.notifications.pop_front().unwrap()
+    }
+
+    pub(crate) fn notifications_so_far(&mut self) -> Vec<Value> {
+        self.notifications.drain(..).collect()
+    }
+
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.start(method, params);
+        self.answer_to(id).expect("the server ended instead of answering")
+    }
+
+    pub(crate) fn start_call(&mut self, tool: &str, arguments: Value, meta: Value) -> u64 {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+        self.start("tools/call", params)
+    }
+
+    /// The whole tool result.
+    pub(crate) fn call_with(&mut self, tool: &str, arguments: Value, meta: Value) -> Value {
+        let id = self.start_call(tool, arguments, meta);
+        let answer = self.answer_to(id).expect("the server ended instead of answering");
+        assert!(answer.get("error").is_none(), "{tool}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The structured content of a call that must succeed.
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.call_keyed(tool, arguments, None)
+    }
+
+    pub(crate) fn call_keyed(&mut self, tool: &str, arguments: Value, key: Option<&str>) -> Value {
+        let meta = key.map_or_else(|| json!({}), |k| json!({ "greenroom/idempotency_key": k }));
+        let result = self.call_with(tool, arguments, meta);
+        assert_eq!(result["isError"], false, "{tool}: {result}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let parsed: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(parsed, result["structuredContent"], "text and structure of {tool} agree");
+        parsed
+    }
+
+    /// The `error` object and the text of a call that must fail.
+    pub(crate) fn refused(&mut self, tool: &str, arguments: Value) -> (Value, String) {
+        let result = self.call_with(tool, arguments, json!({}));
+        assert_eq!(result["isError"], true, "{tool}: {result}");
+        let text = result["content"][0]["text"].as_str().unwrap().to_owned();
+        (result["structuredContent"]["error"].clone(), text)
+    }
+
+    /// Closes standard input and waits; answers the exit status and all of stderr.
+    pub(crate) fn close(mut self) -> (ExitStatus, String) {
+        drop(self.stdin.take());
+        let errors: Vec<u8> = self.stderr.iter().flatten().collect();
+        (self.child.wait().unwrap(), String::from_utf8_lossy(&errors).into_owned())
+    }
+
+    /// Waits for a server that ends by itself.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn stderr_line(&mut self) -> Vec<u8> {
+        self.stderr.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Ends the server as a crash would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Market {
+    fn drop(&mut self) {
+        // A failed test must not leave a server behind; one that has ended is fine.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
