@@ -8,3 +8,4 @@ pub mod configuration;
 pub mod model;
 pub mod rehearsal;
 pub mod tool;
+pub mod store;
