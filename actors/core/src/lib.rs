@@ -8,6 +8,7 @@ pub mod agent;
 pub mod approval;
 pub mod call;
 pub mod cursor;
+pub mod duration;
 pub mod env;
 pub mod ids;
 pub mod json;
