@@ -38,3 +38,11 @@ pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
 pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Least time between two readings of a tool server's changed list.
 pub const RELIST_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay before a result that could not be stored is tried again (D8).
+pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Delay before an overdue deadline is told again to a session that did not record it.
+pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How often a subscriber makes sure that it is still attached.
+pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Live items a subscriber holds back while it replays the log.
+pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;

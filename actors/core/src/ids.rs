@@ -102,6 +102,13 @@ text_id! {
     ToolName,
 }
 
+impl MessageId {
+    /// An id of ours, for a message of the model.
+    pub fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid.to_string().into())
+    }
+}
+
 /// Why a text is not an id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {

@@ -61,6 +61,8 @@ pub enum CallPhase {
         attempt_id: AttemptId,
         /// 1 is the first.
         attempt: u32,
+        /// Attempts before it that failed by themselves, not by a restart of ours.
+        failures: u32,
     },
     /// The last attempt failed; the next starts then.
     BackingOff {
@@ -68,6 +70,8 @@ pub enum CallPhase {
         until: Timestamp,
         /// How many attempts there were.
         attempts: u32,
+        /// How many of them failed by themselves.
+        failures: u32,
     },
     /// It has its result.
     Finished(CallEnd),

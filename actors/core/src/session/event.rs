@@ -162,8 +162,11 @@ pub enum SessionEvent {
     },
     /// A model call failed and is tried again.
     StepRetrying {
-        /// The attempt that failed.
+        /// The attempt that ended.
         attempt: u32,
+        /// How many attempts failed by themselves so far; those a restart of ours ended are not
+        /// counted against the limit.
+        failures: u32,
         /// How long until the next, in milliseconds.
         delay_ms: u64,
         /// When the next starts.
@@ -230,8 +233,11 @@ pub enum SessionEvent {
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// The attempt that failed.
+        /// The attempt that ended.
         attempt: u32,
+        /// How many attempts failed by themselves so far; those a restart of ours ended are not
+        /// counted against the limit.
+        failures: u32,
         /// How long until the next, in milliseconds.
         delay_ms: u64,
         /// When the next starts.

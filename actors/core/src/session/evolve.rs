@@ -41,8 +41,9 @@ impl SessionState {
             E::MessageQueued { message_id, digest, .. }
             | E::MessageAccepted { message_id, digest, .. } => {
                 if let Some(run_id) = record.run_id {
-                    let submission = Submission { digest: *digest, run_id };
-                    self.submissions.insert(message_id.clone(), submission);
+                    let submission = Submission { digest: *digest, run_id, seq: record.seq };
+                    // A queued message is accepted later; what took it is the first of the two.
+                    self.submissions.entry(message_id.clone()).or_insert(submission);
                 }
                 if let E::MessageAccepted { text, .. } = &record.event {
                     let (message_id, text) = (message_id.clone(), text.clone());
@@ -242,18 +243,21 @@ impl Active {
         let Some(run) = &mut self.run else { return };
         if let E::StepStarted { attempt_id, attempt, .. } = &record.event {
             // A message that nobody saw anything of stays open over a retry.
-            let message_id = match &run.phase {
-                StepPhase::BackingOff { message_id, .. } => message_id.clone(),
-                StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => None,
+            let (message_id, failures) = match &run.phase {
+                StepPhase::BackingOff { message_id, failures, .. } => {
+                    (message_id.clone(), *failures)
+                }
+                StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => (None, 0),
             };
             run.step = record.step.unwrap_or(run.step);
             run.message = None;
             run.calls.clear();
             let (attempt_id, attempt) = (*attempt_id, *attempt);
-            run.phase = StepPhase::Streaming { attempt_id, attempt, message_id };
-        } else if let E::StepRetrying { attempt, until, .. } = &record.event {
+            run.phase = StepPhase::Streaming { attempt_id, attempt, failures, message_id };
+        } else if let E::StepRetrying { attempt, failures, until, .. } = &record.event {
             let message_id = run.open_message().cloned();
-            run.phase = StepPhase::BackingOff { until: *until, attempts: *attempt, message_id };
+            let (until, attempts, failures) = (*until, *attempt, *failures);
+            run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
         } else if let E::StepCompleted { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
         } else if let E::MessageStarted { message_id } = &record.event {
@@ -298,11 +302,12 @@ impl Active {
             E::ToolCallAllowed { call_id, .. } => self.set_phase(*call_id, CallPhase::Allowed),
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
-                self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt });
+                let failures = self.failures(*call_id);
+                self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt, failures });
             }
-            E::ToolCallRetrying { call_id, attempt, until, .. } => {
-                let (until, attempts) = (*until, *attempt);
-                self.set_phase(*call_id, CallPhase::BackingOff { until, attempts });
+            E::ToolCallRetrying { call_id, attempt, failures, until, .. } => {
+                let (until, attempts, failures) = (*until, *attempt, *failures);
+                self.set_phase(*call_id, CallPhase::BackingOff { until, attempts, failures });
             }
             E::ToolCallCompleted { call_id, output, .. } => {
                 let end = CallEnd { text: output.text.as_str().into(), is_error: false };
@@ -317,6 +322,14 @@ impl Active {
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             other => debug_assert!(false, "not an event of a call: {other:?}"),
+        }
+    }
+
+    fn failures(&self, call_id: CallId) -> u32 {
+        let mut calls = self.run.iter().flat_map(|run| &run.calls);
+        match calls.find(|call| call.call_id == call_id).map(|call| &call.phase) {
+            Some(CallPhase::BackingOff { failures, .. }) => *failures,
+            _not_after_a_failure => 0,
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Submission {
     pub digest: Digest,
     /// Its run.
     pub run_id: RunId,
+    /// The event that took it.
+    pub seq: Seq,
 }
 
 /// What is going on in a session.
@@ -136,6 +138,8 @@ pub enum StepPhase {
         attempt_id: AttemptId,
         /// 1 is the first.
         attempt: u32,
+        /// Attempts that failed by themselves, not by a restart of ours.
+        failures: u32,
         /// The open message.
         message_id: Option<MessageId>,
     },
@@ -143,8 +147,10 @@ pub enum StepPhase {
     BackingOff {
         /// When.
         until: Timestamp,
-        /// How many attempts failed.
+        /// How many attempts there were.
         attempts: u32,
+        /// How many of them failed by themselves.
+        failures: u32,
         /// The message, if it is still open because nothing of it was streamed.
         message_id: Option<MessageId>,
     },

@@ -1,30 +1,261 @@
-//! Deciding.
-use super::*;
-use crate::env::Env;
-/// What a decision leads to.
+//! Deciding: from a state and an input to events, effects and a reply. Pure; commits nothing.
+//!
+//! | family | inputs |
+//! |---|---|
+//! | [`lifecycle`] | create, settings, close |
+//! | [`messages`] | submit; starting runs |
+//! | [`steps`] | a model attempt ended; starting and retrying steps |
+//! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
+//! | [`approvals`] | a person decided; a deadline passed |
+//! | [`cancel`] | cancel |
+//! | [`restart`] | rehydrated |
+//!
+//! Every family ends in [`Deciding::advance`], which starts whatever may start now.
+
+mod approvals;
+mod calls;
+mod cancel;
+mod lifecycle;
+mod messages;
+mod restart;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Active, Effect, EventRecord, Input, Lifecycle, RunFailure, SessionEvent, SessionState,
+    StepPhase,
+};
+use crate::{
+    approval::StepDecision,
+    env::Env,
+    ids::{ApprovalId, CallId, MessageId, RunId, Seq},
+};
+
+/// What an input leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /** e */
+    /// To be committed, as one. May be empty.
     pub events: Vec<EventRecord>,
-    /** f */
+    /// To be performed once the events are committed.
     pub effects: Vec<Effect>,
-    /** r */
+    /// For whoever asked.
     pub reply: Reply,
 }
-/// What the asker is told.
-#[derive(Clone, Debug, PartialEq)]
+
+/// What the asker is told once the events are committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /** d */
+    /// It is done, or there was nothing to do.
     Done,
+    /// The message is taken (S5).
+    Submitted {
+        /// Its run.
+        run_id: RunId,
+        /// The event that took it.
+        seq: Seq,
+        /// Whether it had been taken before.
+        repeated: bool,
+    },
+    /// The answer is taken (G11).
+    Decided {
+        /// Whether every step is decided now.
+        closed: bool,
+        /// Whether the same answer had been given before.
+        repeated: bool,
+    },
+    /// The run is cancelled.
+    Cancelled {
+        /// Which.
+        run_id: RunId,
+    },
 }
-/// What will not happen.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+
+/// Why an input changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /** d */
-    #[error("no")]
-    No,
+    /// There is no such session.
+    #[error("there is no such session")]
+    UnknownSession,
+    /// The session exists already.
+    #[error("the session exists already")]
+    SessionExists,
+    /// The session is read-only.
+    #[error("the session is closed and can only be read")]
+    SessionClosed,
+    /// A run is going and the message was not to wait (S4).
+    #[error("a run is going: {run_id}")]
+    Busy {
+        /// The run that is going.
+        run_id: RunId,
+    },
+    /// Too many messages wait already.
+    #[error("{limit} messages wait already")]
+    QueueFull {
+        /// The limit.
+        limit: usize,
+    },
+    /// The message id was used for another body (S5).
+    #[error("message_id {message_id} was used for another message")]
+    MessageIdReused {
+        /// The id.
+        message_id: MessageId,
+    },
+    /// Nothing runs that could be cancelled.
+    #[error("no run is going")]
+    NoRun,
+    /// The named run neither runs nor waits.
+    #[error("run {run_id} is not going")]
+    RunNotActive {
+        /// The run.
+        run_id: RunId,
+    },
+    /// There is no such question.
+    #[error("there is no such approval: {approval_id}")]
+    UnknownApproval {
+        /// The id.
+        approval_id: ApprovalId,
+    },
+    /// Somebody decided otherwise before (G11).
+    #[error("this was already decided")]
+    AlreadyDecided {
+        /// What was decided first.
+        first: Vec<StepDecision>,
+    },
+    /// The time to answer has passed (G10).
+    #[error("the approval has expired; nobody answered in time")]
+    ApprovalExpired,
+    /// The run was cancelled before.
+    #[error("the approval was cancelled together with its run")]
+    ApprovalCancelled,
+    /// The answer names a call that the plan does not have, or none at all.
+    #[error("the plan has no undecided step for call {call_id}")]
+    UnknownStep {
+        /// The call.
+        call_id: CallId,
+    },
+    /// The answer decides nothing, or a step twice.
+    #[error("the answer must decide at least one step, and none of them twice")]
+    UnclearAnswer,
 }
-/// Decides.
-pub fn decide(_state: &SessionState, _input: Input, _env: &Env<'_>) -> Result<Decision, Rejection> {
-    Err(Rejection::No)
+
+/// Decides what `input` leads to.
+pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decision, Rejection> {
+    let mut deciding = Deciding::new(state, env);
+    let d = &mut deciding;
+    let exists = state.active.lifecycle != Lifecycle::Vacant;
+    let reply = match input {
+        Input::CreateSession { .. } if exists => return Err(Rejection::SessionExists),
+        Input::CreateSession { owner, agent, title, settings } => {
+            d.create(owner, agent, title, settings)
+        }
+        _ if !exists => return Err(Rejection::UnknownSession),
+        Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
+        Input::Close { by, partial } => d.close(by, partial),
+        Input::SubmitMessage { message_id, text, digest, on_busy } => {
+            d.submit(message_id, text, digest, on_busy)?
+        }
+        Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
+        Input::DecideApproval { approval_id, answer, by, surface } => {
+            d.decide_approval(approval_id, answer, by, surface)?
+        }
+        Input::StepFinished { attempt_id, result } => d.step_finished(attempt_id, result),
+        Input::ToolFinished { call_id, attempt_id, outcome } => {
+            d.tool_finished(call_id, attempt_id, outcome)
+        }
+        Input::ToolProgressed { call_id, attempt_id, progress, total, message } => {
+            d.tool_progressed(call_id, attempt_id, progress, total, message)
+        }
+        Input::Wake => d.wake(),
+        Input::Rehydrated => d.rehydrated(),
+    };
+    Ok(deciding.decision(reply))
+}
+
+/// A decision in the making: a copy of what is going on, to which its own events are applied as
+/// they are decided, so that what follows sees them.
+struct Deciding<'a> {
+    session: &'a SessionState,
+    env: &'a Env<'a>,
+    active: Active,
+    head: Seq,
+    events: Vec<EventRecord>,
+    effects: Vec<Effect>,
+}
+
+impl<'a> Deciding<'a> {
+    fn new(session: &'a SessionState, env: &'a Env<'a>) -> Self {
+        let active = session.active.clone();
+        let (events, effects) = (Vec::new(), Vec::new());
+        Self { session, env, active, head: session.head, events, effects }
+    }
+
+    fn decision(self, reply: Reply) -> Decision {
+        Decision { events: self.events, effects: self.effects, reply }
+    }
+
+    /// Records an event of the run that is going.
+    fn emit(&mut self, event: SessionEvent) {
+        let run = self.active.run.as_ref();
+        let run_id = run.map(|run| run.run_id);
+        let step = run.map(|run| run.step).filter(|step| *step > 0);
+        self.emit_for(run_id, step, event);
+    }
+
+    fn emit_for(&mut self, run_id: Option<RunId>, step: Option<u32>, event: SessionEvent) {
+        self.head = self.head.next();
+        let record = EventRecord { seq: self.head, at: self.env.now, run_id, step, event };
+        self.active.apply(&record);
+        self.events.push(record);
+    }
+
+    /// Starts whatever may start now: the attempt that is due, the calls whose turn it is, the
+    /// next step, the next run. Ends when everything going on waits for somebody else.
+    fn advance(&mut self) {
+        loop {
+            let Some(run) = &self.active.run else {
+                let Some(next) = self.active.queue.front().cloned() else { return };
+                if self.active.lifecycle != Lifecycle::Open {
+                    return;
+                }
+                self.start_run(next);
+                continue;
+            };
+            match run.phase {
+                StepPhase::Between => self.start_step(run.step + 1),
+                StepPhase::Streaming { .. } => return,
+                StepPhase::BackingOff { until, .. } if until > self.env.now => return,
+                StepPhase::BackingOff { attempts, .. } => self.start_attempt(attempts + 1),
+                StepPhase::Calling => {
+                    self.schedule_calls();
+                    if !self.all_calls_finished() {
+                        return;
+                    }
+                    self.after_calls();
+                }
+            }
+        }
+    }
+
+    /// Every call has its result: the next step, or the end.
+    fn after_calls(&mut self) {
+        let Some(run) = &self.active.run else { return };
+        let usage = run.usage;
+        if run.calls.is_empty() {
+            let message_id = run.answer.clone().unwrap_or_else(|| run.message_id.clone());
+            self.emit(SessionEvent::RunCompleted { message_id, usage });
+        } else if run.step >= self.env.rules.agent.max_steps {
+            let code = RunFailure::MaxIterations;
+            let error = "maximum iterations reached without final answer".to_owned();
+            self.emit(SessionEvent::RunFailed { code, error, usage });
+        } else {
+            self.start_step(run.step + 1);
+        }
+    }
+
+    fn wake(&mut self) -> Reply {
+        self.expire_due();
+        self.advance();
+        Reply::Done
+    }
 }

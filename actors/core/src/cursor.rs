@@ -1,0 +1,77 @@
+//! Places in a session's stream (E3).
+
+use crate::ids::Seq;
+use serde::{Serialize, Serializer};
+use std::{fmt, str::FromStr};
+
+/// A place in a session's stream: after event `seq`, and `offset` bytes of text into the message
+/// that is open there. Written `7`, or `7.300`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cursor {
+    /// The last event that was seen; 0 for none.
+    pub seq: Seq,
+    /// UTF-8 bytes of the open message's text that were seen; always between characters.
+    pub offset: u64,
+}
+
+impl Cursor {
+    /// The place right after event `seq`, before any text.
+    pub fn after(seq: Seq) -> Self {
+        Self { seq, offset: 0 }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => write!(f, "{}", self.seq),
+            offset => write!(f, "{}.{offset}", self.seq),
+        }
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The text is no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a cursor is an event's number, or `number.offset`, such as 7 or 7.300")]
+pub struct InvalidCursor;
+
+impl FromStr for Cursor {
+    type Err = InvalidCursor;
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let number = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            if plain {
+                digits.parse::<u64>().map_err(|_| InvalidCursor)
+            } else {
+                Err(InvalidCursor)
+            }
+        };
+        let (seq, offset) = match text.split_once('.') {
+            Some((seq, offset)) => (number(seq)?, number(offset)?),
+            None => (number(text)?, 0),
+        };
+        Ok(Self { seq: Seq(seq), offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e3_cursors_read_back_and_nonsense_does_not() {
+        for text in ["0", "7", "7.300", "18446744073709551615"] {
+            assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
+        }
+        for text in ["", "-1", "+1", "7.", ".3", "7.3.1", " 7", "7,3", "99999999999999999999", "é"]
+        {
+            assert_eq!(text.parse::<Cursor>(), Err(InvalidCursor), "{text}");
+        }
+    }
+}

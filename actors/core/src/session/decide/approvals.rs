@@ -1,0 +1,191 @@
+//! Asking people, and taking their answers (G8, G10, G11).
+
+use super::{Deciding, Rejection, Reply};
+use crate::{
+    approval::{
+        Approval, ApprovalEnd, ApprovalKind, ClosedApproval, OpenApproval, PlanStep, StepDecision,
+        Surface,
+    },
+    call::FailReason,
+    ids::{ApprovalId, CallId, UserId},
+    policy::{Risk, Tool},
+    session::{Allowance, ApprovalAnswer, SessionEvent, StepAnswer},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// A call to ask for, why, and its tool.
+pub(super) type Ask = (CallId, String, Option<Arc<Tool>>);
+
+impl Deciding<'_> {
+    /// Bundles the calls that need a person into one plan.
+    pub(super) fn request_approval(&mut self, asks: Vec<Ask>) {
+        let steps: Vec<_> = asks.into_iter().filter_map(|ask| self.plan_step(ask)).collect();
+        if steps.is_empty() {
+            return;
+        }
+        let noun = if steps.len() == 1 { "tool" } else { "tools" };
+        let now = self.env.now;
+        let approval = Approval {
+            approval_id: ApprovalId(self.env.uuid()),
+            kind: ApprovalKind::Plan,
+            purpose: format!("Execute {} {noun}", steps.len()),
+            max_risk_level: steps.iter().map(|step| step.risk).max().unwrap_or(Risk::ReadOnly),
+            steps,
+            requested_at: now,
+            deadline: self.env.rules.agent.approval_deadline.map(|time| now.after(time)),
+        };
+        self.emit(SessionEvent::ApprovalRequested { approval: Arc::new(approval) });
+    }
+
+    fn plan_step(&self, (call_id, why, tool): Ask) -> Option<PlanStep> {
+        let call = self.call(call_id)?;
+        Some(PlanStep {
+            call_id,
+            tool: call.tool.clone(),
+            arguments: call.arguments.to_value(),
+            digest: call.digest,
+            risk: call.risk,
+            description: tool.map(|tool| tool.description.clone()).unwrap_or_default(),
+            why,
+        })
+    }
+
+    pub(super) fn decide_approval(
+        &mut self,
+        approval_id: ApprovalId,
+        answer: ApprovalAnswer,
+        by: UserId,
+        surface: Surface,
+    ) -> Result<Reply, Rejection> {
+        let Some(open) = self.active.open_approval(approval_id).cloned() else {
+            let closed = self.session.closed_approval(approval_id);
+            let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
+            return repeated_or_refused(closed, &answer, &by);
+        };
+        if open.approval.deadline.is_some_and(|deadline| deadline <= self.env.now) {
+            // The desk's wake-up, which records the expiry, is on its way.
+            return Err(Rejection::ApprovalExpired);
+        }
+        let decisions: Vec<_> = new_answers(&open, answer, &by)?
+            .into_iter()
+            .map(|(step, StepAnswer { call_id, approved, reason })| StepDecision {
+                call_id,
+                approved,
+                reason,
+                by: by.clone(),
+                surface,
+                at: self.env.now,
+                digest: step.digest,
+            })
+            .collect();
+        if decisions.is_empty() {
+            return Ok(Reply::Decided { closed: false, repeated: true });
+        }
+        let closed = open.decisions.len() + decisions.len() == open.approval.steps.len();
+        let steps = decisions.clone();
+        self.emit(SessionEvent::ApprovalDecided { approval_id, steps, closed });
+        for decision in decisions {
+            self.carry_out(approval_id, decision);
+        }
+        self.advance();
+        Ok(Reply::Decided { closed, repeated: false })
+    }
+
+    fn carry_out(&mut self, approval_id: ApprovalId, decision: StepDecision) {
+        let StepDecision { call_id, approved, reason, by, digest, .. } = decision;
+        if approved {
+            let by = Allowance::Approval { approval_id, by };
+            self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by });
+            return;
+        }
+        let error = match reason {
+            Some(reason) => format!("a person rejected this call: {reason}"),
+            None => "a person rejected this call".to_owned(),
+        };
+        self.fail_call(call_id, FailReason::Rejected, error, false);
+    }
+
+    /// Closes the questions whose deadline has passed. What was not decided does not run.
+    pub(super) fn expire_due(&mut self) {
+        let now = self.env.now;
+        let is_due = |open: &&OpenApproval| open.approval.deadline.is_some_and(|end| end <= now);
+        let due: Vec<_> = self.active.approvals.iter().filter(is_due).cloned().collect();
+        for open in due {
+            let approval_id = open.approval.approval_id;
+            self.emit(SessionEvent::ApprovalExpired { approval_id });
+            for step in open.undecided() {
+                let error = "nobody answered in time whether this call may run".to_owned();
+                self.fail_call(step.call_id, FailReason::Expired, error, false);
+            }
+        }
+    }
+}
+
+/// The steps that `answer` decides anew, each with its word. Steps that the same person decided
+/// the same way before are left out; others that are decided are a conflict.
+fn new_answers<'a>(
+    open: &'a OpenApproval,
+    answer: ApprovalAnswer,
+    by: &UserId,
+) -> Result<Vec<(&'a PlanStep, StepAnswer)>, Rejection> {
+    let answers = match answer {
+        ApprovalAnswer::Whole { approved, reason } => {
+            let word = |step: &'a PlanStep| {
+                let (call_id, reason) = (step.call_id, reason.clone());
+                (step, StepAnswer { call_id, approved, reason })
+            };
+            return Ok(open.undecided().map(word).collect());
+        }
+        ApprovalAnswer::Steps(answers) => answers,
+    };
+    let mut seen = BTreeSet::new();
+    let mut fresh = Vec::new();
+    if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
+        return Err(Rejection::UnclearAnswer);
+    }
+    for answer in answers {
+        let call_id = answer.call_id;
+        let step = open.approval.steps.iter().find(|step| step.call_id == call_id);
+        let step = step.ok_or(Rejection::UnknownStep { call_id })?;
+        match open.decisions.get(&call_id) {
+            None => fresh.push((step, answer)),
+            Some(first) if first.approved == answer.approved && first.by == *by => {}
+            Some(first) => return Err(Rejection::AlreadyDecided { first: vec![first.clone()] }),
+        }
+    }
+    Ok(fresh)
+}
+
+/// An answer to a closed question: the same person's same answer is fine, any other is refused.
+fn repeated_or_refused(
+    closed: &ClosedApproval,
+    answer: &ApprovalAnswer,
+    by: &UserId,
+) -> Result<Reply, Rejection> {
+    match closed.end {
+        ApprovalEnd::Expired => return Err(Rejection::ApprovalExpired),
+        ApprovalEnd::Cancelled => return Err(Rejection::ApprovalCancelled),
+        ApprovalEnd::Decided => {}
+    }
+    let same = |call_id: &CallId, approved: bool| {
+        let first = closed.decisions.get(call_id);
+        first.is_some_and(|first| first.approved == approved && first.by == *by)
+    };
+    let repeated = match answer {
+        ApprovalAnswer::Whole { approved, .. } => {
+            closed.decisions.keys().all(|call_id| same(call_id, *approved))
+        }
+        ApprovalAnswer::Steps(answers) => {
+            if let Some(unknown) =
+                answers.iter().find(|answer| !closed.decisions.contains_key(&answer.call_id))
+            {
+                return Err(Rejection::UnknownStep { call_id: unknown.call_id });
+            }
+            answers.iter().all(|answer| same(&answer.call_id, answer.approved))
+        }
+    };
+    if repeated {
+        return Ok(Reply::Decided { closed: true, repeated: true });
+    }
+    Err(Rejection::AlreadyDecided { first: closed.decisions.values().cloned().collect() })
+}

@@ -1,0 +1,275 @@
+//! Tool calls: proposing and judging them, whose turn it is, and what an attempt's end leads to
+//! (S3, G7, R1 to R3).
+
+use super::{Deciding, Reply};
+use crate::{
+    call::{
+        Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
+        retry::{Failure, Next, after_failure},
+    },
+    ids::{AttemptId, CallId},
+    json::Digest,
+    limits,
+    message::{Arguments, ProposedCall},
+    policy::{Denial, Risk, Tool, Verdict, judge},
+    session::{Allowance, Effect, SessionEvent},
+    text::cut,
+};
+use std::{sync::Arc, time::Duration};
+
+impl Deciding<'_> {
+    /// Records the calls of a complete message, judges each, and asks for those that must be
+    /// asked for, all in this one commit.
+    pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
+        let mut asks = Vec::new();
+        for call in proposed {
+            let call_id = CallId(self.env.uuid());
+            let tool = self.tool(&call.tool);
+            self.propose(call_id, &call, tool.as_deref());
+            if let Some(why) = self.judge_call(call_id, &call, tool.as_deref()) {
+                asks.push((call_id, why, tool));
+            }
+        }
+        self.request_approval(asks);
+    }
+
+    /// The tool of that name, if the agent may use it.
+    pub(super) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        let rules = self.env.rules;
+        rules.tools.get(name).filter(|_| rules.agent.may_use(name)).cloned()
+    }
+
+    fn propose(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
+        self.emit(SessionEvent::ToolCallStarted {
+            call_id,
+            provider_id: call.provider_id.clone(),
+            tool: call.tool.clone(),
+            arguments: Arc::new(call.arguments.clone()),
+            digest: Digest::of(&call.arguments.to_value()),
+            risk: tool.map_or(Risk::default(), |tool| tool.risk),
+            parallel: tool.is_some_and(|tool| tool.parallel),
+            repeatable: tool.is_some_and(|tool| tool.repeatable),
+        });
+    }
+
+    /// Allows or ends the call; or says why a person must be asked.
+    fn judge_call(
+        &mut self,
+        call_id: CallId,
+        call: &ProposedCall,
+        tool: Option<&Tool>,
+    ) -> Option<String> {
+        let arguments = match &call.arguments {
+            Arguments::Json(value) => value,
+            Arguments::Malformed { error, .. } => {
+                self.fail_call(call_id, FailReason::InvalidArguments, error.clone(), false);
+                return None;
+            }
+        };
+        let Some(tool) = tool else {
+            let error = format!("there is no tool named `{}`", cut(&call.tool, 128));
+            self.fail_call(call_id, FailReason::UnknownTool, error, false);
+            return None;
+        };
+        if let Err(error) = tool.validate(arguments) {
+            self.fail_call(call_id, FailReason::InvalidArguments, error, false);
+            return None;
+        }
+        let rules = self.env.rules;
+        let headless = rules.agent.headless;
+        match judge(tool, arguments, &self.active.settings, &rules.matrix, headless) {
+            Verdict::Allow { why } => {
+                let digest = Digest::of(arguments);
+                let by = Allowance::Policy { why };
+                self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by });
+                None
+            }
+            Verdict::Ask { why } => Some(why),
+            Verdict::Deny(Denial { reason, required_level }) => {
+                let tool = tool.name.to_string();
+                let event =
+                    SessionEvent::AuthorizationDenied { call_id, tool, reason, required_level };
+                self.emit(event);
+                None
+            }
+        }
+    }
+
+    /// Starts the calls whose turn it is: those that may run beside others while there is room,
+    /// of the rest only the first that is not finished (S3).
+    pub(super) fn schedule_calls(&mut self) {
+        let Some(run) = &self.active.run else { return };
+        let is_running = |call: &&Call| matches!(call.phase, CallPhase::Running { .. });
+        let mut running = run.calls.iter().filter(is_running).count();
+        let mut serial_is_taken = false;
+        let mut due = Vec::new();
+        for call in &run.calls {
+            let has_turn = call.parallel || !serial_is_taken;
+            serial_is_taken |= !call.parallel && !call.is_finished();
+            match call.phase {
+                CallPhase::Allowed if has_turn && running < self.env.rules.parallel_calls_max => {
+                    running += 1;
+                    due.push((call.call_id, 1));
+                }
+                // It had its turn, and keeps it over its retries.
+                CallPhase::BackingOff { until, attempts, .. } if until <= self.env.now => {
+                    due.push((call.call_id, attempts + 1));
+                }
+                CallPhase::Proposed
+                | CallPhase::AwaitingApproval { .. }
+                | CallPhase::Allowed
+                | CallPhase::Running { .. }
+                | CallPhase::BackingOff { .. }
+                | CallPhase::Finished(_) => {}
+            }
+        }
+        for (call_id, attempt) in due {
+            self.start_call(call_id, attempt);
+        }
+    }
+
+    fn start_call(&mut self, call_id: CallId, attempt: u32) {
+        let Some(call) = self.call(call_id) else { return };
+        let (tool, arguments) = (call.tool.clone(), call.arguments.clone());
+        let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };
+        let attempt_id = AttemptId(self.env.uuid());
+        self.emit(SessionEvent::ToolCallAttemptStarted { call_id, attempt_id, attempt });
+        self.effects.push(Effect::StartTool { run_id, call_id, attempt_id, tool, arguments });
+    }
+
+    pub(super) fn tool_finished(
+        &mut self,
+        call_id: CallId,
+        finished: AttemptId,
+        outcome: ToolOutcome,
+    ) -> Reply {
+        let Some(call) = self.call(call_id) else { return Reply::Done };
+        let (tool, repeatable) = (call.tool.clone(), call.repeatable);
+        let (attempt, failures) = match call.phase {
+            CallPhase::Running { attempt_id, attempt, failures } if attempt_id == finished => {
+                (attempt, failures + 1)
+            }
+            CallPhase::Proposed
+            | CallPhase::AwaitingApproval { .. }
+            | CallPhase::Allowed
+            | CallPhase::Running { .. }
+            | CallPhase::BackingOff { .. }
+            | CallPhase::Finished(_) => {
+                let summary = summary(&outcome);
+                self.emit(SessionEvent::LateResult { call_id, attempt_id: finished, summary });
+                return Reply::Done;
+            }
+        };
+        match after_failure(&outcome, repeatable) {
+            None => {
+                let ToolOutcome::Completed(output) = outcome else { return Reply::Done };
+                self.emit(SessionEvent::ToolCallCompleted { call_id, tool, output });
+            }
+            Some(Next::Fail(Failure { reason, error })) => {
+                self.fail_call(call_id, reason, error, false);
+            }
+            Some(Next::Unknown { reason }) => self.fail_unknown(call_id, &reason),
+            Some(Next::Retry { reason, otherwise }) => {
+                let policy = self.retry_policy(&tool);
+                if policy.allows_another_after(failures) {
+                    let delay = policy.delay(failures, self.env.unit());
+                    self.retry_call(call_id, attempt, failures, delay, reason);
+                } else {
+                    let exhausted = policy.retries_max > 0;
+                    self.fail_call(call_id, otherwise.reason, otherwise.error, exhausted);
+                }
+            }
+        }
+        self.advance();
+        Reply::Done
+    }
+
+    pub(super) fn retry_call(
+        &mut self,
+        call_id: CallId,
+        attempt: u32,
+        failures: u32,
+        delay: Duration,
+        reason: String,
+    ) {
+        let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let until = self.env.now.after(delay);
+        self.emit(SessionEvent::ToolCallRetrying {
+            call_id,
+            tool,
+            attempt,
+            failures,
+            delay_ms,
+            until,
+            reason,
+        });
+    }
+
+    pub(super) fn fail_call(
+        &mut self,
+        call_id: CallId,
+        reason: FailReason,
+        error: String,
+        retries_exhausted: bool,
+    ) {
+        let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
+        let event =
+            SessionEvent::ToolCallFailed { call_id, tool, reason, error, retries_exhausted };
+        self.emit(event);
+    }
+
+    pub(super) fn fail_unknown(&mut self, call_id: CallId, reason: &str) {
+        let error = format!(
+            "{reason}. The call had been sent: it may or may not have taken effect, and it was \
+             not repeated. Check before trying again"
+        );
+        self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
+    }
+
+    pub(super) fn tool_progressed(
+        &mut self,
+        call_id: CallId,
+        reported: AttemptId,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    ) -> Reply {
+        let Some(call) = self.call(call_id) else { return Reply::Done };
+        let tool = call.tool.clone();
+        if matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == reported) {
+            let shorten = |text: String| cut(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned();
+            let message = message.map(shorten);
+            // JSON has no infinity and no NaN.
+            let progress = if progress.is_finite() { progress } else { 0.0 };
+            let total = total.filter(|total| total.is_finite());
+            let event = SessionEvent::ToolCallProgress { call_id, tool, progress, total, message };
+            self.emit(event);
+        }
+        Reply::Done
+    }
+
+    pub(super) fn call(&self, call_id: CallId) -> Option<&Call> {
+        let mut calls = self.active.run.iter().flat_map(|run| &run.calls);
+        calls.find(|call| call.call_id == call_id)
+    }
+
+    pub(super) fn all_calls_finished(&self) -> bool {
+        self.active.run.iter().flat_map(|run| &run.calls).all(Call::is_finished)
+    }
+
+    fn retry_policy(&self, tool: &str) -> RetryPolicy {
+        self.env.rules.tools.get(tool).map(|tool| tool.retry).unwrap_or_default()
+    }
+}
+
+fn summary(outcome: &ToolOutcome) -> String {
+    let text = match outcome {
+        ToolOutcome::Completed(output) => format!("completed: {}", output.text),
+        ToolOutcome::Failed { error, .. } => format!("failed: {error}"),
+        ToolOutcome::NotSent { error } => format!("not sent: {error}"),
+        ToolOutcome::TimedOut { after_ms } => format!("no answer within {after_ms} ms"),
+        ToolOutcome::Crashed { error } => format!("crashed: {error}"),
+    };
+    cut(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned()
+}

@@ -1,0 +1,95 @@
+//! Cancelling (S6): everything open gets an end, and the session is usable at once.
+
+use super::{Deciding, Rejection, Reply};
+use crate::{
+    call::{Call, CallPhase, FailReason},
+    ids::{MessageId, RunId, UserId},
+    model::delta::Completion,
+    session::{Effect, SessionEvent, StepPhase},
+    usage::Usage,
+};
+
+impl Deciding<'_> {
+    pub(super) fn cancel(
+        &mut self,
+        wanted: Option<RunId>,
+        by: UserId,
+        partial: Option<Completion>,
+    ) -> Result<Reply, Rejection> {
+        let running = self.active.run.as_ref().map(|run| run.run_id);
+        let run_id = wanted.or(running).ok_or(Rejection::NoRun)?;
+        if running == Some(run_id) {
+            self.cancel_run(&by, partial);
+        } else if self.active.queue.iter().any(|queued| queued.run_id == run_id) {
+            let usage = Usage::default();
+            let event = SessionEvent::RunCancelled { by, message_id: None, usage };
+            self.emit_for(Some(run_id), None, event);
+        } else {
+            return Err(Rejection::RunNotActive { run_id });
+        }
+        self.advance();
+        Ok(Reply::Cancelled { run_id })
+    }
+
+    /// Ends the run that is going, if one is: its questions, its calls, its message, itself.
+    pub(super) fn cancel_run(&mut self, by: &UserId, partial: Option<Completion>) {
+        let Some(run) = self.active.run.clone() else { return };
+        let open: Vec<_> = self.active.approvals.iter().map(|o| o.approval.approval_id).collect();
+        for approval_id in open {
+            self.emit(SessionEvent::ApprovalCancelled { approval_id });
+        }
+        for call in run.calls.iter().filter(|call| !call.is_finished()) {
+            self.cancel_call(call);
+        }
+        let message_id = match run.phase {
+            StepPhase::Streaming { attempt_id, .. } => {
+                self.effects.push(Effect::StopModel { attempt_id });
+                self.stop_message(partial)
+            }
+            StepPhase::BackingOff { .. } => self.stop_message(None),
+            StepPhase::Between | StepPhase::Calling => None,
+        };
+        let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+        self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
+    }
+
+    fn cancel_call(&mut self, call: &Call) {
+        let call_id = call.call_id;
+        let error = match call.phase {
+            CallPhase::Running { attempt_id, .. } => {
+                self.effects.push(Effect::StopTool { call_id, attempt_id });
+                if call.repeatable {
+                    "the run was cancelled while the call ran"
+                } else {
+                    "the run was cancelled while the call ran; it may have taken effect"
+                }
+            }
+            CallPhase::Proposed
+            | CallPhase::AwaitingApproval { .. }
+            | CallPhase::Allowed
+            | CallPhase::BackingOff { .. }
+            | CallPhase::Finished(_) => "the run was cancelled; the call did not take effect",
+        };
+        self.fail_call(call_id, FailReason::Cancelled, error.to_owned(), false);
+    }
+
+    /// Keeps what was said so far as a stopped message; without a word of it, there is none.
+    fn stop_message(&mut self, partial: Option<Completion>) -> Option<MessageId> {
+        let open = self.active.run.as_ref().and_then(|run| run.open_message()).cloned();
+        let said = partial.filter(|partial| !partial.message.text.is_empty());
+        let (Some(message_id), Some(Completion { message, usage, stop_reason })) = (open, said)
+        else {
+            self.discard_message("the run was cancelled");
+            return None;
+        };
+        self.emit(SessionEvent::MessageCompleted {
+            message_id: message_id.clone(),
+            text: message.text,
+            reasoning: Vec::new(),
+            stop_reason,
+            stopped: true,
+        });
+        self.emit(SessionEvent::StepCompleted { usage, stop_reason });
+        Some(message_id)
+    }
+}

@@ -1,0 +1,60 @@
+//! Creating, changing and closing a session (S1).
+
+use super::{Deciding, Rejection, Reply};
+use crate::{
+    ids::{AgentName, UserId},
+    model::delta::Completion,
+    policy::Settings,
+    session::{Lifecycle, SessionEvent},
+    usage::Usage,
+};
+
+impl Deciding<'_> {
+    pub(super) fn create(
+        &mut self,
+        owner: UserId,
+        agent: AgentName,
+        title: Option<String>,
+        settings: Settings,
+    ) -> Reply {
+        self.emit(SessionEvent::SessionCreated { owner, agent, title, settings });
+        Reply::Done
+    }
+
+    pub(super) fn change_settings(
+        &mut self,
+        settings: Settings,
+        title: Option<String>,
+        by: UserId,
+    ) -> Result<Reply, Rejection> {
+        self.must_be_open()?;
+        if settings != self.active.settings || title != self.active.title {
+            let event = SessionEvent::SessionSettingsChanged { settings, title, by };
+            self.emit_for(None, None, event);
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn close(&mut self, by: UserId, partial: Option<Completion>) -> Reply {
+        if self.active.lifecycle == Lifecycle::Closed {
+            return Reply::Done;
+        }
+        self.cancel_run(&by, partial);
+        while let Some(queued) = self.active.queue.front() {
+            let run_id = Some(queued.run_id);
+            let (by, usage) = (by.clone(), Usage::default());
+            let event = SessionEvent::RunCancelled { by, message_id: None, usage };
+            self.emit_for(run_id, None, event);
+        }
+        self.emit_for(None, None, SessionEvent::SessionClosed { by });
+        Reply::Done
+    }
+
+    pub(super) fn must_be_open(&self) -> Result<(), Rejection> {
+        match self.active.lifecycle {
+            Lifecycle::Open => Ok(()),
+            Lifecycle::Closed => Err(Rejection::SessionClosed),
+            Lifecycle::Vacant => Err(Rejection::UnknownSession),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Coming back from the log (D2, D3): what ran before does not run any more. What may safely
+//! repeat does; of the rest it is said that nobody knows.
+
+use super::{Deciding, Reply};
+use crate::{call::CallPhase, session::StepPhase};
+use std::time::Duration;
+
+/// What people read as the reason.
+const RESTARTED: &str = "the server restarted";
+
+impl Deciding<'_> {
+    pub(super) fn rehydrated(&mut self) -> Reply {
+        let run = self.active.run.clone();
+        if let Some(run) = run {
+            if let StepPhase::Streaming { attempt, failures, .. } = run.phase {
+                // How much of it clients saw is not known: they get a new one.
+                self.discard_message(RESTARTED);
+                self.retry_step(attempt, failures, Duration::ZERO, RESTARTED.to_owned());
+            }
+            for call in &run.calls {
+                let CallPhase::Running { attempt, failures, .. } = call.phase else { continue };
+                if call.repeatable {
+                    let reason = RESTARTED.to_owned();
+                    self.retry_call(call.call_id, attempt, failures, Duration::ZERO, reason);
+                } else {
+                    self.fail_unknown(call.call_id, "the server restarted while the call ran");
+                }
+            }
+        }
+        self.expire_due();
+        self.advance();
+        Reply::Done
+    }
+}

@@ -1,0 +1,118 @@
+//! Model attempts: starting them, and what their end leads to (S2, M3).
+
+use super::{Deciding, Reply};
+use crate::{
+    ids::{AttemptId, MessageId},
+    model::delta::{Completion, FailureKind},
+    session::{Effect, RunFailure, SessionEvent, StepFailure, StepPhase},
+};
+use std::time::Duration;
+
+impl Deciding<'_> {
+    /// Starts the first attempt of step number `step`.
+    pub(super) fn start_step(&mut self, step: u32) {
+        self.start_attempt_of(step, 1);
+    }
+
+    /// Starts attempt number `attempt` of the step that is going.
+    pub(super) fn start_attempt(&mut self, attempt: u32) {
+        let Some(run) = &self.active.run else { return };
+        self.start_attempt_of(run.step, attempt);
+    }
+
+    fn start_attempt_of(&mut self, step: u32, attempt: u32) {
+        let Some(run) = &self.active.run else { return };
+        let run_id = run.run_id;
+        let attempt_id = AttemptId(self.env.uuid());
+        let model = self.env.rules.agent.models.first().cloned().unwrap_or_default();
+        let started = SessionEvent::StepStarted { attempt_id, attempt, model: model.clone() };
+        self.emit_for(Some(run_id), Some(step), started);
+        let message_id = self.ensure_open_message();
+        self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
+    }
+
+    fn ensure_open_message(&mut self) -> MessageId {
+        let open = self.active.run.as_ref().and_then(|run| run.open_message());
+        if let Some(message_id) = open {
+            return message_id.clone();
+        }
+        let message_id = MessageId::from_uuid(self.env.uuid());
+        self.emit(SessionEvent::MessageStarted { message_id: message_id.clone() });
+        message_id
+    }
+
+    pub(super) fn step_finished(
+        &mut self,
+        finished: AttemptId,
+        result: Result<Completion, StepFailure>,
+    ) -> Reply {
+        let phase = self.active.run.as_ref().map(|run| run.phase.clone());
+        let Some(StepPhase::Streaming { attempt_id, attempt, failures, .. }) = phase else {
+            return Reply::Done;
+        };
+        if attempt_id != finished {
+            return Reply::Done; // Superseded: its answer changes nothing.
+        }
+        match result {
+            Ok(completion) => self.message_completed(completion),
+            Err(failure) => self.step_failed(attempt, failures + 1, failure),
+        }
+        self.advance();
+        Reply::Done
+    }
+
+    fn message_completed(&mut self, completion: Completion) {
+        let Completion { message, usage, stop_reason } = completion;
+        let message_id = self.ensure_open_message();
+        self.emit(SessionEvent::MessageCompleted {
+            message_id,
+            text: message.text,
+            reasoning: message.reasoning,
+            stop_reason,
+            stopped: false,
+        });
+        self.emit(SessionEvent::StepCompleted { usage, stop_reason });
+        self.propose_calls(message.calls);
+    }
+
+    fn step_failed(&mut self, attempt: u32, failures: u32, failed: StepFailure) {
+        let StepFailure { failure, streamed } = failed;
+        let rules = self.env.rules;
+        let temporary = failure.kind == FailureKind::Temporary;
+        let again = temporary && rules.model_retry.allows_another_after(failures);
+        if streamed || !again {
+            self.discard_message(&failure.message);
+        }
+        if !again {
+            let code =
+                if temporary { RunFailure::ModelUnavailable } else { RunFailure::ModelError };
+            let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+            self.emit(SessionEvent::RunFailed { code, error: failure.message, usage });
+            return;
+        }
+        let backoff = rules.model_retry.delay(failures, self.env.unit());
+        let asked = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
+        let delay = backoff.max(asked.min(rules.model_retry.cap));
+        self.retry_step(attempt, failures, delay, failure.message);
+    }
+
+    pub(super) fn retry_step(
+        &mut self,
+        attempt: u32,
+        failures: u32,
+        delay: Duration,
+        reason: String,
+    ) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let until = self.env.now.after(delay);
+        self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason });
+    }
+
+    pub(super) fn discard_message(&mut self, reason: &str) {
+        let open = self.active.run.as_ref().and_then(|run| run.open_message()).cloned();
+        if let Some(message_id) = open {
+            let reason = reason.to_owned();
+            self.emit(SessionEvent::MessageDiscarded { message_id, reason });
+        }
+    }
+}

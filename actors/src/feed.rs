@@ -1,0 +1,61 @@
+//! What subscribers are given, in no dialect's words.
+
+use greenroom_core::{
+    cursor::Cursor,
+    ids::{AgentName, MessageId, RunId, SessionId},
+    session::EventRecord,
+};
+use std::sync::Arc;
+
+/// One thing to tell a client, with the cursor it stands at once it has been told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedItem {
+    /// The session.
+    pub session_id: SessionId,
+    /// Its agent profile.
+    pub agent: AgentName,
+    /// Where the client is after this.
+    pub cursor: Cursor,
+    /// What to tell.
+    pub kind: FeedKind,
+}
+
+/// What to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedKind {
+    /// A committed event.
+    Event(Arc<EventRecord>),
+    /// More text of the open message. Never stored.
+    Delta {
+        /// The run.
+        run_id: RunId,
+        /// The step.
+        step: u32,
+        /// The open message.
+        message_id: MessageId,
+        /// The piece.
+        text: Arc<str>,
+    },
+    /// The server is shutting down (D8); unnumbered. Reconnect with the cursor.
+    Draining,
+    /// The stream can't go on; reconnect with the cursor. For people.
+    Broken(String),
+}
+
+/// Where a subscriber puts what it has to tell: a socket with room for so much.
+pub trait Outlet: 'static {
+    /// Takes `item` if there is room. After [`Offer::Full`] whoever drains the outlet sends the
+    /// subscriber [`crate::subscriber::Drained`].
+    fn offer(&mut self, item: &FeedItem) -> Offer;
+}
+
+/// What became of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Taken.
+    Taken,
+    /// No room now; it was not taken.
+    Full,
+    /// Nobody listens any more.
+    Gone,
+}
