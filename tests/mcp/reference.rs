@@ -118,7 +118,8 @@ fn t1_the_current_revision() {
         let server = stdio("time", test_dep("venv/bin/mcp-server-time"), &["--local-timezone=UTC"]);
         let rig = Rig::start([server]).await;
         assert_eq!(rig.names(), ["convert_time", "get_current_time"]);
-        let noon = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
+        let noon =
+            json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
         let output = rig.answer("convert_time", noon).await;
         assert!(output.text.contains("T21:00:00+09:00"), "{}", output.text);
         let outcome = rig.call("get_current_time", json!({"timezone": "No/Where"})).await;
