@@ -151,7 +151,8 @@ fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow>
     let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
     let newest = before.closed_approvals.back().map(|closed| closed.approval.approval_id);
     let is_new = |closed: &&ClosedApproval| Some(closed.approval.approval_id) != newest;
-    let closed = after.closed_approvals.iter().rev().take_while(is_new);
+    let new = after.closed_approvals.iter().rev().take_while(is_new).count();
+    let closed = after.closed_approvals.iter().skip(after.closed_approvals.len() - new);
     open.chain(closed.map(|closed| row(closed.into()))).collect()
 }
 

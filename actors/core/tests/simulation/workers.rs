@@ -121,7 +121,8 @@ fn completion(chance: &mut Chance, calls: usize) -> Completion {
 }
 
 fn call(chance: &mut Chance) -> ProposedCall {
-    let odd = f64::from_bits((chance.next() & !(0x7FF << 52)) | (0x3CA << 52));
+    let any = f64::from_bits(chance.next());
+    let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
     let arguments = match chance.below(8) {
         0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
         1 => Arguments::Json(json!([1, "not an object"])),
