@@ -34,6 +34,8 @@ pub const TOOL_NAME_BYTES_MAX: usize = 512;
 pub const MALFORMED_ARGUMENTS_KEPT_BYTES: usize = 2 * 1024;
 /// Bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes kept of what a model's provider says of an error.
+pub const PROVIDER_ERROR_BYTES_MAX: usize = 2 * 1024;
 
 /// Time for one attempt of a tool where nothing else is said (T4).
 pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -67,6 +69,8 @@ pub const SCHEMA_NODES_MAX: usize = 50_000;
 pub const SCHEMA_DEPTH_MAX: usize = 64;
 /// Bytes of keys and texts in a tool's schema.
 pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Times a recursive definition of a tool's schema may have to be checked for one call.
+pub const SCHEMA_CHECKS_MAX: usize = 1 << 16;
 /// Different references in a tool's schema.
 pub const SCHEMA_REFERENCES_MAX: usize = 100;
 /// Bytes of one compiled pattern of a tool's schema.

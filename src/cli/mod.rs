@@ -1,0 +1,4 @@
+//! The command line, one file a subcommand.
+
+pub mod migrate;
+pub mod rehearse;
