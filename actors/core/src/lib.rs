@@ -9,6 +9,7 @@ pub mod approval;
 pub mod call;
 pub mod cursor;
 pub mod env;
+pub mod duration;
 pub mod ids;
 pub mod json;
 pub mod limits;

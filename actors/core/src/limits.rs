@@ -56,3 +56,29 @@ pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
 pub const CLOSED_APPROVALS_KEPT: usize = 256;
+
+/// Tools of one server; further ones are left out.
+pub const TOOLS_PER_SERVER_MAX: usize = 1_000;
+/// Bytes of a tool's description.
+pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+/// Values in a tool's schema, as written and with references followed.
+pub const SCHEMA_NODES_MAX: usize = 50_000;
+/// Nesting of a tool's schema.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// Bytes of keys and texts in a tool's schema.
+pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Different references in a tool's schema.
+pub const SCHEMA_REFERENCES_MAX: usize = 100;
+/// Bytes of one compiled pattern of a tool's schema.
+pub const SCHEMA_PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Blocked tools in one user's settings.
+pub const BLOCKED_TOOLS_MAX: usize = 1_000;
+/// Allowed regions in one user's settings.
+pub const ALLOWED_REGIONS_MAX: usize = 1_000;
+/// Characters of a budget's unit.
+pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
+/// Retries that the catalog may allow one tool.
+pub const RETRIES_MAX: u32 = 20;
+/// Bytes of a result that the catalog may let one tool keep.
+pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,6 +1,13 @@
 //! Policy as a table: autonomy × risk → ruling (G3).
+//!
+//! The presets stand here as tables one can read; configuration may start from one and change
+//! cells. Who is asked, and what happens when nobody is there, is the [`judge`](super::judge)'s.
 
-/// What the table says of one cell.
+use super::{Autonomy, Risk, Settings};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::fmt;
+
+/// What the table says of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
     /// Run it.
@@ -11,6 +18,265 @@ pub enum Ruling {
     Deny,
 }
 
-/// The table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Matrix;
+/// What stands in one cell of the table: a ruling, or a condition that leads to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// Run it.
+    Allow,
+    /// Ask a person.
+    Ask,
+    /// Ask a person; run it if the user's `require_confirmation` is false.
+    Confirm,
+    /// Don't.
+    Deny,
+}
+
+impl Cell {
+    fn ruling(self, settings: &Settings) -> Ruling {
+        match self {
+            Self::Allow => Ruling::Allow,
+            Self::Ask => Ruling::Ask,
+            Self::Confirm if settings.require_confirmation => Ruling::Ask,
+            Self::Confirm => Ruling::Allow,
+            Self::Deny => Ruling::Deny,
+        }
+    }
+}
+
+/// A table that has a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// The default.
+    #[default]
+    Interactive,
+    /// [`Preset::Interactive`], but nothing critical ever, and L1 changes nothing that matters.
+    Strict,
+    /// [`Preset::Interactive`], but every deny becomes a question.
+    AskFirst,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Interactive, Self::Strict, Self::AskFirst];
+
+    /// The name in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Strict => "strict",
+            Self::AskFirst => "ask_first",
+        }
+    }
+
+    fn cells(self) -> Cells {
+        match self {
+            Self::Interactive => INTERACTIVE,
+            Self::Strict => STRICT,
+            Self::AskFirst => ASK_FIRST,
+        }
+    }
+}
+
+/// One row a level of autonomy, one column a level of risk, both in order.
+type Cells = [[Cell; Risk::ALL.len()]; Autonomy::ALL.len()];
+
+const ALLOW: Cell = Cell::Allow;
+const ASK: Cell = Cell::Ask;
+const CONFIRM: Cell = Cell::Confirm;
+const DENY: Cell = Cell::Deny;
+
+#[rustfmt::skip]
+const INTERACTIVE: Cells = [
+    //   read_only  write_low  write_high  critical
+    /* L0 */ [ALLOW, DENY,     DENY,       DENY],
+    /* L1 */ [ALLOW, ALLOW,    ASK,        DENY],
+    /* L2 */ [ALLOW, ALLOW,    CONFIRM,    ASK],
+    /* L3 */ [ALLOW, ALLOW,    ALLOW,      ASK],
+];
+
+#[rustfmt::skip]
+const STRICT: Cells = [
+    //   read_only  write_low  write_high  critical
+    /* L0 */ [ALLOW, DENY,     DENY,       DENY],
+    /* L1 */ [ALLOW, ALLOW,    DENY,       DENY],
+    /* L2 */ [ALLOW, ALLOW,    CONFIRM,    DENY],
+    /* L3 */ [ALLOW, ALLOW,    ALLOW,      DENY],
+];
+
+#[rustfmt::skip]
+const ASK_FIRST: Cells = [
+    //   read_only  write_low  write_high  critical
+    /* L0 */ [ALLOW, ASK,      ASK,        ASK],
+    /* L1 */ [ALLOW, ALLOW,    ASK,        ASK],
+    /* L2 */ [ALLOW, ALLOW,    CONFIRM,    ASK],
+    /* L3 */ [ALLOW, ALLOW,    ALLOW,      ASK],
+];
+
+/// The table. In configuration it is a preset's name (`"strict"`), or `{ preset = …, L1 = {
+/// write_high_risk = "deny" }, … }`: the preset's table with some cells changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    cells: Cells,
+}
+
+impl Default for Matrix {
+    fn default() -> Self {
+        Preset::default().into()
+    }
+}
+
+impl From<Preset> for Matrix {
+    fn from(preset: Preset) -> Self {
+        Self { cells: preset.cells() }
+    }
+}
+
+impl Matrix {
+    /// What stands in the cell.
+    pub fn cell(&self, autonomy: Autonomy, risk: Risk) -> Cell {
+        self.cells[row(autonomy)][column(risk)]
+    }
+
+    /// What the table says for a user with `settings`.
+    pub fn ruling(&self, autonomy: Autonomy, risk: Risk, settings: &Settings) -> Ruling {
+        self.cell(autonomy, risk).ruling(settings)
+    }
+
+    /// The same table with another cell.
+    #[must_use]
+    pub fn with(mut self, autonomy: Autonomy, risk: Risk, cell: Cell) -> Self {
+        self.cells[row(autonomy)][column(risk)] = cell;
+        self
+    }
+}
+
+fn row(autonomy: Autonomy) -> usize {
+    usize::from(autonomy.level())
+}
+
+fn column(risk: Risk) -> usize {
+    match risk {
+        Risk::ReadOnly => 0,
+        Risk::WriteLowRisk => 1,
+        Risk::WriteHighRisk => 2,
+        Risk::Critical => 3,
+    }
+}
+
+/// A row as it is written in configuration: what is not named stays the preset's.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RowChanges {
+    read_only: Option<Cell>,
+    #[serde(alias = "low")]
+    write_low_risk: Option<Cell>,
+    #[serde(alias = "moderate")]
+    write_high_risk: Option<Cell>,
+    critical: Option<Cell>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Changes {
+    preset: Preset,
+    #[serde(rename = "L0")]
+    l0: RowChanges,
+    #[serde(rename = "L1")]
+    l1: RowChanges,
+    #[serde(rename = "L2")]
+    l2: RowChanges,
+    #[serde(rename = "L3")]
+    l3: RowChanges,
+}
+
+impl From<Changes> for Matrix {
+    fn from(changes: Changes) -> Self {
+        let mut cells = changes.preset.cells();
+        let rows = [changes.l0, changes.l1, changes.l2, changes.l3];
+        for (row, changed) in cells.iter_mut().zip(rows) {
+            let RowChanges { read_only, write_low_risk, write_high_risk, critical } = changed;
+            let changed = [read_only, write_low_risk, write_high_risk, critical];
+            for (cell, changed) in row.iter_mut().zip(changed) {
+                *cell = changed.unwrap_or(*cell);
+            }
+        }
+        Self { cells }
+    }
+}
+
+impl<'de> Deserialize<'de> for Matrix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> de::Visitor<'de> for Written {
+            type Value = Matrix;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a preset (interactive, strict or ask_first) or a table of cells")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Matrix, E> {
+                let preset = Preset::ALL.into_iter().find(|preset| preset.name() == name);
+                preset
+                    .map(Matrix::from)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(name), &self))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Matrix, A::Error> {
+                Changes::deserialize(de::value::MapAccessDeserializer::new(map)).map(Matrix::from)
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(written: serde_json::Value) -> Result<Matrix, String> {
+        serde_json::from_value(written).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn g3_presets_are_known_by_name() {
+        for preset in Preset::ALL {
+            assert_eq!(read(json!(preset.name())), Ok(preset.into()));
+        }
+        let error = read(json!("lax")).unwrap_err();
+        assert!(error.contains("lax") && error.contains("ask_first"), "{error}");
+    }
+
+    #[test]
+    fn g3_strict_and_ask_first_differ_from_the_default_only_where_the_spec_says() {
+        for autonomy in Autonomy::ALL {
+            for risk in Risk::ALL {
+                let usual = Matrix::default().cell(autonomy, risk);
+                let denied_by_strict = risk == Risk::Critical
+                    || (autonomy, risk) == (Autonomy::Recommendations, Risk::WriteHighRisk);
+                let strict = if denied_by_strict { DENY } else { usual };
+                assert_eq!(Matrix::from(Preset::Strict).cell(autonomy, risk), strict);
+                let ask_first = if usual == DENY { ASK } else { usual };
+                assert_eq!(Matrix::from(Preset::AskFirst).cell(autonomy, risk), ask_first);
+            }
+        }
+    }
+
+    #[test]
+    fn g3_cells_can_be_changed_in_configuration() {
+        let changed = read(json!({"preset": "strict", "L1": {"moderate": "ask"}}));
+        let expected =
+            Matrix::from(Preset::Strict).with(Autonomy::Recommendations, Risk::WriteHighRisk, ASK);
+        assert_eq!(changed, Ok(expected));
+        assert_eq!(read(json!({})), Ok(Matrix::default()));
+    }
+
+    #[test]
+    fn unknown_rows_columns_and_cells_are_refused() {
+        for wrong in [json!({"L4": {}}), json!({"L1": {"high": "ask"}}), json!({"L1": {"low": 1}})]
+        {
+            assert!(read(wrong.clone()).is_err(), "{wrong}");
+        }
+        let twice = json!({"L1": {"low": "ask", "write_low_risk": "deny"}});
+        assert!(read(twice).unwrap_err().contains("duplicate"));
+    }
+}

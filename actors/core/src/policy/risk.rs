@@ -1,6 +1,6 @@
 //! How dangerous a tool is, and how much an agent may do by itself (G1, G2).
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 use std::fmt;
 
 /// The risk of a tool, in order.
@@ -69,11 +69,21 @@ pub enum RiskSource {
     Default,
 }
 
+impl fmt::Display for RiskSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Catalog => f.write_str("catalog"),
+            Self::CatalogGlob { glob } => write!(f, "catalog `{glob}`"),
+            Self::Annotation { hint } => write!(f, "annotation {hint}"),
+            Self::NameWord { word } => write!(f, "the word `{word}` in its name"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
 /// How much an agent may do without asking (G2). Serialised as its number.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(into = "u8", try_from = "u8")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(into = "u8")]
 pub enum Autonomy {
     /// L0.
     ReadOnly,
@@ -112,6 +122,12 @@ impl Autonomy {
     }
 }
 
+impl fmt::Display for Autonomy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (L{})", self.name(), self.level())
+    }
+}
+
 impl From<Autonomy> for u8 {
     fn from(autonomy: Autonomy) -> Self {
         autonomy.level()
@@ -121,9 +137,57 @@ impl From<Autonomy> for u8 {
 impl TryFrom<u8> for Autonomy {
     type Error = String;
     fn try_from(level: u8) -> Result<Self, String> {
+        Self::from_number(&level)
+    }
+}
+
+impl Autonomy {
+    fn from_number(number: &(impl fmt::Display + Copy + TryInto<u8>)) -> Result<Self, String> {
+        let level: Option<u8> = (*number).try_into().ok();
         Self::ALL
             .into_iter()
-            .find(|autonomy| autonomy.level() == level)
-            .ok_or_else(|| format!("autonomy_level must be 0, 1, 2 or 3, not {level}"))
+            .find(|autonomy| Some(autonomy.level()) == level)
+            .ok_or_else(|| format!("autonomy_level must be 0, 1, 2 or 3, not {number}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Autonomy {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl de::Visitor<'_> for Number {
+            type Value = Autonomy;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an autonomy level: 0, 1, 2 or 3")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Autonomy, E> {
+                Autonomy::from_number(&number).map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Autonomy, E> {
+                Autonomy::from_number(&number).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_u8(Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g2_levels_are_numbers_and_others_are_refused_by_name() {
+        for autonomy in Autonomy::ALL {
+            let written = serde_json::to_string(&autonomy).unwrap();
+            assert_eq!(written, autonomy.level().to_string());
+            assert_eq!(serde_json::from_str::<Autonomy>(&written).unwrap(), autonomy);
+        }
+        for (wrong, named) in [("7", "not 7"), ("-1", "not -1"), ("300", "not 300")] {
+            let error = serde_json::from_str::<Autonomy>(wrong).unwrap_err().to_string();
+            let expected = format!("autonomy_level must be 0, 1, 2 or 3, {named}");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        for wrong in ["1.5", "\"2\"", "null"] {
+            assert!(serde_json::from_str::<Autonomy>(wrong).is_err(), "{wrong}");
+        }
     }
 }

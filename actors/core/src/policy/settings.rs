@@ -1,8 +1,12 @@
 //! What a user allows, and how a session may narrow it (G4).
+//!
+//! [`Settings`] are whole and valid; a [`SettingsPatch`] is what somebody wants changed. Who may
+//! change whose settings is the caller's business.
 
+use super::budget::BudgetLimit;
 use super::risk::Autonomy;
-use crate::ids::ToolName;
-use serde::{Deserialize, Serialize};
+use crate::{ids::ToolName, limits};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 
 /// A user's settings, or a session's. The default is the safe one.
@@ -33,34 +37,283 @@ impl Default for Settings {
     }
 }
 
-/// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
-/// unit, for ever.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BudgetLimit {
-    /// Greater than 0.
-    pub amount: f64,
-    /// What is counted, e.g. `ISK` or `USD`.
-    pub unit: String,
-    /// The period it is for.
-    pub period: Period,
+/// Settings with more in them than fits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} may have at most {max} entries, not {found}")]
+pub struct TooMany {
+    /// The field of the settings.
+    pub field: &'static str,
+    /// What it has.
+    pub found: usize,
+    /// What it may have.
+    pub max: usize,
 }
 
-/// The period of a budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Period {
-    /// One calendar day (UTC).
-    Day,
-    /// One calendar month (UTC).
-    Month,
-    /// For ever.
-    #[default]
-    Total,
+/// Why wanted settings were not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// They are not valid.
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
+    /// They allow more than the user's do.
+    #[error(transparent)]
+    Widening(#[from] Widening),
 }
 
-impl<'de> Deserialize<'de> for BudgetLimit {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let _ = deserializer;
-        Err(serde::de::Error::custom("not written yet"))
+/// A session's settings would allow more than its user's (G4).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}; a session may only narrow what its user allows")]
+pub struct Widening {
+    /// The field that would.
+    pub field: &'static str,
+    /// How.
+    pub problem: String,
+}
+
+impl Settings {
+    /// Checks what the types don't: that no list is too long.
+    pub fn validate(&self) -> Result<(), TooMany> {
+        let regions = self.allowed_regions.as_ref().map_or(0, BTreeSet::len);
+        for (field, found, max) in [
+            ("blocked_tools", self.blocked_tools.len(), limits::BLOCKED_TOOLS_MAX),
+            ("allowed_regions", regions, limits::ALLOWED_REGIONS_MAX),
+        ] {
+            if found > max {
+                return Err(TooMany { field, found, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these settings allow nothing that `user` does not.
+    pub fn check_within(&self, user: &Self) -> Result<(), Widening> {
+        match self.widening(user) {
+            None => Ok(()),
+            Some((field, problem)) => Err(Widening { field, problem }),
+        }
+    }
+
+    /// The first field that allows more than `user`, and how.
+    fn widening(&self, user: &Self) -> Option<(&'static str, String)> {
+        if self.autonomy_level > user.autonomy_level {
+            let (wanted, allowed) = (self.autonomy_level.level(), user.autonomy_level.level());
+            return Some(("autonomy_level", format!("{wanted} is more than the user's {allowed}")));
+        }
+        if user.require_confirmation && !self.require_confirmation {
+            return Some(("require_confirmation", "the user's is true".to_owned()));
+        }
+        if let Some(missing) = user.blocked_tools.difference(&self.blocked_tools).next() {
+            return Some(("blocked_tools", format!("the user blocks `{missing}` too")));
+        }
+        if let Some(allowed) = &user.allowed_regions {
+            let field = "allowed_regions";
+            let Some(wanted) = &self.allowed_regions else {
+                return Some((field, "the user's are restricted".to_owned()));
+            };
+            if let Some(extra) = wanted.difference(allowed).next() {
+                return Some((field, format!("{extra} is not among the user's")));
+            }
+        }
+        if let Some(limit) = &user.budget_limit {
+            let field = "budget_limit";
+            let Some(wanted) = &self.budget_limit else {
+                return Some((field, format!("the user's is {limit}")));
+            };
+            if !wanted.is_within(limit) {
+                return Some((field, format!("{wanted} is not within the user's {limit}")));
+            }
+        }
+        None
+    }
+}
+
+/// Changes to settings: what is absent stays. `null` lifts `allowed_regions` or `budget_limit`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SettingsPatch {
+    /// See [`Settings::autonomy_level`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autonomy_level: Option<Autonomy>,
+    /// See [`Settings::require_confirmation`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_confirmation: Option<bool>,
+    /// The whole new list. See [`Settings::blocked_tools`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_tools: Option<BTreeSet<ToolName>>,
+    /// See [`Settings::allowed_regions`].
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_a_value")]
+    pub allowed_regions: Option<Option<BTreeSet<i64>>>,
+    /// See [`Settings::budget_limit`].
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_a_value")]
+    pub budget_limit: Option<Option<BudgetLimit>>,
+}
+
+impl SettingsPatch {
+    /// `settings` with these changes.
+    pub fn applied_to(&self, settings: &Settings) -> Result<Settings, TooMany> {
+        let Self {
+            autonomy_level,
+            require_confirmation,
+            blocked_tools,
+            allowed_regions,
+            budget_limit,
+        } = self.clone();
+        let settings = settings.clone();
+        let changed = Settings {
+            autonomy_level: autonomy_level.unwrap_or(settings.autonomy_level),
+            require_confirmation: require_confirmation.unwrap_or(settings.require_confirmation),
+            blocked_tools: blocked_tools.unwrap_or(settings.blocked_tools),
+            allowed_regions: allowed_regions.unwrap_or(settings.allowed_regions),
+            budget_limit: budget_limit.unwrap_or(settings.budget_limit),
+        };
+        changed.validate().map(|()| changed)
+    }
+}
+
+/// The settings of a new session whose user has `user` and that wants `wanted`. Never clamps.
+pub fn narrowed(user: &Settings, wanted: &SettingsPatch) -> Result<Settings, SettingsError> {
+    let settings = wanted.applied_to(user)?;
+    settings.check_within(user)?;
+    Ok(settings)
+}
+
+/// Tells `null` from absent, which `Option` alone does not.
+fn null_is_a_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn patch(written: Value) -> SettingsPatch {
+        serde_json::from_value(written).unwrap()
+    }
+
+    fn settings(written: Value) -> Settings {
+        serde_json::from_value(written).unwrap()
+    }
+
+    #[test]
+    fn g4_defaults_are_the_safe_ones() {
+        let expected = settings(json!({
+            "autonomy_level": 1,
+            "require_confirmation": true,
+            "blocked_tools": [],
+            "allowed_regions": null,
+            "budget_limit": null,
+        }));
+        assert_eq!(Settings::default(), expected);
+    }
+
+    #[test]
+    fn g4_a_patch_changes_what_it_names_and_null_lifts() {
+        let before = settings(json!({"allowed_regions": [1], "budget_limit": 5}));
+        let untouched = patch(json!({})).applied_to(&before);
+        assert_eq!(untouched.as_ref(), Ok(&before));
+        let lifted = patch(json!({"allowed_regions": null, "autonomy_level": 3}));
+        let expected = settings(json!({"autonomy_level": 3, "budget_limit": 5}));
+        assert_eq!(lifted.applied_to(&before), Ok(expected));
+        assert_eq!(
+            serde_json::to_value(&lifted).unwrap(),
+            json!({"allowed_regions": null, "autonomy_level": 3})
+        );
+    }
+
+    #[test]
+    fn g4_bad_settings_are_refused_naming_the_field() {
+        let cases = [
+            (json!({"autonomy_level": 7}), "autonomy_level must be 0, 1, 2 or 3, not 7"),
+            (json!({"autonomy": 1}), "unknown field `autonomy`"),
+            (json!({"budget_limit": 0}), "budget_limit.amount must be greater than 0"),
+            (json!({"budget_limit": {"amount": 1, "perod": "day"}}), "unknown field `perod`"),
+            (json!({"blocked_tools": [""]}), "ToolName must have 1 to 128 characters"),
+        ];
+        for (written, expected) in cases {
+            let error = serde_json::from_value::<SettingsPatch>(written).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn g4_lists_are_bounded() {
+        let many: Vec<_> = (0..=1000).collect();
+        let error = patch(json!({"allowed_regions": many})).applied_to(&Settings::default());
+        let expected = "allowed_regions may have at most 1000 entries, not 1001";
+        assert_eq!(error.unwrap_err().to_string(), expected);
+        let names: Vec<_> = (0..=1000).map(|number| format!("tool_{number}")).collect();
+        let error = patch(json!({"blocked_tools": names})).applied_to(&Settings::default());
+        assert_eq!(error.unwrap_err().field, "blocked_tools");
+    }
+
+    /// A user with every restriction there is.
+    fn restricted() -> Settings {
+        settings(json!({
+            "autonomy_level": 2,
+            "require_confirmation": true,
+            "blocked_tools": ["a"],
+            "allowed_regions": [1, 2],
+            "budget_limit": {"amount": 100, "unit": "ISK", "period": "day"},
+        }))
+    }
+
+    #[test]
+    fn g4_a_session_may_narrow() {
+        for wanted in [
+            json!({}),
+            json!({"autonomy_level": 0}),
+            json!({"require_confirmation": true}),
+            json!({"blocked_tools": ["a", "b"]}),
+            json!({"allowed_regions": []}),
+            json!({"allowed_regions": [2]}),
+            json!({"budget_limit": {"amount": 100, "unit": "ISK", "period": "day"}}),
+            json!({"budget_limit": {"amount": 99.5, "unit": "ISK", "period": "month"}}),
+        ] {
+            let expected = patch(wanted.clone()).applied_to(&restricted()).unwrap();
+            assert_eq!(narrowed(&restricted(), &patch(wanted.clone())), Ok(expected), "{wanted}");
+        }
+        let all = serde_json::to_value(restricted()).unwrap();
+        assert_eq!(
+            narrowed(&settings(json!({"autonomy_level": 2})), &patch(all)),
+            Ok(restricted())
+        );
+    }
+
+    #[test]
+    fn g4_a_session_may_not_widen() {
+        for (wanted, field) in [
+            (json!({"autonomy_level": 3}), "autonomy_level"),
+            (json!({"require_confirmation": false}), "require_confirmation"),
+            (json!({"blocked_tools": []}), "blocked_tools"),
+            (json!({"blocked_tools": ["b"]}), "blocked_tools"),
+            (json!({"allowed_regions": null}), "allowed_regions"),
+            (json!({"allowed_regions": [1, 3]}), "allowed_regions"),
+            (json!({"budget_limit": null}), "budget_limit"),
+            (json!({"budget_limit": 1}), "budget_limit"),
+            (
+                json!({"budget_limit": {"amount": 101, "unit": "ISK", "period": "day"}}),
+                "budget_limit",
+            ),
+            (
+                json!({"budget_limit": {"amount": 1, "unit": "USD", "period": "day"}}),
+                "budget_limit",
+            ),
+        ] {
+            match narrowed(&restricted(), &patch(wanted.clone())) {
+                Err(SettingsError::Widening(widening)) => assert_eq!(widening.field, field),
+                other => panic!("{wanted}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn g4_a_widening_says_what_the_user_allows() {
+        let error = narrowed(&Settings::default(), &patch(json!({"autonomy_level": 3})));
+        let expected = "autonomy_level: 3 is more than the user's 1; a session may only narrow \
+                        what its user allows";
+        assert_eq!(error.unwrap_err().to_string(), expected);
     }
 }

@@ -37,6 +37,9 @@ pub struct Tool {
     pub retry: RetryPolicy,
     /// Why it can't be called now, if it can't (T2).
     pub unavailable: Option<String>,
+    /// Why it may never be called, if the catalog says so (G1). Unlike `unavailable` this is
+    /// policy: the judge denies it.
+    pub denied: Option<String>,
 }
 
 impl Tool {
@@ -76,5 +79,29 @@ impl ToolBook {
     /// All tools, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.tools.values()
+    }
+}
+
+#[cfg(test)]
+impl Tool {
+    /// A tool that takes anything, for tests of this crate.
+    pub(crate) fn for_tests(name: &str, risk: Risk) -> Self {
+        Self {
+            name: ToolName::parse(name).unwrap(),
+            server: "test".to_owned(),
+            remote_name: name.to_owned(),
+            description: String::new(),
+            input_schema: serde_json::json!({"type": "object"}),
+            validator: super::schema::compile(&serde_json::json!({"type": "object"})),
+            risk,
+            risk_source: RiskSource::Catalog,
+            repeatable: risk == Risk::ReadOnly,
+            parallel: risk == Risk::ReadOnly,
+            timeout: Some(crate::limits::TOOL_TIMEOUT_DEFAULT),
+            result_bytes_max: crate::limits::TOOL_RESULT_BYTES_DEFAULT,
+            retry: RetryPolicy::default(),
+            unavailable: None,
+            denied: None,
+        }
     }
 }

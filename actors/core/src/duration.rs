@@ -1,0 +1,116 @@
+//! Durations as people write them in configuration: `"200ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// Units, longest first.
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// The longest duration that may be written: a hundred years.
+const MILLISECONDS_MAX: u64 = 36_525 * 86_400_000;
+
+/// A duration in configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// A duration that may also be `"none"`: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<Duration>);
+
+/// What is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a duration; write a whole number and ms, s, m, h or d, such as \"30s\"")]
+pub struct NotADuration(String);
+
+impl FromStr for Span {
+    type Err = NotADuration;
+    fn from_str(text: &str) -> Result<Self, NotADuration> {
+        let refused = || NotADuration(crate::text::cut(text, 64).to_owned());
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
+        let milliseconds = number.parse().ok().and_then(|number: u64| number.checked_mul(factor));
+        milliseconds
+            .filter(|milliseconds| *milliseconds <= MILLISECONDS_MAX)
+            .map(|milliseconds| Self(Duration::from_millis(milliseconds)))
+            .ok_or_else(refused)
+    }
+}
+
+impl FromStr for Limit {
+    type Err = NotADuration;
+    fn from_str(text: &str) -> Result<Self, NotADuration> {
+        if text == "none" {
+            Ok(Self(None))
+        } else {
+            Span::from_str(text).map(|Span(span)| Self(Some(span)))
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = self.0.as_millis();
+        let whole = |factor: u64| milliseconds.is_multiple_of(u128::from(factor));
+        let fitting = UNITS.into_iter().find(|(_, factor)| milliseconds > 0 && whole(*factor));
+        let (unit, factor) = fitting.unwrap_or(("ms", 1));
+        write!(f, "{}{unit}", milliseconds / u128::from(factor))
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(span) => Span(span).fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+macro_rules! as_text {
+    ($($name:ident),+) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+as_text!(Span, Limit);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_written_back() {
+        let cases =
+            [("0ms", 0), ("200ms", 200), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000)];
+        for (text, milliseconds) in cases {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(span.0, Duration::from_millis(milliseconds));
+            assert_eq!(span.to_string(), text);
+        }
+        assert_eq!("60s".parse::<Span>().unwrap().to_string(), "1m");
+        assert_eq!("none".parse(), Ok(Limit(None)));
+        assert_eq!("1d".parse(), Ok(Limit(Some(Duration::from_secs(86_400)))));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        let wrong = ["", "30", "s", "-1s", "1.5s", "30 s", "30S", "none ", "99999999999999999999s"];
+        for text in wrong.into_iter().chain(["999999999d"]) {
+            assert!(text.parse::<Limit>().is_err(), "{text}");
+        }
+        assert!("none".parse::<Span>().is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! The limit a user sets on what tools may cost (G4). How much of it is spent is not known here.
+
+use crate::limits;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::fmt;
+
+/// The unit of a budget and of a cost that name none.
+const UNIT_DEFAULT: &str = "credits";
+
+/// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
+/// unit, for ever.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BudgetLimit {
+    /// Greater than 0.
+    pub amount: f64,
+    /// What is counted, e.g. `ISK` or `USD`.
+    pub unit: String,
+    /// The period it is for.
+    pub period: Period,
+}
+
+/// The period of a budget, shortest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Period {
+    /// One calendar day (UTC).
+    Day,
+    /// One calendar month (UTC).
+    Month,
+    /// For ever.
+    #[default]
+    Total,
+}
+
+impl BudgetLimit {
+    /// Whether who keeps to this limit keeps to `limit`: no more of the same unit, over a period
+    /// that is no shorter.
+    pub fn is_within(&self, limit: &Self) -> bool {
+        self.unit == limit.unit && self.amount <= limit.amount && self.period >= limit.period
+    }
+
+    fn checked<E: de::Error>(amount: f64, unit: String, period: Period) -> Result<Self, E> {
+        if !(amount.is_finite() && amount > 0.0) {
+            return Err(E::custom(format_args!(
+                "budget_limit.amount must be greater than 0, not {amount}"
+            )));
+        }
+        let length = unit.chars().count();
+        let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&length);
+        if !fits || unit.chars().any(char::is_control) {
+            return Err(E::custom(format_args!(
+                "budget_limit.unit must have 1 to {} characters and no control characters",
+                limits::BUDGET_UNIT_CHARS_MAX
+            )));
+        }
+        Ok(Self { amount, unit, period })
+    }
+}
+
+impl fmt::Display for BudgetLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let period = match self.period {
+            Period::Day => "a day",
+            Period::Month => "a month",
+            Period::Total => "in total",
+        };
+        write!(f, "{} {} {period}", self.amount, self.unit)
+    }
+}
+
+impl<'de> Deserialize<'de> for BudgetLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Written {
+            amount: f64,
+            #[serde(default = "unit_default")]
+            unit: String,
+            #[serde(default)]
+            period: Period,
+        }
+
+        struct NumberOrTable;
+        impl<'de> de::Visitor<'de> for NumberOrTable {
+            type Value = BudgetLimit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("budget_limit: a number, or {amount, unit, period}")
+            }
+            fn visit_f64<E: de::Error>(self, amount: f64) -> Result<BudgetLimit, E> {
+                BudgetLimit::checked(amount, unit_default(), Period::default())
+            }
+            #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
+            fn visit_i64<E: de::Error>(self, amount: i64) -> Result<BudgetLimit, E> {
+                self.visit_f64(amount as f64)
+            }
+            #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
+            fn visit_u64<E: de::Error>(self, amount: u64) -> Result<BudgetLimit, E> {
+                self.visit_f64(amount as f64)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<BudgetLimit, A::Error> {
+                let written = Written::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                BudgetLimit::checked(written.amount, written.unit, written.period)
+            }
+        }
+        deserializer.deserialize_any(NumberOrTable)
+    }
+}
+
+fn unit_default() -> String {
+    UNIT_DEFAULT.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(written: Value) -> Result<BudgetLimit, String> {
+        serde_json::from_value(written).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn g4_a_plain_number_is_a_limit_for_ever() {
+        let expected = BudgetLimit { amount: 5.0, unit: "credits".into(), period: Period::Total };
+        assert_eq!(read(json!(5)), Ok(expected.clone()));
+        assert_eq!(read(json!(5.0)), Ok(expected.clone()));
+        assert_eq!(read(json!({"amount": 5})), Ok(expected.clone()));
+        assert_eq!(read(serde_json::to_value(&expected).unwrap()), Ok(expected));
+    }
+
+    #[test]
+    fn g4_amounts_are_greater_than_zero_and_units_are_named() {
+        for wrong in [json!(0), json!(-1), json!({"amount": -0.5}), json!({"amount": 0})] {
+            assert!(read(wrong).unwrap_err().contains("budget_limit.amount"));
+        }
+        assert!(read(json!({"amount": 1, "unit": ""})).unwrap_err().contains("budget_limit.unit"));
+        assert!(read(json!("5")).unwrap_err().contains("budget_limit"));
+        assert!(read(json!({"amount": 1, "period": "week"})).is_err());
+    }
+}
