@@ -1,1 +1,4 @@
 //! The runtime.
+
+pub mod cli;
+pub mod rehearsal;

@@ -1,6 +1,24 @@
 //! The actors of Greenroom and the ports they talk through. No SQL, no HTTP, no JSON frames.
+//!
+//! ```text
+//! client → SessionRegistry → Session: decide → append → evolve → publish → dispatch
+//!                              ↑  │                              │         ├→ LlmStream
+//!                       facts  │  └────────── ApprovalDesk ◄─────┤         └→ ToolExecutor
+//!                              └── workers                       └→ EventBus → Subscriber → Outlet
+//! ```
 
+pub mod approval_desk;
+pub mod event_bus;
 pub mod feed;
+pub mod firehose;
+pub mod governance;
 pub mod limits;
+pub mod llm_stream;
+pub mod mailbox;
 pub mod observation;
 pub mod ports;
+pub mod runtime;
+pub mod session;
+pub mod session_registry;
+pub mod subscriber;
+pub mod tool_executor;

@@ -29,3 +29,11 @@ pub const PROGRESS_BACKLOG_MAX: usize = 16;
 pub const MODEL_SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a waiting-for or last-error text that administrators see.
 pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;
+/// Delay before a result that could not be stored is tried again (D8).
+pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Delay before an overdue deadline is told again to a session that did not record it.
+pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How often a subscriber makes sure that it is still attached.
+pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Live items a subscriber holds back while it replays the log.
+pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;

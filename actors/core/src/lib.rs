@@ -7,9 +7,10 @@
 pub mod agent;
 pub mod approval;
 pub mod call;
+pub mod context;
 pub mod cursor;
-pub mod env;
 pub mod duration;
+pub mod env;
 pub mod ids;
 pub mod json;
 pub mod limits;

@@ -34,6 +34,8 @@ pub const TOOL_NAME_BYTES_MAX: usize = 512;
 pub const MALFORMED_ARGUMENTS_KEPT_BYTES: usize = 2 * 1024;
 /// Bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes kept of what a model's provider says of an error.
+pub const PROVIDER_ERROR_BYTES_MAX: usize = 2 * 1024;
 
 /// Time for one attempt of a tool where nothing else is said (T4).
 pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);

@@ -3,5 +3,8 @@
 
 pub mod anthropic;
 pub mod delta;
+pub mod failure;
 pub mod openai;
 pub mod request;
+pub mod sse;
+pub mod stream;

@@ -1,0 +1,238 @@
+//! What a provider says when it refuses or breaks, as one kind of failure (M3).
+//!
+//! Reads error bodies of HTTP answers and error events of streams, in the shapes that providers and
+//! their imitators use. The text is the provider's, shortened, without anything that looks like a
+//! key. Whoever holds the socket calls [`of_response`] and [`retry_after`]; the parsers call the
+//! rest.
+
+use super::delta::{FailureKind, ModelFailure};
+use crate::{limits, text, time::Timestamp};
+use chrono::DateTime;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Bytes of broken data that are quoted in a failure.
+const SHOWN_BYTES_MAX: usize = 120;
+/// Words of an error's type or code that say that trying again is of no use.
+const PERMANENT_WORDS: [&str; 12] = [
+    "invalid",
+    "badrequest",
+    "authentication",
+    "unauthorized",
+    "permission",
+    "forbidden",
+    "not_found",
+    "notfound",
+    "billing",
+    "quota",
+    "context_length",
+    "too_large",
+];
+
+/// How keys begin.
+const KEY_STARTS: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
+/// Letters and digits that a key has at least.
+const KEY_CHARS_MIN: usize = 8;
+
+/// The failure that an HTTP answer with an error status tells of.
+pub fn of_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
+    let generic = format!("the model's provider answered {status}");
+    let said = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => words(&value).map(masked),
+        Err(_) => plain(body).map(|text| format!("{generic}: {text}")),
+    };
+    ModelFailure::of_status(status, said.unwrap_or(generic), retry_after)
+}
+
+/// How long the headers of an answer ask to wait: `retry-after-ms` before `retry-after`, which is
+/// in seconds or an HTTP date.
+pub fn retry_after(
+    retry_after_ms: Option<&str>,
+    retry_after: Option<&str>,
+    now: Timestamp,
+) -> Option<Duration> {
+    let number = |text: &str| text.trim().parse().ok().filter(|number: &f64| *number >= 0.0);
+    if let Some(ms) = retry_after_ms.and_then(number) {
+        return Duration::try_from_secs_f64(ms / 1e3).ok();
+    }
+    let text = retry_after?.trim();
+    if let Some(seconds) = number(text) {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let at = DateTime::parse_from_rfc2822(text).ok()?;
+    Some(Timestamp(at.timestamp_millis()).until_from(now))
+}
+
+/// The failure that an error object inside an answer tells of: the whole body or event data, or
+/// what its `error` holds.
+pub(super) fn of_value(value: &Value) -> ModelFailure {
+    let message = words(value).map_or_else(|| "the model's provider failed".to_owned(), masked);
+    let error = value.get("error").filter(|error| error.is_object()).unwrap_or(value);
+    let status = ["code", "status", "status_code"].iter().find_map(|key| status(error.get(key)?));
+    if let Some(status) = status {
+        return ModelFailure::of_status(status, message, None);
+    }
+    let told = ["type", "code", "status"].map(|key| error.get(key).and_then(Value::as_str));
+    let is_permanent = told.iter().flatten().any(|told| {
+        let told = told.to_ascii_lowercase();
+        PERMANENT_WORDS.iter().any(|word| told.contains(word))
+    });
+    let kind = if is_permanent { FailureKind::Permanent } else { FailureKind::Temporary };
+    ModelFailure { kind, ..ModelFailure::temporary(message) }
+}
+
+/// The start of `text`, fit to be quoted in a failure.
+pub(super) fn shown(text: &str) -> String {
+    let start = text::cut(text, SHOWN_BYTES_MAX);
+    let more = if start.len() < text.len() { "…" } else { "" };
+    format!("`{}`{more}", masked(start))
+}
+
+/// The message in an error body. The shapes: `{"error": {"message"}}`, `{"error": "…"}`,
+/// `{"message"}`, `{"detail"}`, and a list of any of these.
+fn words(value: &Value) -> Option<&str> {
+    let value = value.get(0).unwrap_or(value);
+    let error = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
+    let said = error.as_str().or_else(|| {
+        ["message", "detail", "msg"].iter().find_map(|key| {
+            let said = error.get(key)?;
+            said.as_str().or_else(|| words(said))
+        })
+    });
+    said.map(str::trim).filter(|said| !said.is_empty())
+}
+
+/// A body that is text and no page.
+fn plain(body: &[u8]) -> Option<String> {
+    let start = &body[..body.len().min(limits::PROVIDER_ERROR_BYTES_MAX)];
+    let text = String::from_utf8_lossy(start);
+    let text = text.trim();
+    (!text.is_empty() && !text.starts_with(['<', '{', '['])).then(|| masked(text))
+}
+
+fn status(value: &Value) -> Option<u16> {
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+/// `said`, bounded, on one line, and without what looks like a key: providers quote the key
+/// they refuse.
+fn masked(said: &str) -> String {
+    let said = text::cut(said, limits::PROVIDER_ERROR_BYTES_MAX);
+    let said = said.replace(|c: char| c.is_control() && !c.is_whitespace(), "");
+    let mut masked = String::with_capacity(said.len());
+    let mut follows_bearer = false;
+    for (position, word) in said.split_whitespace().enumerate() {
+        if position > 0 {
+            masked.push(' ');
+        }
+        let is_key = |part: &str| {
+            let is_long = part.bytes().filter(u8::is_ascii_alphanumeric).count() >= KEY_CHARS_MIN;
+            let looks = KEY_STARTS.iter().any(|start| part.starts_with(start))
+                && part.bytes().any(|byte| byte.is_ascii_digit());
+            is_long && (follows_bearer || looks)
+        };
+        let separator = |c: char| !(c.is_ascii_alphanumeric() || "-_*.".contains(c));
+        for piece in word.split_inclusive(separator) {
+            let part = piece.trim_end_matches(separator);
+            match is_key(part) {
+                true => {
+                    masked.push_str("(key)");
+                    masked.push_str(&piece[part.len()..]);
+                }
+                false => masked.push_str(piece),
+            }
+        }
+        follows_bearer = word.eq_ignore_ascii_case("bearer");
+    }
+    masked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(status: u16, body: &str) -> String {
+        of_response(status, body.as_bytes(), None).message
+    }
+
+    #[test]
+    fn the_providers_words_are_found_in_every_shape() {
+        let bodies = [
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#,
+            r#"{"error":{"message":"too long","type":"invalid_request_error","code":null}}"#,
+            r#"{"error":"too long"}"#,
+            r#"{"object":"error","message":" too\n long ","code":400}"#,
+            r#"{"detail":"too long"}"#,
+            r#"{"detail":[{"loc":["body"],"msg":"too long"}]}"#,
+            r#"[{"error":{"code":400,"message":"too long","status":"INVALID_ARGUMENT"}}]"#,
+        ];
+        for body in bodies {
+            assert_eq!(message(400, body), "too long", "{body}");
+        }
+        assert_eq!(message(502, "bad gateway"), "the model's provider answered 502: bad gateway");
+        for body in ["", "{}", "null", "<html>503</html>", "{\"error\":{}}", "{\"error\":"] {
+            assert_eq!(message(503, body), "the model's provider answered 503", "{body}");
+        }
+        assert!(message(500, &"€".repeat(5000)).len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
+    }
+
+    #[test]
+    fn the_status_decides_what_can_be_done() {
+        // M3
+        for status in [408, 409, 429, 500, 502, 503, 504, 529] {
+            let failure = of_response(status, b"", Some(Duration::from_millis(1500)));
+            assert_eq!(failure.kind, FailureKind::Temporary, "{status}");
+            assert_eq!((failure.status, failure.retry_after_ms), (Some(status), Some(1500)));
+        }
+        for status in [400, 401, 403, 404, 413, 422] {
+            assert_eq!(of_response(status, b"", None).kind, FailureKind::Permanent, "{status}");
+        }
+    }
+
+    #[test]
+    fn error_objects_without_status_are_judged_by_type() {
+        let kind = |error: &str| of_value(&serde_json::from_str(error).unwrap()).kind;
+        for told in ["overloaded_error", "api_error", "rate_limit_error", "server_error", "odd"] {
+            let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
+            assert_eq!(kind(&error), FailureKind::Temporary, "{told}");
+        }
+        for told in [
+            "invalid_request_error",
+            "authentication_error",
+            "permission_error",
+            "not_found_error",
+            "billing_error",
+            "request_too_large",
+            "BadRequestError",
+        ] {
+            let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
+            assert_eq!(kind(&error), FailureKind::Permanent, "{told}");
+        }
+        assert_eq!(kind(r#"{"message":"m","code":"400"}"#), FailureKind::Permanent);
+        assert_eq!(kind(r#"{"error":{"code":503,"type":"invalid"}}"#), FailureKind::Temporary);
+    }
+
+    #[test]
+    fn keys_are_never_shown() {
+        let body = r#"{"error":{"message":"Incorrect API key: sk-proj-abc_DEF123456, see (sk-1).\u0000"}}"#;
+        assert_eq!(message(401, body), "Incorrect API key: (key), see (sk-1).");
+        let body = r#"{"error":"token Bearer abcdefgh12345678 refused"}"#;
+        assert_eq!(message(401, body), "token Bearer (key) refused");
+    }
+
+    #[test]
+    fn retry_after_is_seconds_milliseconds_or_a_date() {
+        let now = Timestamp(1_445_412_470_000);
+        let date = Some("Wed, 21 Oct 2015 07:28:00 GMT");
+        let seconds = |seconds| Some(Duration::from_secs_f64(seconds));
+        assert_eq!(retry_after(None, Some(" 7 "), now), seconds(7.0));
+        assert_eq!(retry_after(Some("250"), Some("7"), now), seconds(0.25));
+        assert_eq!(retry_after(Some("x"), Some("0.5"), now), seconds(0.5));
+        assert_eq!(retry_after(None, date, now), seconds(10.0));
+        assert_eq!(retry_after(None, date, now.after(Duration::from_secs(60))), seconds(0.0));
+        for odd in ["", "-1", "soon", "NaN", "inf", "1e300"] {
+            assert_eq!(retry_after(Some(odd), Some(odd), now), None, "{odd}");
+        }
+    }
+}

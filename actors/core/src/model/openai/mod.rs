@@ -1,0 +1,11 @@
+//! OpenAI Chat Completions, and the many servers that speak it: streams and bodies read, requests
+//! written (M1, M2).
+//!
+//! Pure; [`super`] says who calls. Shapes of the wire are private to the files below.
+
+mod calls;
+mod parser;
+mod request;
+
+pub use parser::{Parser, parse_message};
+pub use request::{Options, encode};

@@ -1,0 +1,210 @@
+//! Reads what Chat Completions answers: event streams and whole bodies, tolerantly.
+//!
+//! Unknown fields are skipped; missing and null ones are as good as absent. Only the first choice
+//! is read: we ask for no other.
+
+use super::calls::{Calls, WireCall, WireFunction};
+use crate::{
+    model::{
+        delta::{Completion, Delta, ModelFailure, StopReason},
+        failure,
+        sse::Event,
+        stream::{self, Wire},
+    },
+    usage::Usage,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Parses a streamed answer.
+pub type Parser = stream::Parser<Reader>;
+
+/// Parses an answer that is one JSON body.
+pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
+    let text = stream::body_text(body);
+    let Some(chunk) = stream::parse::<Chunk<'_>>(&text)? else {
+        return Err(stream::unexpected(&text));
+    };
+    let (mut reader, mut out) = (Reader::default(), Vec::new());
+    reader.fail_on_error(&chunk, &text)?;
+    let choice = chunk.choices.unwrap_or_default().into_iter().find(Choice::is_first);
+    let Some((message, reason)) =
+        choice.and_then(|choice| Some((choice.message?, choice.finish_reason)))
+    else {
+        return Err(stream::unexpected(&text));
+    };
+    reader.message(message, &mut out)?;
+    reader.stop(reason.map(|reason| reason.0), &mut out)?;
+    tell_usage(chunk.usage, &mut out);
+    stream::fold(out)
+}
+
+/// What is known of the stream so far.
+#[derive(Debug, Default)]
+pub struct Reader {
+    calls: Calls,
+    is_thinking: bool,
+    is_refused: bool,
+    /// A `finish_reason` came: only usage may follow.
+    is_stopped: bool,
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    object: Option<Text<'a>>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Value>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u32>,
+    delta: Option<Piece>,
+    message: Option<Piece>,
+    #[serde(borrow)]
+    finish_reason: Option<Text<'a>>,
+}
+
+/// A piece of a message, or all of it.
+#[derive(Deserialize)]
+struct Piece {
+    /// Text, or with some servers a list of parts.
+    content: Option<Value>,
+    refusal: Option<String>,
+    reasoning_content: Option<String>,
+    reasoning: Option<Value>,
+    tool_calls: Option<Vec<WireCall>>,
+    function_call: Option<WireFunction>,
+}
+
+impl Choice<'_> {
+    fn is_first(&self) -> bool {
+        self.index.unwrap_or(0) == 0
+    }
+}
+
+impl Wire for Reader {
+    fn read(&mut self, event: &Event<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
+        let data: &str = &event.data;
+        if data.trim() == stream::DONE {
+            out.push(Delta::Finished);
+            return Ok(());
+        }
+        if event.name == "error" {
+            stream::parse::<serde::de::IgnoredAny>(data)?;
+            return Err(failure_in(data));
+        }
+        let Some(chunk) = stream::parse::<Chunk<'_>>(data)? else {
+            return Err(stream::unexpected(data));
+        };
+        self.fail_on_error(&chunk, data)?;
+        for choice in chunk.choices.into_iter().flatten().filter(Choice::is_first) {
+            if let Some(piece) = choice.delta {
+                self.message(piece, out)?;
+            }
+            self.stop(choice.finish_reason.map(|reason| reason.0), out)?;
+        }
+        tell_usage(chunk.usage, out);
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Vec<Delta>) {
+        // Some servers close after the `finish_reason`, without `[DONE]`: nothing is missing.
+        if self.is_stopped {
+            out.push(Delta::Finished);
+        }
+    }
+}
+
+impl Reader {
+    fn fail_on_error(&self, chunk: &Chunk<'_>, data: &str) -> Result<(), ModelFailure> {
+        let is_error = chunk.object.as_ref().is_some_and(|object| object.0 == "error");
+        if is_error || chunk.error.is_some() { Err(failure_in(data)) } else { Ok(()) }
+    }
+
+    fn message(&mut self, piece: Piece, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
+        // Where both names are used, both say the same.
+        let thought = filled(piece.reasoning_content).or_else(|| text_of(piece.reasoning?));
+        if let Some(text) = thought {
+            if !std::mem::replace(&mut self.is_thinking, true) {
+                out.push(Delta::ReasoningStarted { index: 0, redacted: None });
+            }
+            out.push(Delta::Reasoning { index: 0, text });
+        }
+        out.extend(piece.content.and_then(text_of).map(Delta::Text));
+        if let Some(refusal) = filled(piece.refusal) {
+            self.is_refused = true;
+            out.push(Delta::Text(refusal));
+        }
+        for call in piece.tool_calls.into_iter().flatten() {
+            self.calls.read(call, out)?;
+        }
+        match piece.function_call {
+            Some(function) => self.calls.read_legacy(function, out),
+            None => Ok(()),
+        }
+    }
+
+    fn stop(
+        &mut self,
+        reason: Option<Cow<'_, str>>,
+        out: &mut Vec<Delta>,
+    ) -> Result<(), ModelFailure> {
+        let Some(reason) = reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };
+        let reason = match &*reason {
+            "error" | "insufficient_system_resource" => {
+                return Err(ModelFailure::temporary("the model's provider broke off the answer"));
+            }
+            "length" => StopReason::MaxTokens,
+            "content_filter" => StopReason::Refusal,
+            _ if self.is_refused => StopReason::Refusal,
+            "tool_calls" | "function_call" => StopReason::ToolUse,
+            // A forced call ends with `stop`, with some servers every call does.
+            _ if !self.calls.is_empty() => StopReason::ToolUse,
+            _ => StopReason::EndTurn,
+        };
+        self.is_stopped = true;
+        out.push(Delta::Stopped(reason));
+        Ok(())
+    }
+}
+
+fn filled(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// The text of a content: text itself, or the texts among a list of parts.
+fn text_of(content: Value) -> Option<String> {
+    let text = match content {
+        Value::String(text) => text,
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+            texts.collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+    };
+    filled(Some(text))
+}
+
+fn tell_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
+    let Some(usage) = usage else { return };
+    let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
+    let cached = number("/prompt_tokens_details/cached_tokens")
+        .or_else(|| number("/prompt_cache_hit_tokens"));
+    out.push(Delta::Usage(Usage {
+        input_tokens: number("/prompt_tokens").unwrap_or(0),
+        output_tokens: number("/completion_tokens").unwrap_or(0),
+        cached_tokens: cached.unwrap_or(0),
+    }));
+}
+
+fn failure_in(data: &str) -> ModelFailure {
+    failure::of_value(&serde_json::from_str(data).unwrap_or_default())
+}

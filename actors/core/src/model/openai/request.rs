@@ -1,0 +1,191 @@
+//! Writes requests for Chat Completions.
+
+use crate::{
+    message::{AssistantMessage, Reasoning},
+    model::request::{self, Exchange, ModelRequest, Turn},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// Characters of a call's id that OpenAI accepts.
+const CALL_ID_CHARS_MAX: usize = 40;
+
+/// In what the servers differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Send `max_tokens`, which most compatible servers know, and not `max_completion_tokens`,
+    /// which OpenAI's newer models demand.
+    pub legacy_max_tokens: bool,
+    /// Send thinking back as `reasoning_content`, which some reasoning models demand between
+    /// calls and OpenAI refuses.
+    pub sends_reasoning: bool,
+}
+
+/// The body of `POST /chat/completions`.
+pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
+    let keep = |id| Some(Cow::Borrowed(id)).filter(|id: &Cow<'_, str>| fits(id));
+    let turns = request::transcript(&request.messages, keep);
+    let tools = request::declared(&request.tools)
+        .into_iter()
+        .map(|(name, tool)| WireTool {
+            kind: FUNCTION,
+            function: Function {
+                name,
+                description: &tool.description,
+                parameters: request::input_schema(&tool.input_schema),
+            },
+        })
+        .collect();
+    let most = Some(request.max_tokens);
+    let body = Body {
+        model: &request.model,
+        max_completion_tokens: most.filter(|_| !options.legacy_max_tokens),
+        max_tokens: most.filter(|_| options.legacy_max_tokens),
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+        tools,
+        messages: messages(&request.system, &turns, options),
+    };
+    serde_json::to_vec(&body).expect("maps with text keys are always JSON")
+}
+
+const FUNCTION: &str = "function";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<WireTool<'a>>,
+    messages: Vec<WireMessage<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct WireTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: Cow<'a, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    parameters: Cow<'a, Value>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum WireMessage<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Cow<'a, str>,
+    },
+    Assistant {
+        /// Null where there are only calls.
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        reasoning_content: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<WireCall<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: CalledFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    /// JSON, as text.
+    arguments: String,
+}
+
+fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>], options: Options) -> Vec<WireMessage<'a>> {
+    let mut messages = Vec::with_capacity(turns.len() + 1);
+    if !system.trim().is_empty() {
+        messages.push(WireMessage::System { content: system });
+    }
+    for turn in turns {
+        match turn {
+            // One message: the chat templates of some models refuse two in a row.
+            Turn::User(texts) => messages.push(WireMessage::User {
+                content: match texts.as_slice() {
+                    [text] => Cow::Borrowed(*text),
+                    texts => Cow::Owned(texts.join("\n\n")),
+                },
+            }),
+            Turn::Assistant(said, exchanges) => {
+                messages.push(assistant(said, exchanges, options));
+                messages.extend(exchanges.iter().map(tool));
+            }
+        }
+    }
+    messages
+}
+
+fn assistant<'a>(
+    said: &'a AssistantMessage,
+    exchanges: &'a [Exchange<'a>],
+    options: Options,
+) -> WireMessage<'a> {
+    let tool_calls = exchanges.iter().map(|exchange| WireCall {
+        id: &exchange.id,
+        kind: FUNCTION,
+        function: CalledFunction { name: &exchange.tool, arguments: text_of(&exchange.arguments) },
+    });
+    let content = Some(said.text.as_str()).filter(|text| !text.trim().is_empty());
+    let reasoning_content = if options.sends_reasoning { thoughts(said) } else { String::new() };
+    WireMessage::Assistant { content, reasoning_content, tool_calls: tool_calls.collect() }
+}
+
+fn thoughts(said: &AssistantMessage) -> String {
+    let readable = said.reasoning.iter().filter_map(|block| match block {
+        Reasoning::Thinking { text, .. } => Some(text.as_str()),
+        Reasoning::Redacted { .. } => None,
+    });
+    readable.collect()
+}
+
+fn tool<'a>(exchange: &'a Exchange<'a>) -> WireMessage<'a> {
+    let (result, tool_call_id) = (exchange.result, &*exchange.id);
+    // The format has no flag for it: the text must say that it tells of a failure.
+    let says = result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    let content = match exchange.is_error && !says {
+        true => Cow::Owned(format!("error: {result}")),
+        false => Cow::Borrowed(result),
+    };
+    WireMessage::Tool { tool_call_id, content }
+}
+
+fn text_of(arguments: &Map<String, Value>) -> String {
+    serde_json::to_string(arguments).expect("maps with text keys are always JSON")
+}
+
+fn fits(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic();
+    !id.is_empty() && id.len() <= CALL_ID_CHARS_MAX && id.bytes().all(is_plain)
+}

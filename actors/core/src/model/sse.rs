@@ -1,0 +1,246 @@
+//! Server-sent events, from bytes cut anywhere to whole events.
+//!
+//! Owns the framing alone: lines, fields, blank lines. It knows nothing of what the data mean and
+//! does no I/O. [`super::stream::Parser`] calls it. Lines and events are bounded by
+//! [`limits::STREAM_LINE_BYTES_MAX`], so that a hostile server can't fill the memory.
+
+use crate::limits;
+use std::borrow::Cow;
+
+/// One event. Bytes that are not UTF-8 have become U+FFFD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Its `event:` field; empty where there was none.
+    pub name: Cow<'a, str>,
+    /// Its `data:` lines, joined by line feeds.
+    pub data: Cow<'a, str>,
+}
+
+/// A line, or the data of one event, is longer than we keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line of the stream exceeds {max} bytes", max = limits::STREAM_LINE_BYTES_MAX)]
+pub struct TooLong;
+
+/// Splits a stream into events. It keeps its buffers, so that an event costs no allocation.
+#[derive(Debug, Default)]
+pub struct EventParser {
+    /// The start of a line whose end has not come yet.
+    line: Vec<u8>,
+    event: Draft,
+    /// The last byte was a CR that ended a line: a LF right after it belongs to it.
+    after_cr: bool,
+}
+
+#[derive(Debug, Default)]
+struct Draft {
+    name: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    /// A first line was seen: a byte order mark is one only before it.
+    has_begun: bool,
+}
+
+impl EventParser {
+    /// Takes the next bytes and hands each event they complete to `on_event`, until it errs.
+    pub fn push<E: From<TooLong>>(
+        &mut self,
+        bytes: &[u8],
+        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut rest = bytes;
+        if self.after_cr
+            && let Some(first) = rest.first()
+        {
+            self.after_cr = false;
+            rest = if *first == b'\n' { &rest[1..] } else { rest };
+        }
+        while let Some(at) = line_end(rest) {
+            let (piece, ending) = (&rest[..at], &rest[at..]);
+            // Most lines come whole: they are read where they lie.
+            let ended = if self.line.is_empty() {
+                bounded(piece.len())?;
+                self.event.line(piece)?
+            } else {
+                self.keep(piece)?;
+                let ended = self.event.line(&self.line)?;
+                self.line.clear();
+                ended
+            };
+            rest = match ending {
+                [b'\r', b'\n', after @ ..] | [_, after @ ..] => after,
+                [] => ending,
+            };
+            self.after_cr = ending == b"\r";
+            if ended {
+                self.event.dispatch(&mut on_event)?;
+            }
+        }
+        self.keep(rest)?;
+        Ok(())
+    }
+
+    /// The stream has ended. What was begun becomes an event as though a blank line followed: some
+    /// servers leave out the last one.
+    pub fn end<E: From<TooLong>>(
+        &mut self,
+        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            self.event.line(&line)?;
+        }
+        self.event.dispatch(&mut on_event)
+    }
+
+    fn keep(&mut self, piece: &[u8]) -> Result<(), TooLong> {
+        bounded(self.line.len() + piece.len())?;
+        self.line.extend_from_slice(piece);
+        Ok(())
+    }
+}
+
+impl Draft {
+    /// Reads one line without its ending. Whether it ends the event.
+    fn line(&mut self, line: &[u8]) -> Result<bool, TooLong> {
+        let mut line = line;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        }
+        if line.is_empty() {
+            return Ok(true);
+        }
+        let colon = line.iter().take(8).position(|byte| *byte == b':');
+        let (field, value) = match colon {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                bounded(self.data.len() + 1 + value.len())?;
+                if self.has_data {
+                    self.data.push(b'\n');
+                }
+                self.data.extend_from_slice(value);
+                self.has_data = true;
+            }
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(value);
+            }
+            // `id` and `retry` are for clients that reconnect; an empty field is a comment; others
+            // are to be ignored.
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn dispatch<E>(
+        &mut self,
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let result = if self.has_data {
+            let name = String::from_utf8_lossy(&self.name);
+            on_event(Event { name, data: String::from_utf8_lossy(&self.data) })
+        } else {
+            Ok(())
+        };
+        self.name.clear();
+        self.data.clear();
+        self.has_data = false;
+        result
+    }
+}
+
+fn bounded(length: usize) -> Result<(), TooLong> {
+    if length <= limits::STREAM_LINE_BYTES_MAX { Ok(()) } else { Err(TooLong) }
+}
+
+/// Where the first CR or LF is. Looks at blocks without branching inside them, which compiles to
+/// vector instructions.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let is_end = |byte: &u8| (*byte == b'\n') | (*byte == b'\r');
+    let holds_end = |block: &[u8]| block.iter().fold(false, |found, byte| found | is_end(byte));
+    let start = bytes.chunks(BLOCK).position(holds_end)? * BLOCK;
+    bytes[start..].iter().position(is_end).map(|at| start + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
+        let mut parser = EventParser::default();
+        let mut found = Vec::new();
+        let mut keep = |event: Event<'_>| {
+            found.push((event.name.into_owned(), event.data.into_owned()));
+            Ok::<(), TooLong>(())
+        };
+        for piece in pieces {
+            parser.push(piece, &mut keep).unwrap();
+        }
+        parser.end(&mut keep).unwrap();
+        found
+    }
+
+    /// However the bytes are cut in two or into single bytes, the events are the same.
+    fn check(stream: &[u8], expected: &[(&str, &str)]) {
+        let expected: Vec<_> =
+            expected.iter().map(|(name, data)| ((*name).to_owned(), (*data).to_owned())).collect();
+        let single: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(events(&single), expected);
+        for at in 0..=stream.len() {
+            assert_eq!(events(&[&stream[..at], b"", &stream[at..]]), expected, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn lines_end_in_lf_cr_or_both() {
+        let expected = [("a", "1"), ("", "2"), ("", "3")];
+        check(b"event: a\ndata: 1\n\ndata: 2\n\ndata: 3\n\n", &expected);
+        check(b"event: a\r\ndata: 1\r\n\r\ndata: 2\r\n\r\ndata: 3\r\n\r\n", &expected);
+        check(b"event: a\rdata: 1\r\rdata: 2\r\rdata: 3\r\r", &expected);
+        check(b"event: a\r\ndata: 1\n\rdata: 2\r\n\ndata: 3\n\n", &expected);
+    }
+
+    #[test]
+    fn fields_are_read_as_the_standard_says() {
+        check("\u{FEFF}data: first\n\n\u{FEFF}data: no field\n\n".as_bytes(), &[("", "first")]);
+        check(
+            b": comment\nid: 7\nretry: 9\ndata:no space\ndata:  two\ndata\n\n",
+            &[("", "no space\n two\n")],
+        );
+        check(b"event: nothing\n\ndata: x\n\n", &[("", "x")]);
+        check(b"datax: 1\ndata : 2\nDATA: 3\ndata: {\"a:\": 4}\n\n", &[("", "{\"a:\": 4}")]);
+    }
+
+    #[test]
+    fn characters_may_be_cut_and_broken() {
+        check("data: é€😀\n\n".as_bytes(), &[("", "é€😀")]);
+        check(b"data: \xC3\xC3\xA9\xFF\n\n", &[("", "\u{FFFD}é\u{FFFD}")]);
+    }
+
+    #[test]
+    fn the_last_blank_line_may_be_missing() {
+        check(b"data: 1\n\ndata: [DONE]", &[("", "1"), ("", "[DONE]")]);
+        check(b"data: 1\n\ndata: [DONE]\r", &[("", "1"), ("", "[DONE]")]);
+    }
+
+    #[test]
+    fn lines_and_events_are_bounded() {
+        let ignore = |_: Event<'_>| Ok::<(), TooLong>(());
+        let block = vec![b'x'; 64 * 1024];
+        let mut parser = EventParser::default();
+        let fitting = limits::STREAM_LINE_BYTES_MAX / block.len();
+        (0..fitting).for_each(|_| parser.push(&block, ignore).unwrap());
+        assert_eq!(parser.push(b"y", ignore), Err(TooLong));
+        assert_eq!(parser.line.len(), limits::STREAM_LINE_BYTES_MAX);
+
+        let mut parser = EventParser::default();
+        let line = [b"data: ".as_slice(), &block, b"\n"].concat();
+        let outcome = (0..=fitting).try_for_each(|_| parser.push(&line, ignore));
+        assert_eq!(outcome, Err(TooLong));
+        assert!(parser.event.data.len() <= limits::STREAM_LINE_BYTES_MAX);
+    }
+}

@@ -1,0 +1,373 @@
+//! Streams as providers and their imitators send them, with the message each must become.
+
+use greenroom_core::{
+    ids::CallId,
+    message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
+    model::{
+        anthropic,
+        delta::{Completion, Delta, MessageBuilder, ModelFailure, StopReason},
+        openai,
+    },
+    usage::Usage,
+};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// One of the two formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Anthropic,
+    OpenAi,
+}
+
+/// A stream and what it says.
+pub(crate) struct Fixture {
+    pub(crate) name: &'static str,
+    pub(crate) wire: Wire,
+    pub(crate) stream: Vec<u8>,
+    pub(crate) expected: Completion,
+}
+
+/// Feeds `pieces` to a parser of that wire and folds what comes out.
+pub(crate) fn parse<'a>(
+    wire: Wire,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Delta>, Result<Completion, ModelFailure>) {
+    let mut deltas = Vec::new();
+    let mut outcome = Ok(());
+    match wire {
+        Wire::Anthropic => {
+            let mut parser = anthropic::Parser::new();
+            for piece in pieces {
+                outcome = outcome.and(parser.push(piece, &mut deltas));
+            }
+            outcome = outcome.and(parser.end(&mut deltas));
+        }
+        Wire::OpenAi => {
+            let mut parser = openai::Parser::new();
+            for piece in pieces {
+                outcome = outcome.and(parser.push(piece, &mut deltas));
+            }
+            outcome = outcome.and(parser.end(&mut deltas));
+        }
+    }
+    let mut builder = MessageBuilder::default();
+    let folded = deltas.iter().try_for_each(|delta| builder.push(delta.clone()));
+    (deltas, outcome.and(folded).map(|()| builder.complete()))
+}
+
+/// Events with `event:` lines, as Anthropic sends them.
+pub(crate) fn anthropic(events: &[&str]) -> Vec<u8> {
+    let mut stream = String::new();
+    for data in events {
+        let value: Value = serde_json::from_str(data).expect("fixtures are JSON");
+        let kind = value["type"].as_str().expect("fixtures have types");
+        stream.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
+    }
+    stream.into_bytes()
+}
+
+/// Chunks and `[DONE]`, as OpenAI sends them.
+pub(crate) fn openai(chunks: &[&str]) -> Vec<u8> {
+    let mut stream: String = chunks.iter().map(|data| format!("data: {data}\n\n")).collect();
+    stream.push_str("data: [DONE]\n\n");
+    stream.into_bytes()
+}
+
+/// A complete answer without calls.
+pub(crate) fn says(text: &str, usage: [u64; 3], stop_reason: StopReason) -> Completion {
+    let [input_tokens, output_tokens, cached_tokens] = usage;
+    let message = AssistantMessage { text: text.to_owned(), ..AssistantMessage::default() };
+    let usage = Usage { input_tokens, output_tokens, cached_tokens };
+    Completion { message, usage, stop_reason }
+}
+
+/// A proposed call with these arguments.
+pub(crate) fn call(provider_id: &str, tool: &str, arguments: &str) -> ProposedCall {
+    ProposedCall {
+        call_id: CallId(Uuid::nil()),
+        provider_id: provider_id.to_owned(),
+        tool: tool.to_owned(),
+        arguments: Arguments::Json(serde_json::from_str(arguments).expect("fixtures are JSON")),
+    }
+}
+
+fn calls(usage: [u64; 3], calls: Vec<ProposedCall>) -> Completion {
+    let mut completion = says("", usage, StopReason::ToolUse);
+    completion.message.calls = calls;
+    completion
+}
+
+const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":100,"cache_read_input_tokens":300,"output_tokens":1,"service_tier":"standard"}}}"#;
+const STOP: &str = r#"{"type":"message_stop"}"#;
+
+/// Every valid stream.
+pub(crate) fn all() -> Vec<Fixture> {
+    let mut all = anthropic_streams();
+    all.extend(openai_streams());
+    all.extend(lax_streams());
+    all
+}
+
+fn anthropic_streams() -> Vec<Fixture> {
+    let wire = Wire::Anthropic;
+    let mut thinking = calls([425, 90, 300], vec![call("toolu_1", "get_time", "{}")]);
+    thinking.message.text = "Let me look.".to_owned();
+    thinking.message.reasoning = vec![
+        Reasoning::Thinking {
+            text: "They want the time.".to_owned(),
+            signature: Some("EqQBCg==".to_owned()),
+        },
+        Reasoning::Redacted { payload: "EmwKAhgB".to_owned() },
+    ];
+    vec![
+        Fixture {
+            name: "text, with pings, spaces and an event that is unknown",
+            wire,
+            stream: anthropic(&[
+                START,
+                r#"{"type": "ping"}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Héllo"}}"#,
+                r#"{"type":"new_thing","delta":"odd","index":"x"}"#,
+                r#"{ "delta" : { "text" : ", \u4e16\u754c \ud83d\ude00 😀\n" , "type" : "text_delta", "new": [1] }, "index": 0, "type":"content_block_delta" }"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"type":"x"}}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#,
+                STOP,
+            ]),
+            expected: says("Héllo, 世界 😀 😀\n", [425, 15, 300], StopReason::EndTurn),
+        },
+        Fixture {
+            name: "thinking, text and a call without arguments",
+            wire,
+            stream: anthropic(&[
+                START,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"They want "}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"the time."}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQBCg=="}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"redacted_thinking","data":"EmwKAhgB"}}"#,
+                r#"{"type":"content_block_stop","index":1}"#,
+                r#"{"type":"content_block_start","index":2,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"Let me look."}}"#,
+                r#"{"type":"content_block_stop","index":2}"#,
+                r#"{"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_1","name":"get_time","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+                r#"{"type":"content_block_stop","index":3}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"input_tokens":25,"output_tokens":90}}"#,
+                STOP,
+            ]),
+            expected: thinking,
+        },
+        Fixture {
+            name: "interleaved calls, arguments cut inside escapes, a tool of the provider's own",
+            wire,
+            stream: anthropic(&[
+                START,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":"note","input":{}}}"#,
+                r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_2","name":"sum","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"text\": \"\\ud8"}}"#,
+                r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"of\": [1,"}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"3d\\u"}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"de00 \\"}}"#,
+                r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":" 2.5e1]}"}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"\"é\"}"}}"#,
+                r#"{"type":"content_block_stop","index":1}"#,
+                r#"{"type":"content_block_stop","index":2}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":40}}"#,
+                STOP,
+            ]),
+            expected: calls(
+                [425, 40, 300],
+                vec![
+                    call("toolu_1", "note", r#"{"text":"😀 \"é"}"#),
+                    call("toolu_2", "sum", r#"{"of":[1,25.0]}"#),
+                ],
+            ),
+        },
+        Fixture {
+            name: "a refusal",
+            wire,
+            stream: anthropic(&[
+                START,
+                r#"{"type":"message_delta","delta":{"stop_reason":"refusal"},"usage":{"output_tokens":2}}"#,
+                STOP,
+            ]),
+            expected: says("", [425, 2, 300], StopReason::Refusal),
+        },
+    ]
+}
+
+fn openai_streams() -> Vec<Fixture> {
+    let wire = Wire::OpenAi;
+    let mut reasoned = says("42", [12, 30, 0], StopReason::MaxTokens);
+    reasoned.message.reasoning =
+        vec![Reasoning::Thinking { text: "Six by seven".to_owned(), signature: None }];
+    vec![
+        Fixture {
+            name: "text with usage in the last chunk",
+            wire,
+            stream: openai(&[
+                r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":null,"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null}"#,
+                r#"{"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Grüße \ud83d\ude00"},"finish_reason":null}],"usage":null}"#,
+                r#"{"choices":[{"index":1,"delta":{"content":"another choice"}},{"index":0,"delta":{"content":"!\n"},"finish_reason":""}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}"#,
+                r#"{"choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":16,"audio_tokens":0}}}"#,
+            ]),
+            expected: says("Grüße 😀!\n", [19, 10, 16], StopReason::EndTurn),
+        },
+        Fixture {
+            name: "interleaved calls",
+            wire,
+            stream: openai(&[
+                r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_a","type":"function","function":{"name":"get_weather","arguments":""}}]},"finish_reason":null}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"call_b","type":"function","function":{"name":"note","arguments":""}}]}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}},{"index":1,"function":{"arguments":"{\"t\":\"\\ud83"}}]}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"d\\ude00\"}"}},{"index":0,"function":{"arguments":"\"Köln\"}"}}]}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+                r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#,
+            ]),
+            expected: calls(
+                [5, 6, 0],
+                vec![
+                    call("call_a", "get_weather", r#"{"city":"Köln"}"#),
+                    call("call_b", "note", r#"{"t":"😀"}"#),
+                ],
+            ),
+        },
+        Fixture {
+            name: "the old function_call",
+            wire,
+            stream: openai(&[
+                r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"function_call":{"name":"add","arguments":""}}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"function_call":{"arguments":"{\"a\":1,"}}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"function_call":{"arguments":"\"b\":2}"}}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"function_call"}]}"#,
+            ]),
+            expected: calls([0, 0, 0], vec![call("", "add", r#"{"a":1,"b":2}"#)]),
+        },
+        Fixture {
+            name: "a refusal",
+            wire,
+            stream: openai(&[
+                r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":"I can't "}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"refusal":"do that."}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+            ]),
+            expected: says("I can't do that.", [0, 0, 0], StopReason::Refusal),
+        },
+        Fixture {
+            name: "reasoning under both names, cut off by the limit",
+            wire,
+            stream: openai(&[
+                r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"Six "}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"content":null,"reasoning":"by seven","reasoning_content":null}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{"content":"42","reasoning_content":null}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}],"usage":{"prompt_tokens":12,"completion_tokens":30}}"#,
+            ]),
+            expected: reasoned,
+        },
+    ]
+}
+
+/// What servers send that follow neither format to the letter.
+fn lax_streams() -> Vec<Fixture> {
+    let openai_wire = Wire::OpenAi;
+    let two =
+        || calls([0, 0, 0], vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)]);
+    vec![
+        Fixture {
+            name: "no [DONE], no spaces, CRLF, no blank line at the end",
+            wire: openai_wire,
+            stream: b"\xEF\xBB\xBF: hi\r\ndata:{\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\r\n\r\ndata:{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n".to_vec(),
+            expected: says("ok", [0, 0, 0], StopReason::EndTurn),
+        },
+        Fixture {
+            name: "whole calls that all have index 0, ending with stop",
+            wire: openai_wire,
+            stream: openai(&[
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"add","arguments":"{\"x\":1}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"add","arguments":"{\"x\":2}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            ]),
+            expected: two(),
+        },
+        Fixture {
+            name: "calls without an index, told apart by id",
+            wire: openai_wire,
+            stream: openai(&[
+                r#"{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"add","arguments":"{\"x\""}},{"id":"b","function":{"name":"add","arguments":"{\"x\":2"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"arguments":":1}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"id":"b","function":{"arguments":"}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
+            ]),
+            expected: two(),
+        },
+        Fixture {
+            name: "id and name with every piece, arguments as an object",
+            wire: openai_wire,
+            stream: openai(&[
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"add","arguments":"{\"x\":"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"add","arguments":"1}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"add","arguments":{"x":2}}}]}}]}"#,
+                r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
+            ]),
+            expected: two(),
+        },
+        Fixture {
+            name: "a new id with every piece, a name in two pieces, no ids",
+            wire: openai_wire,
+            stream: openai(&[
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"ad"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"","function":{"name":"d"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"z","function":{"arguments":"{\"x\":1}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"get"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"y\":2}"}}]}}]}"#,
+                r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
+            ]),
+            expected: calls([0, 0, 0], vec![
+                call("a", "add", r#"{"x":1}"#),
+                call("", "get", r#"{"y":2}"#),
+            ]),
+        },
+        Fixture {
+            name: "content as parts",
+            wire: openai_wire,
+            stream: openai(&[
+                r#"{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
+                r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            ]),
+            expected: says("ab", [0, 0, 0], StopReason::EndTurn),
+        },
+        Fixture {
+            name: "whole inputs at the block's start, and every block at index 0",
+            wire: Wire::Anthropic,
+            stream: anthropic(&[
+                r#"{"type":"message_start","message":null}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"add","input":{"x":1}}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"b","name":"add","input":{"x":0}}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"x\":2}"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":null}"#,
+                STOP,
+            ]),
+            expected: two(),
+        },
+        Fixture {
+            name: "no event lines, no indexes, no stop of the block",
+            wire: Wire::Anthropic,
+            stream: b"data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"o\"}}\r\rdata:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"k\"}}\r\rdata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":{\"x\":1}}}\r\revent: message_stop\rdata: {}\r\r".to_vec(),
+            expected: {
+                let mut expected = says("ok", [0, 0, 0], StopReason::EndTurn);
+                expected.message.calls = vec![call("a", "add", r#"{"x":1}"#)];
+                expected
+            },
+        },
+    ]
+}

@@ -1,0 +1,196 @@
+//! Hostile and broken streams never panic, never grow without bound, and end as a message or as a
+//! failure (M2). `PROPTEST_CASES` raises the number of cases.
+
+mod model_fixtures;
+
+use greenroom_core::{
+    limits,
+    model::{
+        anthropic,
+        delta::{Completion, Delta, ModelFailure},
+        failure, openai,
+    },
+    time::Timestamp,
+};
+use model_fixtures::{Wire, all, parse};
+use proptest::prelude::*;
+
+/// Pieces of which broken streams are made.
+const FRAGMENTS: [&str; 24] = [
+    "data:",
+    "data: ",
+    "event: ",
+    "\n",
+    "\n\n",
+    "\r",
+    "\r\n",
+    ":",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    "\\u",
+    "d83d",
+    "null",
+    "-1",
+    "4294967295",
+    "1e999",
+    "[DONE]",
+    "error",
+    "\u{FEFF}",
+    "€",
+];
+
+/// Odd events of both formats.
+const EVENTS: [&str; 12] = [
+    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"b","input":{"c":1}}}"#,
+    r#"{"type":"content_block_start","index":4294967295,"content_block":{"type":"thinking"}}"#,
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"s"}}"#,
+    r#"{"type":"message_delta","delta":{"stop_reason":"x"},"usage":{"input_tokens":18446744073709551615,"cache_read_input_tokens":1}}"#,
+    r#"{"type":"message_stop"}"#,
+    r#"{"choices":[{"delta":{"content":"x","tool_calls":[{"function":{"name":"f"}}]}}]}"#,
+    r#"{"choices":[{"delta":{"tool_calls":[{"index":4294967295,"id":"i","function":{"arguments":{"a":[]}}}]}}]}"#,
+    r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"j","function":{"name":"g","arguments":"{\"k"}}]}}]}"#,
+    r#"{"choices":[{"delta":{"function_call":{"name":"h"}},"finish_reason":"stop"}]}"#,
+    r#"{"choices":[{"message":{"content":[{"text":"x"}]}}],"usage":{"prompt_tokens":-1}}"#,
+    r#"{"error":{"code":599,"message":"m"}}"#,
+];
+
+/// What must hold of any stream, in any pieces. Its end, where all is well.
+fn check(wire: Wire, stream: &[u8], piece: usize) -> Result<Completion, ModelFailure> {
+    let whole = parse(wire, [stream]);
+    assert_eq!(parse(wire, stream.chunks(piece)), whole);
+    let (deltas, outcome) = whole;
+    let finished = deltas.iter().filter(|delta| **delta == Delta::Finished).count();
+    assert!(finished <= 1);
+    assert!(finished == 0 || deltas.last() == Some(&Delta::Finished));
+    match &outcome {
+        Ok(completion) => {
+            assert_eq!(finished, 1, "only a finished stream is a message");
+            assert!(completion.message.calls.len() <= limits::CALLS_PER_STEP_MAX);
+        }
+        Err(failure) => {
+            assert!(!failure.message.is_empty());
+            assert!(failure.message.len() <= limits::PROVIDER_ERROR_BYTES_MAX + 256);
+        }
+    }
+    outcome
+}
+
+fn wires() -> impl Strategy<Value = Wire> {
+    prop_oneof![Just(Wire::Anthropic), Just(Wire::OpenAi)]
+}
+
+fn shard() -> impl Strategy<Value = &'static str> {
+    prop_oneof![prop::sample::select(&FRAGMENTS[..]), prop::sample::select(&EVENTS[..])]
+}
+
+fn shards() -> impl Strategy<Value = Vec<u8>> {
+    let framed = prop::sample::select(&EVENTS[..]).prop_map(|data| format!("data: {data}\n\n"));
+    let loose = shard().prop_map(str::to_owned);
+    prop::collection::vec(prop_oneof![2 => framed, 1 => loose], 0..24)
+        .prop_map(|shards| shards.concat().into_bytes())
+}
+
+/// A change to a valid stream: where, what kind, with which byte.
+type Mutation = (prop::sample::Index, u8, u8);
+
+fn mutate(stream: &mut Vec<u8>, (place, kind, byte): &Mutation) {
+    let at = place.index(stream.len() + 1);
+    match kind % 6 {
+        0 => stream.truncate(at),
+        1 => stream.insert(at, *byte),
+        2 if at < stream.len() => stream[at] = *byte,
+        3 if at < stream.len() => stream[at] ^= 1 << (byte % 8),
+        4 => {
+            let end = stream.len().min(at + usize::from(*byte));
+            stream.drain(at..end);
+        }
+        _ => {
+            let end = stream.len().min(at + usize::from(*byte));
+            let again = stream[at..end].to_vec();
+            stream.splice(at..at, again);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes(
+        wire in wires(),
+        bytes in prop::collection::vec(any::<u8>(), 0..2048),
+        piece in 1usize..64,
+    ) {
+        check(wire, &bytes, piece).ok();
+        let bodies = [anthropic::parse_message(&bytes), openai::parse_message(&bytes)];
+        prop_assert!(bodies.iter().all(Result::is_err));
+        let failure = failure::of_response(500, &bytes, None);
+        prop_assert!(failure.message.len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
+    }
+
+    #[test]
+    fn pieces_of_both_formats_in_any_order(
+        wire in wires(),
+        stream in shards(),
+        piece in 1usize..64,
+    ) {
+        check(wire, &stream, piece).ok();
+    }
+
+    #[test]
+    fn mutated_streams(
+        which in any::<prop::sample::Index>(),
+        mutations in prop::collection::vec(any::<Mutation>(), 0..4),
+        piece in 1usize..64,
+    ) {
+        let fixtures = all();
+        let fixture = which.get(&fixtures);
+        let mut stream = fixture.stream.clone();
+        mutations.iter().for_each(|mutation| mutate(&mut stream, mutation));
+        let outcome = check(fixture.wire, &stream, piece);
+        if stream == fixture.stream {
+            prop_assert_eq!(outcome.as_ref(), Ok(&fixture.expected), "{}", fixture.name);
+        }
+    }
+
+    #[test]
+    fn bodies_made_of_json(
+        status in 400u16..600,
+        words in prop::collection::vec(shard(), 0..6),
+        header in ".{0,24}",
+    ) {
+        let body = words.concat();
+        anthropic::parse_message(body.as_bytes()).ok();
+        openai::parse_message(body.as_bytes()).ok();
+        prop_assert!(!failure::of_response(status, body.as_bytes(), None).message.is_empty());
+        failure::retry_after(Some(&header), Some(&header), Timestamp(0));
+    }
+}
+
+#[test]
+fn deep_nesting_does_not_overflow_the_stack() {
+    for depth in [100, 100_000] {
+        let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        for wire in [Wire::Anthropic, Wire::OpenAi] {
+            for key in ["error", "input", "usage", "other"] {
+                let event = format!("data: {{\"type\":\"ping\",\"{key}\":{nested}}}\n\n");
+                check(wire, event.as_bytes(), 4096).expect_err("never finished");
+            }
+        }
+        failure::of_response(400, format!("{{\"detail\":{nested}}}").as_bytes(), None);
+    }
+}
+
+#[test]
+fn an_endless_line_is_refused_at_its_limit() {
+    for wire in [Wire::Anthropic, Wire::OpenAi] {
+        let start = b"data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"".as_slice();
+        let endless = vec![b'x'; limits::STREAM_LINE_BYTES_MAX];
+        let (deltas, outcome) = parse(wire, [start, &endless, &endless]);
+        assert_eq!(deltas, []);
+        assert!(outcome.expect_err("too long").message.contains("exceeds"));
+    }
+}

@@ -1,0 +1,401 @@
+//! Requests are what providers accept, whatever the conversation went through (M1, M2).
+
+use greenroom_core::{
+    call::RetryPolicy,
+    ids::{CallId, MessageId, ToolName},
+    limits,
+    message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall, Reasoning},
+    model::{
+        anthropic, openai,
+        request::{ModelRequest, tool_name},
+    },
+    policy::{Risk, RiskSource, Tool},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, sync::Arc};
+use uuid::Uuid;
+
+fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
+    Arc::new(Tool {
+        name: ToolName::parse(name).expect("a name"),
+        server: "market".to_owned(),
+        remote_name: name.to_owned(),
+        description: format!("What {name} does."),
+        validator: Err("not needed here".to_owned()),
+        input_schema,
+        risk: Risk::ReadOnly,
+        risk_source: RiskSource::Catalog,
+        repeatable: true,
+        parallel: true,
+        timeout: None,
+        result_bytes_max: limits::TOOL_RESULT_BYTES_DEFAULT,
+        retry: RetryPolicy::default(),
+        unavailable: None,
+    })
+}
+
+fn user(text: &str) -> Message {
+    let message_id = MessageId::parse("m").expect("an id");
+    Message::User { message_id, text: text.into() }
+}
+
+fn says(text: &str, reasoning: Vec<Reasoning>, calls: Vec<ProposedCall>) -> Message {
+    Message::Assistant(Arc::new(AssistantMessage { text: text.to_owned(), reasoning, calls }))
+}
+
+fn call(number: u128, provider_id: &str, tool: &str, arguments: Arguments) -> ProposedCall {
+    let provider_id = provider_id.to_owned();
+    ProposedCall { call_id: id(number), provider_id, tool: tool.to_owned(), arguments }
+}
+
+fn result(number: u128, text: &str, is_error: bool) -> CallResult {
+    CallResult {
+        call_id: id(number),
+        provider_id: String::new(),
+        tool: "add".to_owned(),
+        text: text.into(),
+        is_error,
+    }
+}
+
+fn id(number: u128) -> CallId {
+    CallId(Uuid::from_u128(number))
+}
+
+fn request(messages: Vec<Message>, tools: Vec<Arc<Tool>>) -> ModelRequest {
+    let (model, system) = ("m-1".to_owned(), "Be brief.".to_owned());
+    ModelRequest { model, system, messages, tools, max_tokens: 4096 }
+}
+
+fn anthropic_body(request: &ModelRequest) -> Value {
+    serde_json::from_slice(&anthropic::encode(request)).expect("JSON")
+}
+
+fn openai_body(request: &ModelRequest) -> Value {
+    let options = openai::Options::default();
+    serde_json::from_slice(&openai::encode(request, options)).expect("JSON")
+}
+
+/// A conversation with everything in it that is not broken.
+fn conversation() -> ModelRequest {
+    let thinking = Reasoning::Thinking { text: "hm".to_owned(), signature: Some("sig".to_owned()) };
+    let unsigned = Reasoning::Thinking { text: "hm".to_owned(), signature: None };
+    let redacted = Reasoning::Redacted { payload: "xyz".to_owned() };
+    let broken = Arguments::Malformed { raw: "{\"x\":".to_owned(), error: "cut".to_owned() };
+    let calls = vec![
+        call(1, "toolu_1", "add", Arguments::Json(json!({"x": 1}))),
+        call(2, "toolu_2", "add", broken),
+    ];
+    let schema = json!({"type": "object", "properties": {"x": {"type": "number"}}});
+    request(
+        vec![
+            user("Hello"),
+            says("Let me see.\n", vec![thinking, unsigned, redacted], calls),
+            Message::ToolResults(vec![result(1, "2", false), result(2, "no JSON", true)]),
+            user("And?"),
+        ],
+        vec![tool("add", schema), tool("get_time", json!({}))],
+    )
+}
+
+#[test]
+fn anthropic_requests_read_as_documented() {
+    let cached = json!({"type": "ephemeral"});
+    let expected = json!({
+        "model": "m-1", "max_tokens": 4096, "stream": true,
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": cached}],
+        "tools": [
+            {"name": "add", "description": "What add does.",
+             "input_schema": {"type": "object", "properties": {"x": {"type": "number"}}}},
+            {"name": "get_time", "description": "What get_time does.",
+             "input_schema": {"type": "object", "properties": {}}, "cache_control": cached},
+        ],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "sig"},
+                {"type": "redacted_thinking", "data": "xyz"},
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"x": 1}},
+                {"type": "tool_use", "id": "toolu_2", "name": "add", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "2"},
+                {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no JSON",
+                 "is_error": true},
+                {"type": "text", "text": "And?", "cache_control": cached},
+            ]},
+        ],
+    });
+    assert_eq!(anthropic_body(&conversation()), expected);
+}
+
+#[test]
+fn openai_requests_read_as_documented() {
+    let function = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "add", "arguments": arguments}});
+    let expected = json!({
+        "model": "m-1", "max_completion_tokens": 4096,
+        "stream": true, "stream_options": {"include_usage": true},
+        "tools": [
+            {"type": "function", "function": {"name": "add", "description": "What add does.",
+             "parameters": {"type": "object", "properties": {"x": {"type": "number"}}}}},
+            {"type": "function", "function": {"name": "get_time",
+             "description": "What get_time does.",
+             "parameters": {"type": "object", "properties": {}}}},
+        ],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Let me see.\n",
+             "tool_calls": [function("toolu_1", "{\"x\":1}"), function("toolu_2", "{}")]},
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "2"},
+            {"role": "tool", "tool_call_id": "toolu_2", "content": "error: no JSON"},
+            {"role": "user", "content": "And?"},
+        ],
+    });
+    assert_eq!(openai_body(&conversation()), expected);
+    let options = openai::Options { legacy_max_tokens: true, sends_reasoning: true };
+    let body = openai::encode(&conversation(), options);
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(4096), &Value::Null));
+    assert_eq!(body["messages"][2]["reasoning_content"], "hmhm");
+}
+
+#[test]
+fn what_providers_refuse_is_made_to_fit() {
+    let none = || Arguments::Json(json!(["no", "object"]));
+    let calls = vec![
+        call(1, "", "add", none()),
+        call(2, "functions.add:0", "mar ket/add", none()),
+        call(3, "functions.add:0", "", none()),
+    ];
+    let messages = vec![
+        says("first", vec![], vec![]),
+        says("", vec![Reasoning::Redacted { payload: "p".to_owned() }], vec![]),
+        user(" \n"),
+        says("", vec![], calls),
+        user("steered"),
+        Message::ToolResults(vec![result(3, "", false), result(9, "nobody's", false)]),
+        Message::ToolResults(vec![result(3, "again", false), result(1, "Error 7", true)]),
+        says("last ", vec![], vec![]),
+    ];
+    let mut request = request(messages, vec![]);
+    request.system = String::new();
+    let body = anthropic_body(&request);
+    check_anthropic(&body);
+    assert_eq!(body.get("system"), None);
+    assert_eq!(body["tool_choice"], json!({"type": "none"}));
+    let own = [id(1).to_string(), "functions_add_0".to_owned(), id(3).to_string()];
+    let results: Vec<_> = body["messages"][4]["content"].as_array().unwrap().iter().collect();
+    let told = |at: usize| (&results[at]["tool_use_id"], &results[at]["content"]);
+    assert_eq!(told(0), (&json!(own[0]), &json!("Error 7")));
+    assert_eq!(told(1), (&json!(own[1]), &json!("error: the call has no recorded result")));
+    assert_eq!(told(2), (&json!(own[2]), &json!("(no output)")));
+    assert_eq!(results[3]["text"], "steered");
+
+    let body = openai_body(&request);
+    check_openai(&body);
+    assert_eq!(body["messages"][1]["content"], Value::Null);
+    assert_eq!(body["messages"][2]["content"], "Error 7");
+    assert_eq!(body["messages"][3]["tool_call_id"], "functions.add:0");
+}
+
+#[test]
+fn schemas_are_objects_without_combinations_at_the_top() {
+    let schemas = [
+        (json!(true), json!({"type": "object", "properties": {}})),
+        (json!({"type": ["object", "null"]}), json!({"type": "object", "properties": {}})),
+        (
+            json!({"properties": {"a": {"anyOf": [true]}}, "anyOf": [{"required": ["a"]}]}),
+            json!({"type": "object", "properties": {"a": {"anyOf": [true]}}}),
+        ),
+    ];
+    for (schema, expected) in schemas {
+        let request = request(vec![user("hi")], vec![tool("t", schema)]);
+        assert_eq!(anthropic_body(&request)["tools"][0]["input_schema"], expected);
+        assert_eq!(openai_body(&request)["tools"][0]["function"]["parameters"], expected);
+    }
+}
+
+#[test]
+fn tool_names_fit_the_wire() {
+    for (name, expected) in [("get_a-1", "get_a-1"), ("a.b/ü", "a_b__"), ("", "_")] {
+        assert_eq!(tool_name(name), expected);
+    }
+    assert_eq!(tool_name(&"x".repeat(128)).len(), 64);
+    let tools = vec![tool("a.b", json!({})), tool("a/b", json!({}))];
+    let body = anthropic_body(&request(vec![user("hi")], tools));
+    assert_eq!(body["tools"].as_array().unwrap().len(), 1);
+}
+
+/// What Anthropic demands of a request, as its documents and errors say.
+fn check_anthropic(body: &Value) {
+    let messages = body["messages"].as_array().expect("messages");
+    assert!(messages.len() % 2 == 1, "a user's message stands first and last");
+    let mut ids = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    for (position, message) in messages.iter().enumerate() {
+        let role = if position % 2 == 0 { "user" } else { "assistant" };
+        assert_eq!(message["role"], role);
+        let blocks = message["content"].as_array().expect("blocks");
+        assert!(!blocks.is_empty());
+        let mut ranks = Vec::new();
+        let mut answered = Vec::new();
+        for block in blocks {
+            let filled = |key: &str| {
+                let text = block[key].as_str().expect(key);
+                assert!(!text.trim().is_empty(), "{key} of {block}");
+                text.to_owned()
+            };
+            ranks.push(match block["type"].as_str().expect("a type") {
+                "text" => {
+                    let text = filled("text");
+                    assert!(role == "user" || text.trim_end() == text);
+                    2
+                }
+                "thinking" if role == "assistant" => {
+                    filled("signature");
+                    0
+                }
+                "redacted_thinking" if role == "assistant" => {
+                    filled("data");
+                    0
+                }
+                "tool_use" if role == "assistant" => {
+                    let id = filled("id");
+                    assert!(is_plain(&id), "{id}");
+                    assert!(ids.insert(id.clone()), "{id} twice");
+                    assert!(is_plain(&filled("name")) && block["input"].is_object());
+                    open.push(id);
+                    3
+                }
+                "tool_result" if role == "user" => {
+                    filled("content");
+                    answered.push(filled("tool_use_id"));
+                    1
+                }
+                other => panic!("{other} in a message of the {role}"),
+            });
+        }
+        assert!(ranks.is_sorted(), "results and thinking first, calls last: {message}");
+        if role == "user" {
+            assert_eq!(answered, std::mem::take(&mut open), "results of exactly the calls before");
+        }
+    }
+    assert!(ids.is_empty() || !body["tools"].as_array().expect("tools").is_empty());
+    let marks = body.to_string().matches("\"ephemeral\"").count();
+    assert!((1..=4).contains(&marks), "{marks} cache marks");
+}
+
+/// What Chat Completions demands of a request.
+fn check_openai(body: &Value) {
+    let mut ids = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    for (position, message) in body["messages"].as_array().expect("messages").iter().enumerate() {
+        let content = &message["content"];
+        let has_content = content.as_str().is_some_and(|text| !text.trim().is_empty());
+        match message["role"].as_str().expect("a role") {
+            "tool" => {
+                assert!(has_content && !open.is_empty(), "{message}");
+                assert_eq!(message["tool_call_id"], open.remove(0));
+                continue;
+            }
+            "system" => assert!(has_content && position == 0),
+            "user" => assert!(has_content),
+            "assistant" => {
+                let calls =
+                    message.get("tool_calls").map(|calls| calls.as_array().expect("a list"));
+                assert!(has_content || (content.is_null() && calls.is_some()), "{message}");
+                assert!(calls.is_none_or(|calls| !calls.is_empty()));
+                assert_eq!(open, Vec::<String>::new());
+                for call in calls.into_iter().flatten() {
+                    let id = call["id"].as_str().expect("an id").to_owned();
+                    assert!((1..=40).contains(&id.len()) && ids.insert(id.clone()), "{id}");
+                    assert!(is_plain(call["function"]["name"].as_str().expect("a name")));
+                    let arguments = call["function"]["arguments"].as_str().expect("text");
+                    assert!(serde_json::from_str::<Value>(arguments).expect("JSON").is_object());
+                    open.push(id);
+                }
+                continue;
+            }
+            other => panic!("role {other}"),
+        }
+        assert_eq!(open, Vec::<String>::new(), "every call is answered at once");
+    }
+    assert_eq!(open, Vec::<String>::new(), "every call is answered");
+}
+
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), Just(" \n".to_owned()), "\\PC{1,12} ?"]
+}
+
+fn reasoning() -> impl Strategy<Value = Reasoning> {
+    prop_oneof![
+        (texts(), prop::option::of("[a-z]{0,4}"))
+            .prop_map(|(text, signature)| Reasoning::Thinking { text, signature }),
+        "[a-z]{0,4}".prop_map(|payload| Reasoning::Redacted { payload }),
+    ]
+}
+
+fn proposed() -> impl Strategy<Value = ProposedCall> {
+    let ids = prop_oneof![Just(String::new()), "[ab]", "\\PC{1,6}", "[a-z.]{38,60}"];
+    let arguments = prop_oneof![
+        Just(Arguments::Json(json!({"x": [1, "é"]}))),
+        Just(Arguments::Json(json!(7))),
+        Just(Arguments::Malformed { raw: "{".to_owned(), error: "cut".to_owned() }),
+    ];
+    (0u128..6, ids, "\\PC{0,70}", arguments)
+        .prop_map(|(number, id, tool, arguments)| call(number, &id, &tool, arguments))
+}
+
+/// Any messages in any order: more than a session ever makes of them.
+fn messages() -> impl Strategy<Value = Vec<Message>> {
+    let results = prop::collection::vec((0u128..6, texts(), any::<bool>()), 0..5).prop_map(|all| {
+        let results = all.iter().map(|(number, text, error)| result(*number, text, *error));
+        Message::ToolResults(results.collect())
+    });
+    let assistant = (
+        texts(),
+        prop::collection::vec(reasoning(), 0..3),
+        prop::collection::vec(proposed(), 0..4),
+    );
+    let assistant = assistant.prop_map(|(text, reasoning, calls)| says(&text, reasoning, calls));
+    let message = prop_oneof![texts().prop_map(|text| user(&text)), assistant, results];
+    prop::collection::vec(message, 0..10)
+}
+
+proptest! {
+    #[test]
+    fn any_conversation_becomes_a_valid_request(
+        messages in messages(),
+        offers_tools in any::<bool>(),
+    ) {
+        let tools = if offers_tools { vec![tool("add", json!({}))] } else { vec![] };
+        let request = request(messages, tools);
+        check_anthropic(&anthropic_body(&request));
+        check_openai(&openai_body(&request));
+        prop_assert_eq!(anthropic::encode(&request), anthropic::encode(&request.clone()));
+    }
+
+    #[test]
+    fn a_growing_conversation_keeps_its_beginning(messages in messages(), more in messages()) {
+        // Prompt caches hit on equal beginnings. A session adds results right after their calls,
+        // and only then goes on: that is where a prefix may end.
+        let before = request(messages.clone(), vec![]);
+        let all = messages.into_iter().chain([user("next")]).chain(more).collect();
+        let after = request(all, vec![]);
+        let (before, after) = (openai_body(&before), openai_body(&after));
+        let kept = |body: &Value| body["messages"].as_array().expect("messages").clone();
+        let (before, after) = (kept(&before), kept(&after));
+        // Text that follows text joins it; results that come late take their place.
+        let settled = before.iter().rposition(|message| message["role"] == "assistant");
+        let settled = settled.unwrap_or(before.len().saturating_sub(1));
+        prop_assert_eq!(&after[..settled], &before[..settled]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Streams become the messages they tell of, however their bytes are cut (M2, M3).
+
+mod model_fixtures;
+
+use greenroom_core::model::{
+    anthropic,
+    delta::{Delta, FailureKind, ModelFailure, StopReason},
+    openai,
+};
+use model_fixtures::{Wire, all, call, parse, says};
+use proptest::prelude::*;
+
+const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
+
+#[test]
+fn every_stream_becomes_its_message() {
+    for fixture in all() {
+        let (deltas, outcome) = parse(fixture.wire, [fixture.stream.as_slice()]);
+        assert_eq!(outcome, Ok(fixture.expected), "{}", fixture.name);
+        assert_eq!(deltas.last(), Some(&Delta::Finished), "{}", fixture.name);
+    }
+}
+
+#[test]
+fn single_bytes_give_the_same_deltas() {
+    for fixture in all() {
+        let whole = parse(fixture.wire, [fixture.stream.as_slice()]);
+        assert_eq!(parse(fixture.wire, fixture.stream.chunks(1)), whole, "{}", fixture.name);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_cut_gives_the_same_deltas(
+        which in any::<prop::sample::Index>(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
+    ) {
+        let fixtures = all();
+        let fixture = which.get(&fixtures);
+        let stream = &fixture.stream;
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        cuts.extend([0, stream.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
+        prop_assert_eq!(parse(fixture.wire, pieces), parse(fixture.wire, [stream.as_slice()]));
+    }
+}
+
+#[test]
+fn a_delta_comes_as_soon_as_its_event_is_complete() {
+    let mut parser = openai::Parser::new();
+    let mut deltas = Vec::new();
+    let piece = "data: {\"choices\":[{\"delta\":{\"content\":\"now\"}}]}\n";
+    parser.push(piece.as_bytes(), &mut deltas).unwrap();
+    assert_eq!(deltas, []);
+    parser.push(b"\n", &mut deltas).unwrap();
+    assert_eq!(deltas, [Delta::Text("now".to_owned())]);
+}
+
+#[test]
+fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
+    // M3: "a stream cut in the middle restarts the step"
+    for fixture in all() {
+        let mut complete = 0;
+        for end in 0..fixture.stream.len() {
+            let (deltas, outcome) = parse(fixture.wire, [&fixture.stream[..end]]);
+            match outcome {
+                Ok(completion) => {
+                    complete += 1;
+                    assert_eq!(completion.message, fixture.expected.message, "{}", fixture.name);
+                    assert_eq!(deltas.last(), Some(&Delta::Finished));
+                }
+                Err(failure) => {
+                    assert_eq!(failure.kind, FailureKind::Temporary, "{}", fixture.name);
+                    assert!(failure.message.contains("cut"), "{failure}");
+                    assert!(!deltas.contains(&Delta::Finished));
+                }
+            }
+        }
+        // Only what follows the last word may be missing: the end marks, and with OpenAI the usage.
+        let most = if fixture.wire == Wire::OpenAi { 200 } else { 3 };
+        assert!(complete <= most, "{}: {complete} cuts count as complete", fixture.name);
+    }
+}
+
+#[test]
+fn nothing_after_the_end_counts() {
+    for fixture in all() {
+        let stream =
+            [&fixture.stream, b"\n\ndata: nonsense\n\n".as_slice(), &fixture.stream].concat();
+        let (_, outcome) = parse(fixture.wire, [stream.as_slice()]);
+        if fixture.name.starts_with("no [DONE]") {
+            continue;
+        }
+        assert_eq!(outcome, Ok(fixture.expected), "{}", fixture.name);
+        let long = vec![b'x'; greenroom_core::limits::STREAM_LINE_BYTES_MAX + 1];
+        let (_, outcome) = parse(fixture.wire, [fixture.stream.as_slice(), &long]);
+        assert!(outcome.is_ok(), "{}", fixture.name);
+    }
+}
+
+fn failure_of(wire: Wire, stream: &str) -> ModelFailure {
+    let (deltas, outcome) = parse(wire, [stream.as_bytes()]);
+    assert!(!deltas.contains(&Delta::Finished), "{stream}");
+    let singles = parse(wire, stream.as_bytes().chunks(1));
+    assert_eq!(singles, (deltas, outcome.clone()));
+    outcome.expect_err(stream)
+}
+
+#[test]
+fn errors_in_the_stream_are_the_providers() {
+    // M3
+    use FailureKind::{Permanent, Temporary};
+    let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}"#;
+    let invalid =
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#;
+    let server = r#"{"error":{"message":"The server had an error","type":"server_error","param":null,"code":null}}"#;
+    let status = r#"{"error":{"message":"bad","code":400,"type":"BadRequestError"},"choices":[]}"#;
+    let plain = r#"{"object":"error","message":"no such model","type":"NotFoundError","code":404}"#;
+    let cases = [
+        (Wire::Anthropic, overloaded, Temporary, "Overloaded"),
+        (Wire::Anthropic, invalid, Permanent, "too long"),
+        (Wire::Anthropic, server, Temporary, "The server had an error"),
+        (Wire::OpenAi, server, Temporary, "The server had an error"),
+        (Wire::OpenAi, status, Permanent, "bad"),
+        (Wire::OpenAi, plain, Permanent, "no such model"),
+        (Wire::OpenAi, overloaded, Temporary, "Overloaded"),
+    ];
+    for (wire, error, kind, message) in cases {
+        let failure = failure_of(wire, &format!("data: {error}\n\ndata: more\n\n"));
+        assert_eq!((failure.kind, &*failure.message), (kind, message), "{error}");
+        let failure = failure_of(wire, &format!("event: error\ndata: {error}\n\n"));
+        assert_eq!((failure.kind, &*failure.message), (kind, message), "{error}");
+    }
+    let failure = failure_of(Wire::OpenAi, "event: error\ndata: {\"message\":\"gone\"}\n\n");
+    assert_eq!(failure.message, "gone");
+    let broken = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\"}]}\n\n";
+    assert_eq!(failure_of(Wire::OpenAi, broken).kind, Temporary);
+}
+
+#[test]
+fn data_that_is_no_json_is_named() {
+    for wire in WIRES {
+        let failure = failure_of(wire, "data: {\"choices\": oops\n\n");
+        assert_eq!(failure.kind, FailureKind::Temporary);
+        assert!(failure.message.contains("`{\"choices\": oops`"), "{failure}");
+        let long = failure_of(wire, &format!("data: {}\n\n", "€".repeat(10_000)));
+        assert!(long.message.len() < 400, "{long}");
+        let failure = failure_of(wire, "data: [1]\n\n");
+        assert!(failure.message.contains("unexpected shape"), "{failure}");
+        let failure = failure_of(wire, "<html>busy</html>");
+        assert!(failure.message.contains("cut"), "{failure}");
+    }
+    let text = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":7}}"#;
+    let failure = failure_of(Wire::Anthropic, &format!("data: {text}\n\n"));
+    assert!(failure.message.contains("unexpected shape"), "{failure}");
+}
+
+#[test]
+fn a_failed_parser_stays_failed() {
+    let mut parser = anthropic::Parser::new();
+    let mut deltas = Vec::new();
+    let failure = parser.push(b"data: x\n\n", &mut deltas).expect_err("not JSON");
+    assert_eq!(parser.push(b"data: {\"type\":\"message_stop\"}\n\n", &mut deltas), Ok(()));
+    assert_eq!(parser.end(&mut deltas), Err(failure.clone()));
+    assert_eq!(parser.end(&mut deltas), Err(failure));
+    assert_eq!(deltas, []);
+}
+
+#[test]
+fn too_many_calls_and_blocks_are_refused() {
+    let call = |at: usize| {
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{at},\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let stream: String = (0..=greenroom_core::limits::CALLS_PER_STEP_MAX).map(call).collect();
+    assert_eq!(failure_of(Wire::OpenAi, &stream).kind, FailureKind::Permanent);
+    let block = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"}}\n\n";
+    let stream = block.repeat(greenroom_core::limits::MODEL_BLOCKS_MAX + 1);
+    assert_eq!(failure_of(Wire::Anthropic, &stream).kind, FailureKind::Permanent);
+}
+
+#[test]
+fn whole_bodies_become_messages() {
+    let body = br#"{"id":"msg_1","type":"message","role":"assistant","content":[
+        {"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Hi"},
+        {"type":"tool_use","id":"toolu_1","name":"add","input":{"x":1}},
+        {"type":"tool_use","id":"toolu_2","name":"add","input":{}}],
+        "stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":4,"cache_read_input_tokens":5}}"#;
+    let completion = anthropic::parse_message(body).unwrap();
+    let mut expected = says("Hi", [8, 4, 5], StopReason::ToolUse);
+    expected.message.calls =
+        vec![call("toolu_1", "add", r#"{"x":1}"#), call("toolu_2", "add", "{}")];
+    expected.message.reasoning = completion.message.reasoning.clone();
+    assert_eq!(completion.message.reasoning.len(), 1);
+    assert_eq!(completion, expected);
+
+    let body = br#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",
+        "content":"Hi","refusal":null,"tool_calls":[
+        {"id":"a","type":"function","function":{"name":"add","arguments":"{\"x\":1}"}},
+        {"id":"b","type":"function","function":{"name":"add","arguments":"{\"x\":2}"}}]},
+        "finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
+    let mut expected = says("Hi", [1, 2, 0], StopReason::ToolUse);
+    expected.message.calls = vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)];
+    assert_eq!(openai::parse_message(body), Ok(expected));
+}
+
+#[test]
+fn bodies_that_are_no_messages_are_failures() {
+    let error = br#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    for body in
+        [error.as_slice(), b"", b"{}", b"null", b"[]", b"<html>", b"\xFF", b"{\"choices\":[]}"]
+    {
+        for outcome in [anthropic::parse_message(body), openai::parse_message(body)] {
+            let failure = outcome.expect_err("no message");
+            assert_eq!(failure.kind, FailureKind::Temporary);
+            assert_eq!(failure.message == "Overloaded", body == error);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Fan-out of committed events and live deltas.
+//!
+//! There is one `EventBus` on each arbiter, for the sessions that live there. Sessions publish
+//! what they have committed, model streams what they hear; subscribers attach. The bus keeps the
+//! one open message of each session, so that a late subscriber starts inside it at any offset. It
+//! stores nothing else, and a subscriber that does not keep up is detached: the log has it all.
+
+use crate::{limits::HUB_MAILBOX_MAX, observation::Watch};
+use actix::{Actor, Context, Handler, Message, MessageResult, Recipient};
+use greenroom_core::{
+    ids::{AgentName, MessageId, RunId, SessionId},
+    session::{EventRecord, SessionEvent},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// What attached subscribers are sent.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub enum Live {
+    /// One commit.
+    Committed {
+        /// The session.
+        session_id: SessionId,
+        /// Its agent profile.
+        agent: AgentName,
+        /// The events, in order.
+        records: Arc<[EventRecord]>,
+    },
+    /// More text of the open message.
+    Delta(Arc<LiveDelta>),
+    /// The server is shutting down.
+    Draining,
+}
+
+/// More text of an open message.
+#[derive(Debug)]
+pub struct LiveDelta {
+    /// The run.
+    pub run_id: RunId,
+    /// The step.
+    pub step: u32,
+    /// The open message.
+    pub message_id: MessageId,
+    /// Where in the message's text the piece begins, in bytes.
+    pub offset: usize,
+    /// The piece.
+    pub text: Arc<str>,
+}
+
+/// A message that is being streamed, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenMessage {
+    /// Its id.
+    pub message_id: MessageId,
+    /// The text so far.
+    pub text: Arc<str>,
+}
+
+/// A subscriber's hold on the bus: names it, and tells it when it was detached.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    id: u64,
+    detached: Arc<AtomicBool>,
+}
+
+impl Attachment {
+    /// A new one, attached nowhere yet.
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default() }
+    }
+
+    /// Whether the bus has let go of the subscriber because its mailbox was full.
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Relaxed)
+    }
+}
+
+impl Default for Attachment {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The actor.
+pub struct EventBus {
+    watch: Watch,
+    channels: HashMap<SessionId, Channel>,
+    everything: Vec<Subscription>,
+}
+
+#[derive(Default)]
+struct Channel {
+    subscriptions: Vec<Subscription>,
+    open: Option<(MessageId, String)>,
+}
+
+struct Subscription {
+    attachment: Attachment,
+    recipient: Recipient<Live>,
+}
+
+impl Subscription {
+    /// Whether the subscriber stays.
+    fn offer(&self, live: &Live) -> bool {
+        let taken = self.recipient.try_send(live.clone()).is_ok();
+        if !taken {
+            self.attachment.detached.store(true, Relaxed);
+        }
+        taken
+    }
+}
+
+impl Channel {
+    fn send(&mut self, live: &Live) {
+        self.subscriptions.retain(|subscription| subscription.offer(live));
+    }
+
+    fn follow(&mut self, event: &SessionEvent) {
+        if let SessionEvent::MessageStarted { message_id } = event {
+            self.open = Some((message_id.clone(), String::new()));
+        } else if let SessionEvent::MessageCompleted { .. }
+        | SessionEvent::MessageDiscarded { .. } = event
+        {
+            self.open = None;
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.subscriptions.is_empty() && self.open.is_none()
+    }
+}
+
+impl EventBus {
+    /// A bus without subscribers.
+    pub fn new(watch: Watch) -> Self {
+        Self { watch, channels: HashMap::new(), everything: Vec::new() }
+    }
+}
+
+impl Actor for EventBus {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(HUB_MAILBOX_MAX);
+        self.watch.set_state("running", None);
+    }
+}
+
+/// A session has committed events.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Publish {
+    /// The session.
+    pub session_id: SessionId,
+    /// Its agent profile.
+    pub agent: AgentName,
+    /// The events, in order.
+    pub records: Arc<[EventRecord]>,
+}
+
+impl Handler<Publish> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, message: Publish, _ctx: &mut Self::Context) {
+        let Publish { session_id, agent, records } = message;
+        let channel = self.channels.entry(session_id).or_default();
+        for record in records.iter() {
+            channel.follow(&record.event);
+        }
+        let live = Live::Committed { session_id, agent, records };
+        channel.send(&live);
+        if channel.is_unused() {
+            self.channels.remove(&session_id);
+        }
+        self.everything.retain(|subscription| subscription.offer(&live));
+        self.watch.tick();
+    }
+}
+
+/// A model stream has heard more text.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Heard {
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// The step.
+    pub step: u32,
+    /// The open message.
+    pub message_id: MessageId,
+    /// The piece.
+    pub text: String,
+}
+
+impl Handler<Heard> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, heard: Heard, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        let Heard { session_id, run_id, step, message_id, text } = heard;
+        let Some(channel) = self.channels.get_mut(&session_id) else { return };
+        let Some((_, known)) = channel.open.as_mut().filter(|open| open.0 == message_id) else {
+            return; // A superseded attempt is still talking.
+        };
+        let offset = known.len();
+        known.push_str(&text);
+        if !channel.subscriptions.is_empty() {
+            let text = text.into();
+            let delta = LiveDelta { run_id, step, message_id, offset, text };
+            channel.send(&Live::Delta(Arc::new(delta)));
+        }
+    }
+}
+
+/// Attaches a subscriber; answers with the message that is open.
+#[derive(Message)]
+#[rtype(result = "Option<OpenMessage>")]
+pub struct Attach {
+    /// The session.
+    pub session_id: SessionId,
+    /// The subscriber's hold.
+    pub attachment: Attachment,
+    /// Where to send.
+    pub recipient: Recipient<Live>,
+}
+
+impl Handler<Attach> for EventBus {
+    type Result = MessageResult<Attach>;
+
+    fn handle(&mut self, message: Attach, _ctx: &mut Self::Context) -> Self::Result {
+        self.watch.tick();
+        let Attach { session_id, attachment, recipient } = message;
+        let channel = self.channels.entry(session_id).or_default();
+        channel.subscriptions.push(Subscription { attachment, recipient });
+        MessageResult(open_message(channel))
+    }
+}
+
+/// The message that is open in a session.
+#[derive(Message)]
+#[rtype(result = "Option<OpenMessage>")]
+pub struct Peek(pub SessionId);
+
+impl Handler<Peek> for EventBus {
+    type Result = MessageResult<Peek>;
+
+    fn handle(&mut self, Peek(session_id): Peek, _ctx: &mut Self::Context) -> Self::Result {
+        self.watch.tick();
+        MessageResult(self.channels.get(&session_id).and_then(open_message))
+    }
+}
+
+fn open_message(channel: &Channel) -> Option<OpenMessage> {
+    let (message_id, text) = channel.open.as_ref()?;
+    Some(OpenMessage { message_id: message_id.clone(), text: text.as_str().into() })
+}
+
+/// Attaches a subscriber to the committed events of all sessions.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct AttachToAll {
+    /// The subscriber's hold.
+    pub attachment: Attachment,
+    /// Where to send.
+    pub recipient: Recipient<Live>,
+}
+
+impl Handler<AttachToAll> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, message: AttachToAll, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        let AttachToAll { attachment, recipient } = message;
+        self.everything.push(Subscription { attachment, recipient });
+    }
+}
+
+/// Lets a subscriber go.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Detach {
+    /// The session; `None` for a subscriber of all sessions.
+    pub session_id: Option<SessionId>,
+    /// The subscriber's hold.
+    pub attachment: Attachment,
+}
+
+impl Handler<Detach> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, message: Detach, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        let others =
+            |subscription: &Subscription| subscription.attachment.id != message.attachment.id;
+        let Some(session_id) = message.session_id else {
+            self.everything.retain(others);
+            return;
+        };
+        let Some(channel) = self.channels.get_mut(&session_id) else { return };
+        channel.subscriptions.retain(others);
+        if channel.is_unused() {
+            self.channels.remove(&session_id);
+        }
+    }
+}
+
+/// Tells every subscriber that the server is shutting down (D8).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct AnnounceDraining;
+
+impl Handler<AnnounceDraining> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, _: AnnounceDraining, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        for channel in self.channels.values_mut() {
+            channel.send(&Live::Draining);
+        }
+        self.everything.retain(|subscription| subscription.offer(&Live::Draining));
+    }
+}

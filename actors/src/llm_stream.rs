@@ -1,0 +1,181 @@
+//! One attempt of a model call: from the request to the complete message.
+//!
+//! Started by [`crate::session::Session`] on its own arbiter. Text goes to the bus as it comes;
+//! the session hears once, when the attempt has ended. It never sees the log.
+
+use crate::{
+    event_bus::{EventBus, Heard},
+    limits::MODEL_SILENCE_MAX,
+    mailbox::Mailbox,
+    observation::Watch,
+    ports::ModelClient,
+    session::{Fact, Session},
+};
+use actix::{
+    Actor, ActorContext, AsyncContext, Context, Handler, Message, MessageResult, Running,
+    StreamHandler,
+};
+use greenroom_core::{
+    ids::{AttemptId, MessageId, RunId, SessionId},
+    model::{
+        delta::{Completion, Delta, MessageBuilder, ModelFailure},
+        request::ModelRequest,
+    },
+    session::{Input, StepFailure},
+};
+use std::{sync::Arc, time::Instant};
+
+/// What an attempt is of, and whom it tells.
+pub struct Attempt {
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// The step.
+    pub step: u32,
+    /// The fence.
+    pub attempt_id: AttemptId,
+    /// The open message.
+    pub message_id: MessageId,
+    /// Who hears of the end.
+    pub session: Mailbox<Session>,
+    /// Who hears the text.
+    pub bus: Mailbox<EventBus>,
+}
+
+/// The actor.
+pub struct LlmStream {
+    attempt: Attempt,
+    client: Arc<dyn ModelClient>,
+    request: Option<ModelRequest>,
+    builder: MessageBuilder,
+    streamed: bool,
+    heard_at: Instant,
+    concluded: bool,
+    watch: Watch,
+}
+
+impl LlmStream {
+    /// An attempt that begins when the actor starts.
+    pub fn new(
+        attempt: Attempt,
+        client: Arc<dyn ModelClient>,
+        request: ModelRequest,
+        watch: Watch,
+    ) -> Self {
+        Self {
+            attempt,
+            client,
+            request: Some(request),
+            builder: MessageBuilder::default(),
+            streamed: false,
+            heard_at: Instant::now(),
+            concluded: false,
+            watch,
+        }
+    }
+
+    fn hear(&mut self, deltas: Vec<Delta>) -> Result<(), ModelFailure> {
+        let mut text = String::new();
+        let mut result = Ok(());
+        for delta in deltas {
+            if let Delta::Text(piece) = &delta {
+                text.push_str(piece);
+            }
+            result = result.and_then(|()| self.builder.push(delta));
+        }
+        if !text.is_empty() && result.is_ok() {
+            self.streamed = true;
+            let Attempt { session_id, run_id, step, .. } = self.attempt;
+            let message_id = self.attempt.message_id.clone();
+            self.attempt.bus.tell(Heard { session_id, run_id, step, message_id, text });
+        }
+        result
+    }
+
+    /// Tells the session how it ended; only the first end counts.
+    fn conclude(&mut self, result: Result<Completion, ModelFailure>) {
+        if std::mem::replace(&mut self.concluded, true) {
+            return;
+        }
+        let streamed = self.streamed;
+        let result = result.map_err(|failure| StepFailure { failure, streamed });
+        let attempt_id = self.attempt.attempt_id;
+        self.attempt.session.tell(Fact(Input::StepFinished { attempt_id, result }));
+    }
+}
+
+impl Actor for LlmStream {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let Some(request) = self.request.take() else { return };
+        let model = request.model.clone();
+        self.watch.set_state("streaming", Some(format!("model {model}")));
+        ctx.add_stream(self.client.stream(request));
+        ctx.run_interval(MODEL_SILENCE_MAX / 8, |actor, ctx| {
+            if actor.heard_at.elapsed() > MODEL_SILENCE_MAX {
+                let silence = MODEL_SILENCE_MAX.as_secs();
+                let failure = format!("the model said nothing for {silence} seconds");
+                actor.conclude(Err(ModelFailure::temporary(failure)));
+                ctx.stop();
+            }
+        });
+    }
+
+    fn stopping(&mut self, _ctx: &mut Self::Context) -> Running {
+        Running::Stop
+    }
+
+    /// Also runs when a handler panicked: the session must hear of every end.
+    fn stopped(&mut self, _ctx: &mut Self::Context) {
+        self.conclude(Err(ModelFailure::temporary("the model stream failed inside the server")));
+    }
+}
+
+impl StreamHandler<Result<Vec<Delta>, ModelFailure>> for LlmStream {
+    fn handle(&mut self, item: Result<Vec<Delta>, ModelFailure>, ctx: &mut Self::Context) {
+        self.heard_at = Instant::now();
+        if let Err(failure) = item.and_then(|deltas| self.hear(deltas)) {
+            self.watch.fail(&failure.message);
+            self.conclude(Err(failure));
+            ctx.stop();
+        } else if self.builder.is_finished() {
+            let builder = std::mem::take(&mut self.builder);
+            self.conclude(Ok(builder.complete()));
+            ctx.stop();
+        }
+    }
+
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        self.conclude(Err(ModelFailure::temporary("the model's stream was cut")));
+        ctx.stop();
+    }
+}
+
+/// Stops the attempt.
+#[derive(Message)]
+#[rtype(result = "Stopped")]
+pub struct Stop;
+
+/// What a stopped attempt had to say.
+#[derive(Debug)]
+pub enum Stopped {
+    /// As much of the message as there was.
+    Partial(Completion),
+    /// It had ended before, and its end is on the way to the session.
+    AlreadyEnded,
+}
+
+impl Handler<Stop> for LlmStream {
+    type Result = MessageResult<Stop>;
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        ctx.stop();
+        if std::mem::replace(&mut self.concluded, true) {
+            return MessageResult(Stopped::AlreadyEnded);
+        }
+        let builder = std::mem::take(&mut self.builder);
+        MessageResult(Stopped::Partial(builder.stopped()))
+    }
+}

@@ -1,0 +1,85 @@
+//! Sending to actors: the one place that may use actix's `do_send`, and that counts for the board.
+//!
+//! `do_send` ignores a mailbox's capacity and drops silently when the actor is gone. So requests
+//! go through [`Mailbox::post`], which is bounded and says when it failed; [`Mailbox::tell`] is for
+//! what is bounded by construction: at most one answer for each accepted request, and committed
+//! events on their way to a hub.
+
+use crate::observation::Watch;
+use actix::{Actor, Addr, Handler, Message, dev::ToEnvelope, prelude::SendError};
+
+/// The address of an actor, with its entry on the board.
+pub struct Mailbox<A: Actor> {
+    address: Addr<A>,
+    watch: Watch,
+}
+
+impl<A: Actor> Clone for Mailbox<A> {
+    fn clone(&self) -> Self {
+        Self { address: self.address.clone(), watch: self.watch.clone() }
+    }
+}
+
+/// Why a message was not taken; it comes back.
+#[derive(Debug)]
+pub enum PostError<M> {
+    /// The mailbox is full.
+    Full(M),
+    /// The actor is gone.
+    Closed(M),
+}
+
+impl<A: Actor> Mailbox<A> {
+    /// The address of the actor that `watch` shows.
+    pub fn new(address: Addr<A>, watch: Watch) -> Self {
+        Self { address, watch }
+    }
+
+    /// Asks for something: bounded by the mailbox.
+    pub fn post<M>(&self, message: M) -> Result<(), PostError<M>>
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        A: Handler<M>,
+        A::Context: ToEnvelope<A, M>,
+    {
+        self.watch.sent();
+        self.address.try_send(message).map_err(|error| {
+            self.watch.unsent();
+            match error {
+                SendError::Full(message) => PostError::Full(message),
+                SendError::Closed(message) => PostError::Closed(message),
+            }
+        })
+    }
+
+    /// Tells something that is bounded by construction. Nothing happens when the actor is gone.
+    pub fn tell<M>(&self, message: M)
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        A: Handler<M>,
+        A::Context: ToEnvelope<A, M>,
+    {
+        self.watch.sent();
+        #[expect(clippy::disallowed_methods, reason = "this is the wrapper")]
+        self.address.do_send(message);
+    }
+
+    /// Asks and waits for the answer; `None` when the actor is gone.
+    pub async fn ask<M>(&self, message: M) -> Option<M::Result>
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        A: Handler<M>,
+        A::Context: ToEnvelope<A, M>,
+    {
+        self.watch.sent();
+        self.address.send(message).await.ok()
+    }
+
+    /// Whether the actor still takes messages.
+    pub fn is_open(&self) -> bool {
+        self.address.connected()
+    }
+}

@@ -1,0 +1,250 @@
+//! The actors, started and wired: what `src/` talks to.
+
+use crate::{
+    approval_desk::{ApprovalDesk, Introduce, Track},
+    event_bus::{AnnounceDraining, EventBus, Peek},
+    feed::Outlet,
+    firehose::FirehoseSubscriber,
+    governance::Governance,
+    mailbox::Mailbox,
+    observation::Board,
+    ports::{Clock, Journal, JournalError, ModelClient, ToolHost},
+    session::{CommandError, Surroundings},
+    session_registry::{CountLive, Deliver, Drain, Home, Revive, SessionRegistry, home_of},
+    subscriber::{Counted, Subscriber, open_at},
+};
+use actix::{Actor, Addr, Arbiter};
+use greenroom_core::{
+    Env,
+    cursor::Cursor,
+    ids::{AgentName, Seq, SessionId},
+    session::{Input, Reply, SessionEvent},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// What the runtime is made of.
+pub struct Parts {
+    /// The log.
+    pub journal: Arc<dyn Journal>,
+    /// The models.
+    pub models: Arc<dyn ModelClient>,
+    /// The tools.
+    pub tools: Arc<dyn ToolHost>,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// The board, on which tools may already stand.
+    pub board: Board,
+    /// Agents and policy.
+    pub governance: Governance,
+    /// How long an idle session stays in memory.
+    pub idle_timeout: Duration,
+    /// Threads for sessions; at least one.
+    pub arbiters: usize,
+}
+
+/// A handle on the running actors. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    /// The log.
+    pub journal: Arc<dyn Journal>,
+    /// The tools.
+    pub tools: Arc<dyn ToolHost>,
+    /// All live actors.
+    pub board: Board,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    around: Arc<Surroundings>,
+    registry: Mailbox<SessionRegistry>,
+    homes: Arc<[Home]>,
+    subscribers: Arc<Mutex<HashMap<SessionId, Arc<AtomicUsize>>>>,
+}
+
+/// Why a stream can't start at a cursor.
+#[derive(Debug, thiserror::Error)]
+pub enum CursorError {
+    /// No message is open there, or the offset is inside a character.
+    #[error("no message is open at that cursor, or its offset is inside a character")]
+    Invalid,
+    /// It lies beyond what there is.
+    #[error("the cursor lies beyond the last event, {head}")]
+    Ahead {
+        /// The last event.
+        head: Seq,
+    },
+    /// The log can't be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Runtime {
+    /// Starts the actors; unfinished sessions come back to life, and what waits for people is at
+    /// the desk with its old deadline (D2). Needs a running actix system.
+    pub async fn start(parts: Parts) -> Result<Self, JournalError> {
+        let Parts { journal, models, tools, clock, board, governance, idle_timeout, arbiters } =
+            parts;
+        let homes: Arc<[Home]> = (0..arbiters.max(1)).map(|index| home(index, &board)).collect();
+        let desk_watch = board.watch("/desk", "ApprovalDesk");
+        let desk = ApprovalDesk::new(clock.clone(), desk_watch.clone()).start();
+        let desk = Mailbox::new(desk, desk_watch);
+        let around = Arc::new(Surroundings {
+            journal: journal.clone(),
+            models,
+            tools: tools.clone(),
+            clock: clock.clone(),
+            governance,
+            board: board.clone(),
+            idle_timeout,
+        });
+        let watch = board.watch("/registry", "SessionRegistry");
+        let registry =
+            SessionRegistry::new(around.clone(), desk.clone(), homes.clone(), watch.clone());
+        let registry = Mailbox::new(registry.start(), watch);
+        desk.tell(Introduce(registry.clone()));
+        for (approval_id, session_id, deadline) in journal.pending_deadlines().await? {
+            desk.tell(Track { approval_id, session_id, deadline });
+        }
+        registry.tell(Revive(journal.unfinished_sessions().await?));
+        let subscribers = Arc::default();
+        Ok(Self { journal, tools, board, clock, around, registry, homes, subscribers })
+    }
+
+    /// What configuration says of agents and policy.
+    pub fn governance(&self) -> &Governance {
+        &self.around.governance
+    }
+
+    /// Decides `input`, commits what was decided, and answers.
+    pub async fn command(
+        &self,
+        session_id: SessionId,
+        input: Input,
+    ) -> Result<Reply, CommandError> {
+        let (sender, receiver) = oneshot::channel();
+        self.registry.tell(Deliver { session_id, input, reply: Some(sender) });
+        let ended = "its actor failed before it answered; ask again".to_owned();
+        receiver.await.unwrap_or(Err(CommandError::Unavailable(ended)))
+    }
+
+    /// A fresh id, sortable by time.
+    pub fn new_id(&self) -> Uuid {
+        let agent = AgentName::parse("none").expect("a plain word is an agent's name");
+        let rules = self.around.governance.rules(&agent, self.tools.as_ref());
+        Env::new(self.clock.now(), self.clock.seed(), &rules).uuid()
+    }
+
+    /// Checks that a stream can start at `cursor` (E3).
+    pub async fn check_cursor(
+        &self,
+        session_id: SessionId,
+        cursor: Cursor,
+    ) -> Result<(), CursorError> {
+        let head = self.journal.head(session_id).await?;
+        if cursor.seq > head {
+            return Err(CursorError::Ahead { head });
+        }
+        let Ok(offset) = usize::try_from(cursor.offset) else { return Err(CursorError::Invalid) };
+        if offset == 0 {
+            return Ok(());
+        }
+        let open = open_at(self.journal.as_ref(), session_id, cursor.seq).await?;
+        let message_id = open.ok_or(CursorError::Invalid)?.message_id;
+        // Live first: what completes in between is then in the log.
+        let live = home_of(session_id, &self.homes).bus.ask(Peek(session_id)).await.flatten();
+        let mut seq = cursor.seq;
+        while let [.., last] = self.journal.read(session_id, seq, 64).await?.as_slice() {
+            let page = self.journal.read(session_id, seq, 64).await?;
+            let ended = page.iter().find_map(|record| match &record.event {
+                SessionEvent::MessageCompleted { message_id: id, text, .. }
+                    if *id == message_id =>
+                {
+                    Some(Some(text.clone()))
+                }
+                SessionEvent::MessageDiscarded { message_id: id, .. } if *id == message_id => {
+                    Some(None)
+                }
+                _other => None,
+            });
+            match ended {
+                Some(Some(text)) => return check_offset(&text, offset, head),
+                // What comes next says that it is void.
+                Some(None) => return Ok(()),
+                None => seq = last.seq,
+            }
+        }
+        match live.filter(|live| live.message_id == message_id) {
+            Some(live) => check_offset(&live.text, offset, head),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a subscriber on the caller's arbiter: it replays from the cursor, then tails.
+    pub fn subscribe(
+        &self,
+        session_id: SessionId,
+        agent: AgentName,
+        cursor: Cursor,
+        outlet: Box<dyn Outlet>,
+    ) -> Addr<Subscriber> {
+        let counted = Counted::new(self.counter(session_id));
+        let bus = home_of(session_id, &self.homes).bus.clone();
+        let journal = self.journal.clone();
+        Subscriber::new(session_id, agent, cursor, journal, bus, outlet, counted).start()
+    }
+
+    /// Starts a subscriber to the committed events of all sessions from now on.
+    pub fn subscribe_all(&self, outlet: Box<dyn Outlet>) -> Addr<FirehoseSubscriber> {
+        let buses = self.homes.iter().map(|home| home.bus.clone()).collect();
+        FirehoseSubscriber::new(buses, outlet).start()
+    }
+
+    /// How many subscribers a session has.
+    pub fn subscribers(&self, session_id: SessionId) -> usize {
+        self.counter(session_id).load(Relaxed)
+    }
+
+    /// How many sessions are live.
+    pub async fn live_sessions(&self) -> usize {
+        self.registry.ask(CountLive).await.unwrap_or(0)
+    }
+
+    /// Takes nothing new, and tells every subscriber (D8).
+    pub fn drain(&self) {
+        self.registry.tell(Drain);
+        for home in self.homes.iter() {
+            home.bus.tell(AnnounceDraining);
+        }
+    }
+
+    fn counter(&self, session_id: SessionId) -> Arc<AtomicUsize> {
+        let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        if subscribers.len() > 1024 {
+            subscribers.retain(|_, count| Arc::strong_count(count) > 1);
+        }
+        subscribers.entry(session_id).or_default().clone()
+    }
+}
+
+fn home(index: usize, board: &Board) -> Home {
+    let arbiter = Arbiter::new().handle();
+    let watch = board.watch(format!("/bus/{index}"), "EventBus");
+    let shown = watch.clone();
+    let bus = EventBus::start_in_arbiter(&arbiter, move |_ctx| EventBus::new(shown));
+    Home { arbiter, bus: Mailbox::new(bus, watch) }
+}
+
+fn check_offset(text: &str, offset: usize, head: Seq) -> Result<(), CursorError> {
+    match offset {
+        _ if offset > text.len() => Err(CursorError::Ahead { head }),
+        _ if text.is_char_boundary(offset) => Ok(()),
+        _ => Err(CursorError::Invalid),
+    }
+}

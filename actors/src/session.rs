@@ -1,0 +1,527 @@
+//! One session, live: decide → append → evolve → publish → dispatch, and nothing else.
+//!
+//! Brought to life by [`crate::session_registry`] from the log. Commands come from there, facts
+//! from the workers it started. While an append is under way its mailbox waits, so inputs are
+//! decided one after another on a state that never outruns the log. It knows no transport, no
+//! store and no provider, only ports.
+
+use crate::{
+    approval_desk::{ApprovalDesk, Forget, Track},
+    event_bus::{EventBus, Publish},
+    governance::Governance,
+    limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX, STORE_RETRY_DELAY},
+    llm_stream::{self, LlmStream, Stopped},
+    mailbox::Mailbox,
+    observation::{Board, Watch},
+    ports::{Clock, Commit, Journal, JournalError, ModelClient, ToolCall, ToolHost},
+    session_registry::{Ended, Idle, SessionRegistry},
+    tool_executor::{self, ToolExecutor},
+};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
+    WrapFuture,
+};
+use greenroom_core::{
+    Env, Rules, context,
+    ids::{AgentName, AttemptId, CallId, Seq, SessionId},
+    limits as core_limits,
+    message::Arguments,
+    session::{
+        Decision, Effect, EventRecord, Input, Projection, Rejection, Reply, SessionEvent,
+        SessionState, StepPhase, decide, evolve,
+    },
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// What every session works with.
+pub struct Surroundings {
+    /// The log.
+    pub journal: Arc<dyn Journal>,
+    /// The models.
+    pub models: Arc<dyn ModelClient>,
+    /// The tools.
+    pub tools: Arc<dyn ToolHost>,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Agents and policy.
+    pub governance: Governance,
+    /// The board.
+    pub board: Board,
+    /// How long to stay in memory without work.
+    pub idle_timeout: Duration,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The session says no.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// Too much is asked of this session at once.
+    #[error("the session's mailbox is full")]
+    MailboxFull,
+    /// The session's actor failed again and again and rests until an administrator looks (A3).
+    #[error("the session is parked: {error}")]
+    Parked {
+        /// The last failure.
+        error: String,
+    },
+    /// It can't be stored now; nothing was done.
+    #[error("the session is unavailable: {0}")]
+    Unavailable(String),
+    /// The server is shutting down and takes nothing new.
+    #[error("the server is shutting down")]
+    Draining,
+}
+
+/// The answer's way back.
+pub type ReplySender = oneshot::Sender<Result<Reply, CommandError>>;
+
+/// Something a client asks, or the desk's wake-up.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Command {
+    /// What.
+    pub input: Input,
+    /// Who wants to know.
+    pub reply: Option<ReplySender>,
+}
+
+/// Something a worker of this session reports.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Fact(pub Input);
+
+/// Leave memory; the registry has made sure that nothing is on its way here.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Passivate;
+
+/// The actor.
+pub struct Session {
+    around: Arc<Surroundings>,
+    registry: Mailbox<SessionRegistry>,
+    desk: Mailbox<ApprovalDesk>,
+    bus: Mailbox<EventBus>,
+    generation: u64,
+    watch: Watch,
+    state: SessionState,
+    myself: Option<Mailbox<Session>>,
+    stream: Option<(AttemptId, Mailbox<LlmStream>)>,
+    executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
+    unstored: VecDeque<Input>,
+    commands_handled: u64,
+    alarm: Option<SpawnHandle>,
+    idle_check: Option<SpawnHandle>,
+    end: Result<(), String>,
+}
+
+impl Session {
+    /// The session of that id, to be rebuilt from its log when the actor starts.
+    pub fn new(
+        session_id: SessionId,
+        generation: u64,
+        around: Arc<Surroundings>,
+        registry: Mailbox<SessionRegistry>,
+        desk: Mailbox<ApprovalDesk>,
+        bus: Mailbox<EventBus>,
+        watch: Watch,
+    ) -> Self {
+        Self {
+            around,
+            registry,
+            desk,
+            bus,
+            generation,
+            watch,
+            state: SessionState::vacant(session_id),
+            myself: None,
+            stream: None,
+            executors: HashMap::new(),
+            unstored: VecDeque::new(),
+            commands_handled: 0,
+            alarm: None,
+            idle_check: None,
+            // Replaced by every orderly end; a panic leaves it.
+            end: Err("the session's actor panicked".to_owned()),
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let unknown = || AgentName::parse("default").expect("a plain word is an agent's name");
+        let agent = self.state.identity.as_ref().map(|identity| identity.agent.clone());
+        let tools = self.around.tools.as_ref();
+        self.around.governance.rules(&agent.unwrap_or_else(unknown), tools)
+    }
+
+    /// Rebuilds the state from the log, then heals what a crash interrupted.
+    fn rehydrate(&mut self, ctx: &mut Context<Self>) {
+        let journal = self.around.journal.clone();
+        let session_id = self.state.session_id;
+        let replay = async move {
+            let mut state = SessionState::vacant(session_id);
+            loop {
+                let page = journal.read(session_id, state.head, LOG_PAGE_EVENTS).await?;
+                let is_last = page.len() < LOG_PAGE_EVENTS;
+                state = page.iter().fold(state, evolve);
+                if is_last {
+                    return Ok(state);
+                }
+            }
+        };
+        ctx.wait(replay.into_actor(self).map(
+            |replayed: Result<SessionState, JournalError>, actor, ctx| match replayed {
+                Ok(state) => {
+                    actor.state = state;
+                    if actor.state.identity.is_some() {
+                        actor.take(Input::Rehydrated, None, ctx);
+                    } else {
+                        actor.settle(ctx);
+                    }
+                }
+                Err(error) => actor.fail(error.to_string(), ctx),
+            },
+        ));
+    }
+
+    /// Decides `input`, and commits what was decided before anything else happens.
+    fn take(&mut self, input: Input, reply: Option<ReplySender>, ctx: &mut Context<Self>) {
+        let rules = self.rules();
+        let clock = &self.around.clock;
+        let env = Env::new(clock.now(), clock.seed(), &rules);
+        let kept = reply.is_none().then(|| input.clone());
+        let Decision { events, effects, reply: answer } = match decide(&self.state, input, &env) {
+            Ok(decision) => decision,
+            Err(rejection) => return respond(reply, Err(rejection.into())),
+        };
+        if events.is_empty() {
+            respond(reply, Ok(answer));
+            return self.settle(ctx);
+        }
+        let next = events.iter().fold(self.state.clone(), evolve);
+        let records: Arc<[EventRecord]> = events.into();
+        let commit = Commit {
+            session_id: self.state.session_id,
+            expected_head: self.state.head,
+            records: records.clone(),
+            projection: Projection::between(&self.state, &next),
+        };
+        let journal = self.around.journal.clone();
+        let append = async move { journal.append(commit).await };
+        ctx.wait(append.into_actor(self).map(move |appended, actor, ctx| match appended {
+            Ok(()) => {
+                actor.state = next;
+                actor.publish(&records);
+                actor.dispatch(effects, &rules, ctx);
+                respond(reply, Ok(answer));
+                actor.settle(ctx);
+            }
+            Err(error) => actor.not_appended(error, kept, reply, ctx),
+        }));
+    }
+
+    fn not_appended(
+        &mut self,
+        error: JournalError,
+        kept: Option<Input>,
+        reply: Option<ReplySender>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.watch.fail(&error.to_string());
+        respond(reply, Err(CommandError::Unavailable(error.to_string())));
+        match error {
+            // Somebody else wrote, or what is stored makes no sense: the log is the truth.
+            JournalError::Conflict | JournalError::Corrupt(_) => self.fail(error.to_string(), ctx),
+            JournalError::Unavailable(_) => {
+                // A worker's result is kept and tried again; a command was refused (D8).
+                if let Some(input) = kept {
+                    self.unstored.push_back(input);
+                }
+                self.watch.set_state("not storing", Some("the database".to_owned()));
+                ctx.run_later(STORE_RETRY_DELAY, |actor, ctx| {
+                    if let Some(input) = actor.unstored.pop_front() {
+                        actor.take(input, None, ctx);
+                    }
+                });
+            }
+        }
+    }
+
+    fn publish(&self, records: &Arc<[EventRecord]>) {
+        let session_id = self.state.session_id;
+        for record in records.iter() {
+            if let SessionEvent::ApprovalRequested { approval } = &record.event {
+                let (approval_id, deadline) = (approval.approval_id, approval.deadline);
+                self.desk.tell(Track { approval_id, session_id, deadline });
+            } else if let SessionEvent::ApprovalDecided { approval_id, closed: true, .. }
+            | SessionEvent::ApprovalExpired { approval_id }
+            | SessionEvent::ApprovalCancelled { approval_id } = &record.event
+            {
+                self.desk.tell(Forget { approval_id: *approval_id });
+            }
+        }
+        let Some(identity) = &self.state.identity else { return };
+        let (agent, records) = (identity.agent.clone(), records.clone());
+        self.bus.tell(Publish { session_id, agent, records });
+    }
+
+    fn dispatch(&mut self, effects: Vec<Effect>, rules: &Rules, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                Effect::StartModel { run_id, step, attempt_id, message_id, model } => {
+                    let request = context::assemble(&self.state, rules, model);
+                    let session_id = self.state.session_id;
+                    let watch = self
+                        .around
+                        .board
+                        .watch(format!("/sessions/{session_id}/steps/{step}"), "LlmStream");
+                    let attempt = llm_stream::Attempt {
+                        session_id,
+                        run_id,
+                        step,
+                        attempt_id,
+                        message_id,
+                        session: self.myself(ctx),
+                        bus: self.bus.clone(),
+                    };
+                    let client = self.around.models.clone();
+                    let stream = LlmStream::new(attempt, client, request, watch.clone()).start();
+                    self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
+                }
+                Effect::StopModel { attempt_id } => {
+                    if let Some((_, stream)) = self.stream.take_if(|live| live.0 == attempt_id) {
+                        // Usually stopped before, to learn what it had said.
+                        stream.tell(llm_stream::Stop);
+                    }
+                }
+                Effect::StartTool { run_id: _, call_id, attempt_id, tool, arguments } => {
+                    self.start_tool(call_id, attempt_id, tool, &arguments, rules, ctx);
+                }
+                Effect::StopTool { call_id: _, attempt_id } => {
+                    if let Some(executor) = self.executors.remove(&attempt_id) {
+                        executor.tell(tool_executor::Cancel);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_tool(
+        &mut self,
+        call_id: CallId,
+        attempt_id: AttemptId,
+        tool: String,
+        arguments: &Arguments,
+        rules: &Rules,
+        ctx: &mut Context<Self>,
+    ) {
+        let session_id = self.state.session_id;
+        let path = format!("/sessions/{session_id}/calls/{call_id}");
+        let watch = self.around.board.watch(path, "ToolExecutor");
+        let known = rules.tools.get(&tool);
+        let call = ToolCall {
+            arguments: arguments.to_value(),
+            idempotency_key: call_id.to_string(),
+            timeout: known.map_or(Some(core_limits::TOOL_TIMEOUT_DEFAULT), |tool| tool.timeout),
+            result_bytes_max: known
+                .map_or(core_limits::TOOL_RESULT_BYTES_DEFAULT, |tool| tool.result_bytes_max),
+            tool,
+        };
+        let (host, myself) = (self.around.tools.clone(), self.myself(ctx));
+        let executor =
+            ToolExecutor::new(call_id, attempt_id, call, host, myself, watch.clone()).start();
+        self.executors.insert(attempt_id, Mailbox::new(executor, watch));
+    }
+
+    /// After every change: the alarm for the next backoff, the check for idleness, the board.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        if let Some(alarm) = self.alarm.take() {
+            ctx.cancel_future(alarm);
+        }
+        if let Some(at) = self.state.next_wake() {
+            let delay = at.until_from(self.around.clock.now());
+            self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
+                actor.alarm = None;
+                actor.take(Input::Wake, None, ctx);
+            }));
+        }
+        self.executors.retain(|_, executor| executor.is_open());
+        if let Some(check) = self.idle_check.take() {
+            ctx.cancel_future(check);
+        }
+        if self.may_leave() {
+            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, _ctx| {
+                if actor.may_leave() {
+                    let (session_id, generation) = (actor.state.session_id, actor.generation);
+                    let handled = actor.commands_handled;
+                    actor.registry.tell(Idle { session_id, generation, handled });
+                }
+            }));
+        }
+        let (state, waiting_for) = self.in_words();
+        self.watch.set_state(state, waiting_for);
+    }
+
+    fn may_leave(&self) -> bool {
+        self.unstored.is_empty() && (self.state.is_idle() || self.state.is_waiting_for_people())
+    }
+
+    /// What it is doing, and whom it waits for, for administrators (A1).
+    fn in_words(&self) -> (&'static str, Option<String>) {
+        let Some(run) = &self.state.active.run else { return ("idle", None) };
+        match &run.phase {
+            StepPhase::Between => ("deciding", None),
+            StepPhase::Streaming { .. } => ("streaming", Some("the model".to_owned())),
+            StepPhase::BackingOff { until, .. } => ("backing off", Some(format!("until {until}"))),
+            StepPhase::Calling => {
+                let open = self.state.active.approvals.first();
+                if let Some(open) = open.filter(|_| self.state.is_waiting_for_people()) {
+                    let approval_id = open.approval.approval_id;
+                    return ("waiting", Some(format!("a person, to decide plan {approval_id}")));
+                }
+                let unfinished = run.calls.iter().filter(|call| !call.is_finished());
+                let tools: Vec<_> = unfinished.map(|call| call.tool.as_str()).collect();
+                ("calling", Some(format!("tools {}", tools.join(", "))))
+            }
+        }
+    }
+
+    /// Ends this actor; the registry brings the session back from the log, or parks it.
+    fn fail(&mut self, error: String, ctx: &mut Context<Self>) {
+        self.watch.fail(&error);
+        self.end = Err(error);
+        ctx.stop();
+    }
+
+    fn myself(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
+        let watch = &self.watch;
+        self.myself.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
+    }
+
+    /// A cancel keeps what the model had said: the stream is stopped first, and tells.
+    fn stop_stream_then_take(
+        &mut self,
+        stream: Mailbox<LlmStream>,
+        command: Command,
+        ctx: &mut Context<Self>,
+    ) {
+        let stop = async move { stream.ask(llm_stream::Stop).await };
+        ctx.wait(stop.into_actor(self).map(move |stopped, actor, ctx| {
+            let Command { input, reply } = command;
+            let said = match stopped {
+                Some(Stopped::Partial(said)) => Some(said),
+                // Its end is in our mailbox: that first, then this again.
+                Some(Stopped::AlreadyEnded) => {
+                    actor.stream = None;
+                    actor.commands_handled -= 1;
+                    return actor.myself(ctx).tell(Command { input, reply });
+                }
+                None => None,
+            };
+            let input = match input {
+                Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
+                Input::Close { by, .. } => Input::Close { by, partial: said },
+                other => other,
+            };
+            actor.take(input, reply, ctx);
+        }));
+    }
+
+    /// The live model stream, if `input` would end its run.
+    fn stream_ended_by(&self, input: &Input) -> Option<Mailbox<LlmStream>> {
+        let (_, stream) = self.stream.as_ref()?;
+        let run = self.state.active.run.as_ref()?;
+        let ends = match input {
+            Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            Input::Close { .. } => true,
+            Input::CreateSession { .. }
+            | Input::ChangeSettings { .. }
+            | Input::SubmitMessage { .. }
+            | Input::DecideApproval { .. }
+            | Input::StepFinished { .. }
+            | Input::ToolFinished { .. }
+            | Input::ToolProgressed { .. }
+            | Input::Wake
+            | Input::Rehydrated => false,
+        };
+        let streaming = matches!(run.phase, StepPhase::Streaming { .. });
+        (ends && streaming).then(|| stream.clone())
+    }
+}
+
+/// Answers whoever still waits.
+pub(crate) fn respond(reply: Option<ReplySender>, answer: Result<Reply, CommandError>) {
+    if let Some(reply) = reply
+        && reply.send(answer).is_err()
+    {
+        tracing::debug!("nobody waits for the answer any more");
+    }
+}
+
+impl Actor for Session {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(SESSION_MAILBOX_MAX);
+        self.watch.set_state("rehydrating", Some("the log".to_owned()));
+        self.rehydrate(ctx);
+    }
+
+    /// Also runs when a handler panicked.
+    fn stopped(&mut self, _ctx: &mut Self::Context) {
+        if let Some((_, stream)) = self.stream.take() {
+            stream.tell(llm_stream::Stop);
+        }
+        for (_, executor) in self.executors.drain() {
+            executor.tell(tool_executor::Cancel);
+        }
+        let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
+        let end = std::mem::replace(&mut self.end, Ok(()));
+        let (session_id, generation) = (self.state.session_id, self.generation);
+        self.registry.tell(Ended { session_id, generation, end, unfinished });
+    }
+}
+
+impl Handler<Command> for Session {
+    type Result = ();
+
+    fn handle(&mut self, command: Command, ctx: &mut Self::Context) {
+        self.commands_handled += 1;
+        self.watch.begin("Command");
+        match self.stream_ended_by(&command.input) {
+            Some(stream) => self.stop_stream_then_take(stream, command, ctx),
+            None => self.take(command.input, command.reply, ctx),
+        }
+        self.watch.end();
+    }
+}
+
+impl Handler<Fact> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
+        self.watch.begin("Fact");
+        if self.unstored.is_empty() {
+            self.take(input, None, ctx);
+        } else {
+            // Facts are stored in the order they came.
+            self.unstored.push_back(input);
+        }
+        self.watch.end();
+    }
+}
+
+impl Handler<Passivate> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Passivate, ctx: &mut Self::Context) {
+        self.watch.tick();
+        self.end = Ok(());
+        ctx.stop();
+    }
+}

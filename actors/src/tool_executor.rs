@@ -1,0 +1,135 @@
+//! One attempt of a tool call, bounded in time and size by its host.
+//!
+//! Started by [`crate::session::Session`] on its own arbiter. The session hears of progress now
+//! and then, and once of the end, whatever that is; a panic on the way is a crash of the tool.
+
+use crate::{
+    limits::{PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
+    mailbox::Mailbox,
+    observation::Watch,
+    ports::{Progress, ToolCall, ToolHost},
+    session::{Fact, Session},
+};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, StreamHandler,
+    WrapFuture,
+};
+use futures::{FutureExt, stream};
+use greenroom_core::{
+    call::ToolOutcome,
+    ids::{AttemptId, CallId},
+    session::Input,
+};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The actor.
+pub struct ToolExecutor {
+    call_id: CallId,
+    attempt_id: AttemptId,
+    call: Option<ToolCall>,
+    host: Arc<dyn ToolHost>,
+    session: Mailbox<Session>,
+    cancel: CancellationToken,
+    told_progress_at: Option<Instant>,
+    concluded: bool,
+    watch: Watch,
+}
+
+impl ToolExecutor {
+    /// An attempt that begins when the actor starts.
+    pub fn new(
+        call_id: CallId,
+        attempt_id: AttemptId,
+        call: ToolCall,
+        host: Arc<dyn ToolHost>,
+        session: Mailbox<Session>,
+        watch: Watch,
+    ) -> Self {
+        let cancel = CancellationToken::new();
+        Self {
+            call_id,
+            attempt_id,
+            call: Some(call),
+            host,
+            session,
+            cancel,
+            told_progress_at: None,
+            concluded: false,
+            watch,
+        }
+    }
+
+    fn conclude(&mut self, outcome: ToolOutcome) {
+        if !std::mem::replace(&mut self.concluded, true) {
+            let (call_id, attempt_id) = (self.call_id, self.attempt_id);
+            self.session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+        }
+    }
+}
+
+impl Actor for ToolExecutor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let Some(call) = self.call.take() else { return };
+        self.watch.set_state("running", Some(format!("tool {}", call.tool)));
+        let (sender, receiver) = mpsc::channel(PROGRESS_BACKLOG_MAX);
+        ctx.add_stream(stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|progress| (progress, receiver))
+        }));
+        let attempt = self.host.call(call, sender, self.cancel.clone());
+        let attempt = AssertUnwindSafe(attempt).catch_unwind();
+        ctx.spawn(attempt.into_actor(self).map(|outcome, actor, ctx| {
+            let crashed = || ToolOutcome::Crashed {
+                error: "the tool call failed inside the server".to_owned(),
+            };
+            actor.conclude(outcome.unwrap_or_else(|_panic| crashed()));
+            ctx.stop();
+        }));
+    }
+
+    /// Also runs when a handler panicked: the session must hear of every end.
+    fn stopped(&mut self, _ctx: &mut Self::Context) {
+        self.cancel.cancel();
+        let error = "the tool call was stopped inside the server".to_owned();
+        self.conclude(ToolOutcome::Crashed { error });
+    }
+}
+
+impl StreamHandler<Progress> for ToolExecutor {
+    fn handle(&mut self, progress: Progress, _ctx: &mut Self::Context) {
+        let recently = |at: Instant| at.elapsed() < PROGRESS_INTERVAL;
+        if self.concluded || self.told_progress_at.is_some_and(recently) {
+            return;
+        }
+        self.told_progress_at = Some(Instant::now());
+        let Progress { progress, total, message } = progress;
+        let (call_id, attempt_id) = (self.call_id, self.attempt_id);
+        let input = Input::ToolProgressed { call_id, attempt_id, progress, total, message };
+        // Progress may be lost; a full mailbox must not fill further for it.
+        if self.session.post(Fact(input)).is_err() {
+            tracing::debug!(call_id = %self.call_id, "the session is busy; progress is not recorded");
+        }
+    }
+
+    /// The tool reports no more; its result is still to come.
+    fn finished(&mut self, _ctx: &mut Self::Context) {}
+}
+
+/// Stops the attempt; nobody wants its result.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Cancel;
+
+impl Handler<Cancel> for ToolExecutor {
+    type Result = ();
+
+    fn handle(&mut self, _: Cancel, _ctx: &mut Self::Context) {
+        // The host tells the tool, and then the attempt ends by itself.
+        self.concluded = true;
+        self.cancel.cancel();
+        self.watch.set_state("cancelling", None);
+    }
+}

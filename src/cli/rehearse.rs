@@ -1,0 +1,45 @@
+//! `greenroom rehearse`: serves a scripted model until interrupted.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use crate::rehearsal::{Rehearsal, Script};
+
+/// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats.
+#[derive(Debug, clap::Args)]
+pub struct RehearseArgs {
+    /// Script to answer from; the market tour if left out
+    pub script: Option<PathBuf>,
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long, env = "GREENROOM_REHEARSE_LISTEN", default_value = "127.0.0.1:7979")]
+    pub listen: SocketAddr,
+    /// Only check the script
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: RehearseArgs) -> anyhow::Result<()> {
+    let script = match &args.script {
+        Some(path) => {
+            Script::load(path).with_context(|| format!("cannot use {}", path.display()))?
+        }
+        None => Script::tour().context("cannot use the built-in tour")?,
+    };
+    if args.check {
+        println!("{} rules, all good", script.rules.len());
+        return Ok(());
+    }
+    let rules = script.rules.len();
+    let rehearsal = Rehearsal::start(script, args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let url = rehearsal.url();
+    println!("Rehearsing {rules} rules at {url}");
+    println!("  ANTHROPIC_BASE_URL={url}");
+    println!("  OPENAI_BASE_URL={url}/v1");
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    rehearsal.stop().await;
+    Ok(())
+}

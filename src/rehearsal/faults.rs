@@ -1,0 +1,308 @@
+//! What goes wrong, and when: which fault an attempt meets, and where it breaks a stream.
+//!
+//! Pure but for the bounded count of attempts. Knows neither wire's vocabulary. Called by the
+//! server between the reply and the socket.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::script::{Break, Fail, FaultSpec, Pace};
+
+/// Most conversations whose attempts are counted; the oldest is forgotten.
+pub(super) const CONVERSATIONS_MAX: usize = 10_000;
+
+/// The fault that one attempt meets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// An error status.
+    Fail(Fail),
+    /// An error event inside the stream.
+    Error(Break),
+    /// The connection is cut inside the stream.
+    Cut(Break),
+    /// The stream stops without ending.
+    Stall(Break),
+}
+
+impl FaultSpec {
+    /// The fault of the n-th attempt (from 0); `None` = it gets through.
+    pub fn at(&self, attempt: u32) -> Option<Fault> {
+        let schedule = [
+            self.fail.clone().map(|fail| (fail.times, Fault::Fail(fail))),
+            self.error.clone().map(|error| (error.times, Fault::Error(error))),
+            self.cut.clone().map(|cut| (cut.times, Fault::Cut(cut))),
+            self.stall.clone().map(|stall| (stall.times, Fault::Stall(stall))),
+        ];
+        let mut before = 0_u32;
+        for (times, fault) in schedule.into_iter().flatten() {
+            let Some(times) = times else { return Some(fault) };
+            before = before.saturating_add(times);
+            if attempt < before {
+                return Some(fault);
+            }
+        }
+        None
+    }
+}
+
+/// Which request this is of its rule and conversation.
+type Key = (usize, [u8; 32]);
+
+/// Counts attempts by rule and conversation, so that conversations do not disturb each other.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    counts: HashMap<Key, u32>,
+    order: VecDeque<Key>,
+}
+
+impl Attempts {
+    /// The fault that the next attempt meets. Once one gets through, counting starts again.
+    pub(super) fn next(
+        &mut self,
+        rule: usize,
+        conversation: [u8; 32],
+        spec: &FaultSpec,
+    ) -> Option<Fault> {
+        let key = (rule, conversation);
+        let attempt = self.counts.get(&key).copied().unwrap_or(0);
+        let fault = spec.at(attempt);
+        if fault.is_none() {
+            if self.counts.remove(&key).is_some() {
+                self.order.retain(|known| *known != key);
+            }
+            return None;
+        }
+        if self.counts.insert(key, attempt.saturating_add(1)).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > CONVERSATIONS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.counts.remove(&oldest);
+        }
+        fault
+    }
+}
+
+/// One event of a stream, encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Its bytes on the wire.
+    pub text: String,
+    /// Characters of content it carries; structure carries none.
+    pub content: usize,
+}
+
+impl Frame {
+    /// A frame of structure.
+    pub(super) fn plain(text: String) -> Self {
+        Self { text, content: 0 }
+    }
+}
+
+/// One thing to do with the socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Write these bytes, on their own.
+    Write(Bytes),
+    /// Wait.
+    Wait(Duration),
+    /// Break the connection.
+    Cut,
+    /// Do nothing more, with the connection open.
+    Stall,
+}
+
+/// Turns a stream's frames into socket actions: pace, then the fault, then byte splitting.
+/// `error` is the frame that a mid-stream error sends.
+pub(super) fn schedule(
+    frames: Vec<Frame>,
+    pace: &Pace,
+    fault: Option<&Fault>,
+    error: Option<Frame>,
+) -> VecDeque<Action> {
+    let mut actions = VecDeque::new();
+    let split = pace.wire_split.unwrap_or(usize::MAX);
+    let after = match fault {
+        Some(Fault::Error(at) | Fault::Cut(at) | Fault::Stall(at)) => Some(at.after),
+        Some(Fault::Fail(_)) | None => None,
+    };
+    let mut sent = 0;
+    for frame in frames {
+        if let Some(after) = after
+            && frame.content > 0
+            && sent + frame.content > after
+        {
+            break_here(&mut actions, frame, fault, error, split);
+            return actions;
+        }
+        if frame.content > 0 && sent > 0 && pace.chunk_delay_ms > 0 {
+            actions.push_back(Action::Wait(Duration::from_millis(pace.chunk_delay_ms)));
+        }
+        sent += frame.content;
+        write(&mut actions, frame.text.as_bytes(), split);
+    }
+    // The content was shorter than `after`: break before the very end instead of not at all.
+    if after.is_some()
+        && let Some(last) = actions.pop_back()
+    {
+        let text = match last {
+            Action::Write(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Action::Wait(_) | Action::Cut | Action::Stall => String::new(),
+        };
+        break_here(&mut actions, Frame::plain(text), fault, error, split);
+    }
+    actions
+}
+
+fn break_here(
+    actions: &mut VecDeque<Action>,
+    frame: Frame,
+    fault: Option<&Fault>,
+    error: Option<Frame>,
+    split: usize,
+) {
+    match fault {
+        Some(Fault::Cut(_)) => {
+            // Half an event, as a dying connection leaves it.
+            write(actions, &frame.text.as_bytes()[..frame.text.len() / 2], split);
+            actions.push_back(Action::Cut);
+        }
+        Some(Fault::Stall(_)) => actions.push_back(Action::Stall),
+        Some(Fault::Error(_)) => {
+            if let Some(error) = error {
+                write(actions, error.text.as_bytes(), split);
+            }
+        }
+        Some(Fault::Fail(_)) | None => {}
+    }
+}
+
+fn write(actions: &mut VecDeque<Action>, bytes: &[u8], split: usize) {
+    for piece in bytes.chunks(split) {
+        actions.push_back(Action::Write(Bytes::copy_from_slice(piece)));
+    }
+}
+
+/// Cuts text into pieces of at most `chars` characters.
+pub(super) fn by_chars(text: &str, chars: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.char_indices().nth(chars).map_or(rest.len(), |(at, _)| at);
+        let (piece, tail) = rest.split_at(end);
+        pieces.push(piece);
+        rest = tail;
+    }
+    pieces
+}
+
+/// Cuts text into pieces of about `bytes` bytes, never inside a character.
+pub(super) fn by_bytes(text: &str, bytes: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = bytes.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end += 1;
+        }
+        let (piece, tail) = rest.split_at(end);
+        pieces.push(piece);
+        rest = tail;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(after: usize, times: Option<u32>) -> Break {
+        Break { after, times, status: None, message: None }
+    }
+
+    #[test]
+    fn faults_take_their_turns_then_the_answer_gets_through() {
+        let fail = Fail { times: Some(2), ..Fail::default() };
+        let spec = FaultSpec {
+            fail: Some(fail.clone()),
+            cut: Some(at(4, Some(1))),
+            ..FaultSpec::default()
+        };
+        let mut attempts = Attempts::default();
+        let mut next = |conversation: u8| attempts.next(0, [conversation; 32], &spec);
+        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
+        assert_eq!(next(2), Some(Fault::Fail(fail.clone())), "another conversation");
+        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
+        assert_eq!(next(1), Some(Fault::Cut(at(4, Some(1)))));
+        assert_eq!(next(1), None);
+        assert_eq!(next(1), Some(Fault::Fail(fail)), "counting starts again");
+    }
+
+    #[test]
+    fn only_so_many_conversations_are_counted() {
+        let spec = FaultSpec { cut: Some(at(0, Some(1))), ..FaultSpec::default() };
+        let mut attempts = Attempts::default();
+        for rule in 0..=CONVERSATIONS_MAX {
+            assert!(attempts.next(rule, [0; 32], &spec).is_some());
+        }
+        assert_eq!(attempts.counts.len(), CONVERSATIONS_MAX);
+        assert!(attempts.next(0, [0; 32], &spec).is_some(), "the oldest was forgotten");
+        assert_eq!(attempts.next(CONVERSATIONS_MAX, [0; 32], &spec), None);
+    }
+
+    fn played(fault: Option<Fault>, pace: Pace) -> Vec<Action> {
+        let delta = |text: &str| Frame { text: text.to_owned(), content: text.len() };
+        let frames =
+            vec![Frame::plain("<".into()), delta("abcd"), delta("efgh"), Frame::plain(">".into())];
+        schedule(frames, &pace, fault.as_ref(), Some(Frame::plain("!".into()))).into()
+    }
+
+    fn writes(texts: &[&'static str]) -> Vec<Action> {
+        texts.iter().map(|text| Action::Write(Bytes::from_static(text.as_bytes()))).collect()
+    }
+
+    #[test]
+    fn a_stream_breaks_where_the_script_says() {
+        let pace = Pace::default();
+        let with = |texts: &[&'static str], end: Option<Action>| {
+            writes(texts).into_iter().chain(end).collect::<Vec<_>>()
+        };
+        let cases = [
+            (None, with(&["<", "abcd", "efgh", ">"], None)),
+            (Some(Fault::Cut(at(0, None))), with(&["<", "ab"], Some(Action::Cut))),
+            (Some(Fault::Cut(at(4, None))), with(&["<", "abcd", "ef"], Some(Action::Cut))),
+            (Some(Fault::Stall(at(5, None))), with(&["<", "abcd"], Some(Action::Stall))),
+            (Some(Fault::Error(at(4, None))), with(&["<", "abcd", "!"], None)),
+            // Content shorter than `after`: before the end rather than never.
+            (Some(Fault::Stall(at(99, None))), with(&["<", "abcd", "efgh"], Some(Action::Stall))),
+            (Some(Fault::Error(at(99, None))), with(&["<", "abcd", "efgh", "!"], None)),
+        ];
+        for (fault, expected) in cases {
+            assert_eq!(played(fault.clone(), pace), expected, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn pace_waits_between_deltas_and_splits_bytes() {
+        let wait = Action::Wait(Duration::from_millis(30));
+        let slow = Pace { chunk_delay_ms: 30, ..Pace::default() };
+        let mut expected = writes(&["<", "abcd"]);
+        expected.push(wait);
+        expected.extend(writes(&["efgh", ">"]));
+        assert_eq!(played(None, slow), expected);
+
+        let split = Pace { wire_split: Some(3), ..Pace::default() };
+        assert_eq!(played(None, split), writes(&["<", "abc", "d", "efg", "h", ">"]));
+    }
+
+    #[test]
+    fn pieces_never_break_a_character() {
+        assert_eq!(by_chars("äöü🚀x", 2), ["äö", "ü🚀", "x"]);
+        assert_eq!(by_bytes("aä🚀b", 1), ["a", "ä", "🚀", "b"]);
+        assert_eq!(by_bytes("abcde", 2), ["ab", "cd", "e"]);
+        assert!(by_chars("", 3).is_empty());
+    }
+}

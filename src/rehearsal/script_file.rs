@@ -1,0 +1,260 @@
+//! A script as it stands in the file: the TOML shapes, and compiling them with every check.
+//!
+//! Knows TOML and `script`'s compiled types; nothing of requests. Called by `script`.
+
+use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
+
+use super::script::{
+    Break, Content, DELAY_MS_MAX, FAN_OUT_MAX, Fail, FaultSpec, PARTS_MAX, Pace, Part, RULES_MAX,
+    ResultKind, Rule, Script, ScriptError, Stop, UsageSpec, When,
+};
+use super::template::{self, Arguments};
+
+/// Compiles the text of a script file.
+pub(super) fn compile(text: &str) -> Result<Script, ScriptError> {
+    let file: File = toml::from_str(text)?;
+    if file.rules.len() > RULES_MAX {
+        return Err(ScriptError::Rule {
+            rule: (RULES_MAX + 1).to_string(),
+            reason: format!("a script may have at most {RULES_MAX} rules"),
+        });
+    }
+    let mut rules = Vec::with_capacity(file.rules.len());
+    for (position, raw) in file.rules.into_iter().enumerate() {
+        let name = raw.name.clone().unwrap_or_else(|| (position + 1).to_string());
+        let rule = Rule::compile(name.clone(), raw, &file.defaults)
+            .map_err(|reason| ScriptError::Rule { rule: name, reason })?;
+        rules.push(rule);
+    }
+    Ok(Script { require_key: file.require_key, rules })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    require_key: bool,
+    #[serde(default)]
+    defaults: RawPace,
+    #[serde(default, rename = "rule")]
+    rules: Vec<RawRule>,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+struct RawPace {
+    delay_ms: Option<u64>,
+    chunk: Option<RawChunk>,
+    fragment: Option<usize>,
+    interleave: Option<bool>,
+    wire_split: Option<usize>,
+    ping_every: Option<usize>,
+    legacy_function_call: Option<bool>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+struct RawChunk {
+    text: Option<usize>,
+    delay_ms: Option<u64>,
+}
+
+/// The pace keys are repeated here since serde cannot both flatten and deny unknown keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    name: Option<String>,
+    user: Option<String>,
+    step: Option<usize>,
+    result: Option<ResultKind>,
+    result_matches: Option<String>,
+    system: Option<String>,
+    model: Option<String>,
+    offers: Option<String>,
+    forced: Option<String>,
+    #[serde(default)]
+    reply: Vec<RawPart>,
+    stop: Option<Stop>,
+    #[serde(default)]
+    usage: UsageSpec,
+    delay_ms: Option<u64>,
+    chunk: Option<RawChunk>,
+    fragment: Option<usize>,
+    interleave: Option<bool>,
+    wire_split: Option<usize>,
+    ping_every: Option<usize>,
+    legacy_function_call: Option<bool>,
+    fail: Option<Fail>,
+    error: Option<Break>,
+    cut: Option<Break>,
+    stall: Option<Break>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPart {
+    for_each: Option<String>,
+    limit: Option<usize>,
+    text: Option<String>,
+    thinking: Option<String>,
+    refusal: Option<String>,
+    tool_call: Option<RawToolCall>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawToolCall {
+    name: String,
+    arguments: Option<toml::Value>,
+    id: Option<String>,
+    #[serde(default)]
+    malformed: bool,
+}
+
+impl Rule {
+    fn compile(name: String, raw: RawRule, defaults: &RawPace) -> Result<Self, String> {
+        if raw.reply.len() > PARTS_MAX {
+            return Err(format!("a reply may list at most {PARTS_MAX} parts"));
+        }
+        let own = RawPace {
+            delay_ms: raw.delay_ms,
+            chunk: raw.chunk,
+            fragment: raw.fragment,
+            interleave: raw.interleave,
+            wire_split: raw.wire_split,
+            ping_every: raw.ping_every,
+            legacy_function_call: raw.legacy_function_call,
+        };
+        let faults = FaultSpec { fail: raw.fail, error: raw.error, cut: raw.cut, stall: raw.stall };
+        faults.check()?;
+        if raw.reply.is_empty() && faults.is_empty() {
+            return Err("a rule needs a `reply` or a fault".to_owned());
+        }
+        Ok(Self {
+            name,
+            when: When {
+                user: pattern("user", raw.user)?,
+                step: raw.step,
+                result: raw.result,
+                result_matches: pattern("result_matches", raw.result_matches)?,
+                system: pattern("system", raw.system)?,
+                model: pattern("model", raw.model)?,
+                offers: raw.offers,
+                forced: pattern("forced", raw.forced)?,
+            },
+            reply: raw.reply.into_iter().map(Part::compile).collect::<Result<_, _>>()?,
+            stop: raw.stop,
+            usage: raw.usage,
+            pace: Pace::merge(&own, defaults)?,
+            faults,
+        })
+    }
+}
+
+impl Part {
+    fn compile(raw: RawPart) -> Result<Self, String> {
+        let mut contents = Vec::new();
+        if let Some(text) = raw.text {
+            template::check(&text)?;
+            contents.push(Content::Text(text));
+        }
+        if let Some(text) = raw.thinking {
+            template::check(&text)?;
+            contents.push(Content::Thinking(text));
+        }
+        if let Some(text) = raw.refusal {
+            template::check(&text)?;
+            contents.push(Content::Refusal(text));
+        }
+        if let Some(call) = raw.tool_call {
+            template::check(&call.name)?;
+            let arguments = Arguments::compile(call.arguments)?;
+            contents.push(Content::ToolCall {
+                name: call.name,
+                arguments,
+                id: call.id,
+                malformed: call.malformed,
+            });
+        }
+        if let Some(expression) = &raw.for_each {
+            template::check_expression(expression)?;
+        }
+        let limit = raw.limit.unwrap_or(FAN_OUT_MAX);
+        if limit > FAN_OUT_MAX {
+            return Err(format!("`limit` may be at most {FAN_OUT_MAX}"));
+        }
+        match (contents.pop(), contents.is_empty()) {
+            (Some(content), true) => Ok(Self { for_each: raw.for_each, limit, content }),
+            (None, _) | (Some(_), false) => Err(
+                "a part of `reply` needs exactly one of `text`, `thinking`, `refusal`, `tool_call`"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+impl Pace {
+    fn merge(own: &RawPace, defaults: &RawPace) -> Result<Self, String> {
+        let base = Self::default();
+        let chunk_chars = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.text);
+        let chunk_delay = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.delay_ms);
+        let legacy = own.legacy_function_call.or(defaults.legacy_function_call);
+        let pace = Self {
+            delay_ms: own.delay_ms.or(defaults.delay_ms).unwrap_or(base.delay_ms),
+            chunk_chars: chunk_chars.unwrap_or(base.chunk_chars),
+            chunk_delay_ms: chunk_delay.unwrap_or(base.chunk_delay_ms),
+            fragment: own.fragment.or(defaults.fragment).unwrap_or(base.fragment),
+            interleave: own.interleave.or(defaults.interleave).unwrap_or(base.interleave),
+            wire_split: own.wire_split.or(defaults.wire_split),
+            ping_every: own.ping_every.or(defaults.ping_every),
+            legacy_function_call: legacy.unwrap_or(base.legacy_function_call),
+        };
+        if pace.delay_ms > DELAY_MS_MAX || pace.chunk_delay_ms > DELAY_MS_MAX {
+            return Err(format!("a delay may be at most {DELAY_MS_MAX} ms"));
+        }
+        if [Some(pace.chunk_chars), Some(pace.fragment), pace.wire_split, pace.ping_every]
+            .contains(&Some(0))
+        {
+            return Err(
+                "`chunk.text`, `fragment`, `wire_split`, `ping_every` must be at least 1".into()
+            );
+        }
+        Ok(pace)
+    }
+}
+
+impl FaultSpec {
+    fn is_empty(&self) -> bool {
+        self.fail.is_none() && self.error.is_none() && self.cut.is_none() && self.stall.is_none()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let statuses = [
+            self.fail.as_ref().and_then(|fail| fail.status),
+            self.error.as_ref().and_then(|error| error.status),
+        ];
+        for status in statuses.into_iter().flatten() {
+            if !(400..600).contains(&status) {
+                return Err(format!("status {status} is not an error status (400 to 599)"));
+            }
+        }
+        for (name, fault) in [("cut", &self.cut), ("stall", &self.stall)] {
+            if fault.as_ref().is_some_and(|f| f.status.is_some() || f.message.is_some()) {
+                return Err(format!("`{name}` takes only `after` and `times`"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pattern(key: &str, source: Option<String>) -> Result<Option<Regex>, String> {
+    source
+        .map(|source| {
+            RegexBuilder::new(&source)
+                .case_insensitive(true)
+                .build()
+                .map_err(|error| format!("`{key}` is not a regular expression: {error}"))
+        })
+        .transpose()
+}
