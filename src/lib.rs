@@ -1,4 +1,6 @@
 //! The runtime.
 
-pub mod cli;
-pub mod rehearsal;
+pub mod auth;
+pub mod dialect;
+pub mod http;
+pub mod redaction;

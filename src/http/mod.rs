@@ -20,7 +20,6 @@ mod read;
 mod sessions;
 mod settings;
 mod sse;
-mod subscription;
 mod throttle;
 mod tools;
 mod ws;
@@ -35,14 +34,12 @@ use actix_web::{
 };
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
-    agent::AgentProfile,
     ids::{AgentName, UserId},
     limits::MESSAGE_BYTES_MAX,
     policy::Settings,
 };
 use std::{
     any::Any,
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -58,8 +55,9 @@ pub struct AppState {
     pub auth: Arc<Authenticator>,
     /// What may leave.
     pub redactor: Arc<Redactor>,
-    /// The agents a session may have.
-    pub agents: Arc<Agents>,
+    /// The agent of a session that names none; the others are the runtime's
+    /// [`greenroom_actors::governance::Governance::agents`].
+    pub default_agent: AgentName,
     /// The settings of users who stored none.
     pub default_settings: Arc<Settings>,
     /// How much of everything.
@@ -74,15 +72,6 @@ pub struct AppState {
     pub settings_writer: Arc<tokio::sync::Mutex<()>>,
     /// Set while shutting down: `/readyz` says no.
     pub draining: Arc<AtomicBool>,
-}
-
-/// The agents a session may have.
-#[derive(Clone, Debug)]
-pub struct Agents {
-    /// The one that a session gets that names none.
-    pub default: AgentName,
-    /// All of them.
-    pub profiles: BTreeMap<AgentName, Arc<AgentProfile>>,
 }
 
 /// The limits of the HTTP surface (X4). `docs/limits.md` explains them.
@@ -126,14 +115,15 @@ impl HttpLimits {
 }
 
 impl AppState {
-    /// The state with default limits and settings, for these actors, credentials and agents.
-    pub fn new(runtime: Runtime, auth: Authenticator, agents: Agents) -> Self {
+    /// The state with default limits and settings, for these actors, credentials and
+    /// default agent.
+    pub fn new(runtime: Runtime, auth: Authenticator, default_agent: AgentName) -> Self {
         let limits = HttpLimits::default();
         Self {
             runtime,
             auth: Arc::new(auth),
             redactor: Arc::default(),
-            agents: Arc::new(agents),
+            default_agent,
             default_settings: Arc::default(),
             throttle: Arc::new(limits.throttle()),
             limits: Arc::new(limits),
