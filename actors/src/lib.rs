@@ -22,3 +22,5 @@ pub mod session;
 pub mod session_registry;
 pub mod subscriber;
 pub mod tool_executor;
+pub mod tool_connection;
+pub mod tool_host;

@@ -1,3 +1,4 @@
 //! The command line, one file a subcommand.
 
+pub mod migrate;
 pub mod rehearse;

@@ -69,6 +69,8 @@ pub const SCHEMA_NODES_MAX: usize = 50_000;
 pub const SCHEMA_DEPTH_MAX: usize = 64;
 /// Bytes of keys and texts in a tool's schema.
 pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Times a recursive definition of a tool's schema may have to be checked for one call.
+pub const SCHEMA_CHECKS_MAX: usize = 1 << 16;
 /// Different references in a tool's schema.
 pub const SCHEMA_REFERENCES_MAX: usize = 100;
 /// Bytes of one compiled pattern of a tool's schema.

@@ -1,8 +1,7 @@
 //! The catalog: what configuration says of tools, and the book of tools made from it and from what
 //! the servers list (G1).
 //!
-//! It does not know where entries were read from; who reads them checks them with
-//! [`Catalog::new`]. What an entry leaves open is settled in `classify`.
+//! It does not know where entries were read from; what an entry leaves open is settled in `classify`.
 
 use super::{Risk, Tool, ToolBook, names};
 use crate::{
@@ -11,14 +10,16 @@ use crate::{
     limits,
     text::{cut, glob_matches},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the catalog says of a tool, or of all tools that match a glob. What is absent is left to
 /// less specific entries, then to the server, then to defaults.
+///
+/// Reading one checks that it makes sense, so that the error can say where it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct CatalogEntry {
     /// The only server whose tools it means.
     pub server: Option<String>,
@@ -46,7 +47,8 @@ pub struct CatalogEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryEntry {
-    /// Retries after the first attempt.
+    /// Retries after the first attempt; written `max`.
+    #[serde(rename = "max")]
     pub retries_max: Option<u32>,
     /// The first delay's upper end.
     pub base: Option<Span>,
@@ -88,10 +90,18 @@ impl CatalogEntry {
         }
         let retry = self.retry?;
         if retry.retries_max.is_some_and(|retries| retries > limits::RETRIES_MAX) {
-            return Some(format!("retry.retries_max must be at most {}", limits::RETRIES_MAX));
+            return Some(format!("retry.max must be at most {}", limits::RETRIES_MAX));
         }
         let policy = retry.policy();
         (policy.base > policy.cap).then(|| "retry.base must be at most retry.cap".to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for CatalogEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The derived function, which `remote` makes an inherent one.
+        let entry = Self::deserialize(deserializer)?;
+        entry.problem().map_or(Ok(entry), |problem| Err(serde::de::Error::custom(problem)))
     }
 }
 
@@ -104,16 +114,6 @@ pub enum UnknownTools {
     WriteHighRisk,
     /// They never run.
     Deny,
-}
-
-/// What is wrong with the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("tools.{name}: {problem}")]
-pub struct CatalogError {
-    /// The name or glob of the entry.
-    pub name: String,
-    /// What is wrong with it.
-    pub problem: String,
 }
 
 /// Everything configuration says of tools.
@@ -177,12 +177,9 @@ impl Catalog {
     pub fn new(
         entries: impl IntoIterator<Item = (String, CatalogEntry)>,
         unknown_tools: UnknownTools,
-    ) -> Result<Self, CatalogError> {
+    ) -> Self {
         let mut catalog = Self { unknown_tools, ..Self::default() };
         for (name, entry) in entries {
-            if let Some(problem) = entry.problem() {
-                return Err(CatalogError { name, problem });
-            }
             if name.contains('*') {
                 catalog.globs.push((name, entry));
             } else {
@@ -192,7 +189,7 @@ impl Catalog {
         // More literal characters are more specific; the text decides between equals.
         let literal = |glob: &str| glob.chars().filter(|c| *c != '*').count();
         catalog.globs.sort_by(|(a, _), (b, _)| literal(b).cmp(&literal(a)).then_with(|| a.cmp(b)));
-        Ok(catalog)
+        catalog
     }
 
     /// What happens to tools that only the default describes.

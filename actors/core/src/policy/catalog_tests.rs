@@ -8,7 +8,7 @@ use std::time::Duration;
 fn catalog(tools: Value, unknown_tools: UnknownTools) -> Result<Catalog, String> {
     let entries: BTreeMap<String, CatalogEntry> =
         serde_json::from_value(tools).map_err(|error| error.to_string())?;
-    Catalog::new(entries, unknown_tools).map_err(|error| error.to_string())
+    Ok(Catalog::new(entries, unknown_tools))
 }
 
 fn remote(name: &str, annotations: Annotations) -> RemoteTool {
@@ -108,7 +108,7 @@ fn r1_only_who_is_believed_makes_a_tool_repeatable() {
 #[test]
 fn t4_facts_come_from_the_most_specific_entry_that_states_them() {
     let tools = json!({
-        "scan": {"timeout": "5m", "retry": {"retries_max": 1, "base": "200ms"}},
+        "scan": {"timeout": "5m", "retry": {"max": 1, "base": "200ms"}},
         "sc*": {"timeout": "1s", "result_bytes_max": 10, "parallel": true, "description": "d"},
     });
     let tool = described(tools, false, "scan", Annotations::default());
@@ -170,15 +170,13 @@ fn bad_entries_are_refused_by_name() {
         (json!({"timeout": 30}), "invalid type"),
         (json!({"timeout": "30"}), "is not a duration"),
         (json!({"result_bytes_max": 0}), "result_bytes_max must"),
-        (json!({"retry": {"retries_max": 21}}), "at most 20"),
+        (json!({"retry": {"max": 21}}), "at most 20"),
         (json!({"retry": {"base": "1h"}}), "retry.base must"),
         (json!({"risky": true}), "unknown field `risky`"),
     ] {
         let error = catalog(json!({"x": entry}), UnknownTools::default()).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
-    let error = catalog(json!({"x": {"timeout": "0s"}}), UnknownTools::default()).unwrap_err();
-    assert!(error.starts_with("tools.x: "), "{error}");
 }
 
 #[test]
@@ -222,4 +220,16 @@ fn an_invalid_schema_is_kept_as_the_reason() {
     let tool = Catalog::default().describe(&server("m", false), &bad, "get_it".parse().unwrap());
     let error = tool.validate(&json!({})).unwrap_err();
     assert!(error.starts_with("the tool's input schema is not valid"), "{error}");
+}
+
+#[test]
+fn t3_arguments_that_would_take_for_ever_to_check_are_refused() {
+    let again = json!({"$ref": "#"});
+    let mut tool = remote("get_it", READS);
+    tool.input_schema = json!({"properties": {"x": {"allOf": [again, again]}}});
+    let tool = Catalog::default().describe(&server("m", false), &tool, "get_it".parse().unwrap());
+    let nested = |levels: usize| (1..levels).fold(json!({}), |inner, _| json!({"x": inner}));
+    assert_eq!(tool.validate(&nested(8)), Ok(()));
+    let error = tool.validate(&nested(60)).unwrap_err();
+    assert_eq!(error, "the arguments are nested deeper than 16 levels");
 }

@@ -1,7 +1,7 @@
 //! Policy as a table: autonomy × risk → ruling (G3).
 //!
 //! The presets stand here as tables one can read; configuration may start from one and change
-//! cells. Who is asked, and what happens when nobody is there, is the [`judge`](super::judge)'s.
+//! cells. Who is asked, and what happens when nobody is there, is the [`judge`](super::judge())'s.
 
 use super::{Autonomy, Risk, Settings};
 use serde::{Deserialize, Deserializer, Serialize, de};

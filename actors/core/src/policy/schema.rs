@@ -15,8 +15,7 @@ pub fn compile(schema: &Value) -> Result<Validator, String> {
         return Err("it must be a JSON object".to_owned());
     }
     check_size(schema)?;
-    let weight = Weights { root: schema, known: HashMap::new() }.of(schema, 0);
-    if weight > limits::SCHEMA_NODES_MAX {
+    if Weights::of_root(schema).nodes > limits::SCHEMA_NODES_MAX {
         return Err(format!(
             "with its references followed it has more than {} nodes",
             limits::SCHEMA_NODES_MAX
@@ -58,35 +57,81 @@ fn check_size(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// How many nodes there are once every `$ref` is followed: a schema of a few lines whose
-/// definitions each name the next one twice takes exponential time to check.
+/// How deep arguments for this schema may be nested; `None` is as deep as they like.
+///
+/// A definition that contains itself in several places may have to be checked as many times at each
+/// level of the arguments, so the levels are what is bounded.
+pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
+    let Weight { recursions, .. } = Weights::of_root(schema);
+    (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
+}
+
+/// Whether `value` is nested deeper than `depth_max` levels; a scalar has none.
+pub fn is_deeper(value: &Value, depth_max: u32) -> bool {
+    let mut members: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Object(members) => Box::new(members.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
+    };
+    depth_max == 0 || members.any(|member| is_deeper(member, depth_max - 1))
+}
+
+/// What checking a schema costs.
+#[derive(Clone, Copy)]
+struct Weight {
+    /// Nodes once every `$ref` is followed: a schema of a few lines whose definitions each name
+    /// the next one twice takes exponential time to check.
+    nodes: usize,
+    /// References among them that lead back to what contains them.
+    recursions: usize,
+}
+
+impl Weight {
+    const NODE: Self = Self { nodes: 1, recursions: 0 };
+    const RECURSION: Self = Self { nodes: 1, recursions: 1 };
+    const TOO_MUCH: Self = Self { nodes: usize::MAX, recursions: usize::MAX };
+
+    fn add(&mut self, other: Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.recursions = self.recursions.saturating_add(other.recursions);
+    }
+}
+
+/// Weighs a schema.
 struct Weights<'a> {
     root: &'a Value,
-    /// By the reference's text; `None` while it is being measured, so that a definition that
-    /// contains itself counts once (its instance ends the recursion).
-    known: HashMap<&'a str, Option<usize>>,
+    /// By the reference's text; `None` while it is being weighed.
+    known: HashMap<&'a str, Option<Weight>>,
 }
 
 impl<'a> Weights<'a> {
-    fn of(&mut self, value: &'a Value, depth: usize) -> usize {
-        if depth > 4 * limits::SCHEMA_DEPTH_MAX {
-            return limits::SCHEMA_NODES_MAX;
+    fn of_root(root: &'a Value) -> Weight {
+        // A reference may name the root itself.
+        let mut weights = Weights { root, known: HashMap::from([("#", None)]) };
+        let mut weight = Weight::NODE;
+        for (key, member) in root.as_object().into_iter().flatten() {
+            // Definitions count where they are referred to.
+            if key != "$defs" && key != "definitions" {
+                weight.add(weights.of_member(key, member, 0));
+            }
         }
-        let mut weight = 1usize;
+        weight
+    }
+
+    fn of(&mut self, value: &'a Value, depth: usize) -> Weight {
+        if depth > 4 * limits::SCHEMA_DEPTH_MAX {
+            return Weight::TOO_MUCH;
+        }
+        let mut weight = Weight::NODE;
         match value {
             Value::Object(members) => {
                 for (key, member) in members {
-                    weight = weight.saturating_add(self.of(member, depth + 1));
-                    if let ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) =
-                        (key.as_str(), member.as_str())
-                    {
-                        weight = weight.saturating_add(self.of_reference(target, depth + 1));
-                    }
+                    weight.add(self.of_member(key, member, depth));
                 }
             }
             Value::Array(items) => {
                 for item in items {
-                    weight = weight.saturating_add(self.of(item, depth + 1));
+                    weight.add(self.of(item, depth + 1));
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -94,12 +139,21 @@ impl<'a> Weights<'a> {
         weight
     }
 
-    fn of_reference(&mut self, target: &'a str, depth: usize) -> usize {
+    fn of_member(&mut self, key: &str, member: &'a Value, depth: usize) -> Weight {
+        match (key, member.as_str()) {
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) => {
+                self.of_reference(target, depth + 1)
+            }
+            _ => self.of(member, depth + 1),
+        }
+    }
+
+    fn of_reference(&mut self, target: &'a str, depth: usize) -> Weight {
         if let Some(known) = self.known.get(target) {
-            return known.unwrap_or(1);
+            return known.unwrap_or(Weight::RECURSION);
         }
         if self.known.len() >= limits::SCHEMA_REFERENCES_MAX {
-            return limits::SCHEMA_NODES_MAX;
+            return Weight::TOO_MUCH;
         }
         self.known.insert(target, None);
         let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
@@ -174,6 +228,42 @@ mod tests {
         assert!(refused(deep).contains("deeper"));
         assert!(refused(json!({"enum": vec![0; 200_000]})).contains("nodes"));
         assert!(refused(json!({"description": "x".repeat(1 << 20)})).contains("bytes"));
+    }
+
+    #[test]
+    fn a_definition_that_contains_itself_twice_bounds_the_arguments() {
+        let node = |kind: &str| {
+            let again = json!({"$ref": "#/$defs/node"});
+            let twice = json!({kind: [again, again]});
+            json!({
+                "properties": {"x": {"$ref": "#/$defs/node"}},
+                "$defs": {"node": {"properties": {"x": twice}}},
+            })
+        };
+        for kind in ["allOf", "anyOf"] {
+            assert_eq!(arguments_depth_max(&node(kind)), Some(16));
+        }
+        let through_another = json!({
+            "$ref": "#/$defs/a",
+            "$defs": {
+                "a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}}},
+                "b": {"properties": {"x": {"$ref": "#/$defs/a"}}},
+            },
+        });
+        assert_eq!(arguments_depth_max(&through_another), Some(16));
+        let root = json!({"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}});
+        assert_eq!(arguments_depth_max(&root), Some(16));
+        let list = json!({"properties": {"next": {"$ref": "#"}}});
+        assert_eq!(arguments_depth_max(&list), None);
+        assert_eq!(arguments_depth_max(&json!({"type": "object"})), None);
+    }
+
+    #[test]
+    fn depth_is_counted_in_levels() {
+        for (value, depth) in [(json!(1), 0), (json!({}), 1), (json!({"a": [1]}), 2)] {
+            assert!(!is_deeper(&value, depth));
+            assert!(depth == 0 || is_deeper(&value, depth - 1));
+        }
     }
 
     #[test]

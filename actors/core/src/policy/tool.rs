@@ -49,6 +49,11 @@ impl Tool {
             Ok(validator) => validator,
             Err(reason) => return Err(format!("the tool's input schema is not valid: {reason}")),
         };
+        if let Some(depth_max) = super::schema::arguments_depth_max(&self.input_schema)
+            && super::schema::is_deeper(arguments, depth_max)
+        {
+            return Err(format!("the arguments are nested deeper than {depth_max} levels"));
+        }
         let Err(error) = validator.validate(arguments) else { return Ok(()) };
         let path = error.instance_path().to_string();
         let at = if path.is_empty() { "the arguments".to_owned() } else { format!("`{path}`") };

@@ -321,7 +321,29 @@ impl Active {
                 let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
-            other => debug_assert!(false, "not an event of a call: {other:?}"),
+            E::SessionCreated { .. }
+            | E::SessionSettingsChanged { .. }
+            | E::SessionClosed { .. }
+            | E::MessageQueued { .. }
+            | E::MessageAccepted { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::RunCompleted { .. }
+            | E::RunFailed { .. }
+            | E::RunCancelled { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. }
+            | E::ToolCallProgress { .. }
+            | E::LateResult { .. }
+            | E::ApprovalRequested { .. }
+            | E::ApprovalDecided { .. }
+            | E::ApprovalExpired { .. }
+            | E::ApprovalCancelled { .. } => {
+                debug_assert!(false, "changes no phase of a call: {event:?}");
+            }
         }
     }
 

@@ -99,19 +99,19 @@ impl Deciding<'_> {
     /// of the rest only the first that is not finished (S3).
     pub(super) fn schedule_calls(&mut self) {
         let Some(run) = &self.active.run else { return };
-        let is_running = |call: &&Call| matches!(call.phase, CallPhase::Running { .. });
-        let mut running = run.calls.iter().filter(is_running).count();
+        // One that backs off keeps its place: it needs it again when its time comes.
+        let mut places_taken = run.calls.iter().filter(|call| call.is_under_way()).count();
+        let places = self.env.rules.parallel_calls_max.max(1);
         let mut serial_is_taken = false;
         let mut due = Vec::new();
         for call in &run.calls {
             let has_turn = call.parallel || !serial_is_taken;
             serial_is_taken |= !call.parallel && !call.is_finished();
             match call.phase {
-                CallPhase::Allowed if has_turn && running < self.env.rules.parallel_calls_max => {
-                    running += 1;
+                CallPhase::Allowed if has_turn && places_taken < places => {
+                    places_taken += 1;
                     due.push((call.call_id, 1));
                 }
-                // It had its turn, and keeps it over its retries.
                 CallPhase::BackingOff { until, attempts, .. } if until <= self.env.now => {
                     due.push((call.call_id, attempts + 1));
                 }

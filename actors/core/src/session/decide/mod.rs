@@ -191,7 +191,20 @@ impl<'a> Deciding<'a> {
     }
 
     fn decision(self, reply: Reply) -> Decision {
+        debug_assert_eq!(
+            self.active,
+            self.replayed(),
+            "decided on another state than was recorded"
+        );
         Decision { events: self.events, effects: self.effects, reply }
+    }
+
+    /// What the recorded events make of the session: the same as `active`, or a decision was made
+    /// on a state that no replay finds again.
+    fn replayed(&self) -> Active {
+        let mut active = self.session.active.clone();
+        self.events.iter().for_each(|record| active.apply(record));
+        active
     }
 
     /// Records an event of the run that is going.

@@ -1,0 +1,98 @@
+//! Agents: profiles from what is written of them (S7).
+
+use super::{AGENT_DEFAULT, Error, Surroundings, document::WrittenAgent, models::Choice, source};
+use greenroom_core::{agent::AgentProfile, ids::AgentName};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Steps of a run that configuration may allow.
+const STEPS_MAX: u32 = 1_000;
+/// Globs over tool names in one profile.
+const TOOL_GLOBS_MAX: usize = 1_000;
+/// Models in one profile.
+const MODELS_MAX: usize = 16;
+
+/// What the default agent is told where nothing is configured.
+const SYSTEM_DEFAULT: &str = "You are a helpful assistant. Use the tools you are given when they \
+    help, and say plainly what you did, what you could not do, and why.";
+
+/// Every agent, the default one included.
+pub(super) fn profiles(
+    mut written: BTreeMap<AgentName, WrittenAgent>,
+    choice: &Choice<'_>,
+    approval_deadline: Option<Duration>,
+    surroundings: &Surroundings<'_>,
+) -> Result<BTreeMap<AgentName, AgentProfile>, Error> {
+    let default = AgentName::parse(AGENT_DEFAULT).expect("it is a short word");
+    let of_default = written.entry(default).or_default();
+    if of_default.system.is_none() && of_default.system_file.is_none() {
+        of_default.system = Some(SYSTEM_DEFAULT.to_owned());
+    }
+    let mut profiles = BTreeMap::new();
+    for (name, agent) in written {
+        let place = format!("{}, agents.{name}", surroundings.place);
+        let profile =
+            profile(name.clone(), agent, choice, approval_deadline, &place, surroundings)?;
+        profiles.insert(name, profile);
+    }
+    Ok(profiles)
+}
+
+fn profile(
+    name: AgentName,
+    written: WrittenAgent,
+    choice: &Choice<'_>,
+    approval_deadline: Option<Duration>,
+    place: &str,
+    surroundings: &Surroundings<'_>,
+) -> Result<AgentProfile, Error> {
+    let invalid = |problem: String| Error::invalid(place, problem);
+    check(&written).map_err(invalid)?;
+    let system = match (written.system, written.system_file) {
+        (Some(system), _) => system,
+        (None, Some(file)) => source::read_text(&surroundings.folder.join(file), place)?,
+        (None, None) => String::new(),
+    };
+    let wanted = written.model.map(|model| vec![model]).or(written.models);
+    let models = choice.models_of(wanted).map_err(invalid)?;
+    let usual = AgentProfile::named(name);
+    Ok(AgentProfile {
+        description: written.description.unwrap_or_default(),
+        models,
+        system,
+        tools: written.tools.unwrap_or(usual.tools),
+        max_steps: written.max_steps.unwrap_or(usual.max_steps),
+        max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
+        headless: written.headless,
+        approval_deadline: written
+            .approval_deadline
+            .map_or(approval_deadline, |deadline| deadline.0),
+        name: usual.name,
+    })
+}
+
+fn check(written: &WrittenAgent) -> Result<(), String> {
+    if written.model.is_some() && written.models.is_some() {
+        return Err("give either `model` or `models`".to_owned());
+    }
+    if written.system.is_some() && written.system_file.is_some() {
+        return Err("give either `system` or `system_file`".to_owned());
+    }
+    if written.max_steps.is_some_and(|steps| !(1..=STEPS_MAX).contains(&steps)) {
+        return Err(format!("max_steps must be 1 to {STEPS_MAX}"));
+    }
+    if written.max_tokens == Some(0) {
+        return Err("max_tokens must be at least 1".to_owned());
+    }
+    if written.tools.as_ref().is_some_and(|tools| tools.len() > TOOL_GLOBS_MAX) {
+        return Err(format!("tools may have at most {TOOL_GLOBS_MAX} entries"));
+    }
+    if written.models.as_ref().is_some_and(|models| models.len() > MODELS_MAX) {
+        return Err(format!("models may have at most {MODELS_MAX} entries"));
+    }
+    if let Some(Some(deadline)) = written.approval_deadline.map(|deadline| deadline.0)
+        && deadline.is_zero()
+    {
+        return Err("approval_deadline must be longer than 0 (or \"none\")".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! `${NAME}` in what is configured for tool servers: the environment's word, or `${NAME:-a default}`.
+
+use super::Environment;
+
+/// `text` with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced. What the
+/// environment says is taken as it is: a `${` in it stays.
+pub(super) fn expand(text: &str, environment: &Environment) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let after = &rest[start + 2..];
+        let end = after.find('}').ok_or_else(|| "`${` has no closing `}`".to_owned())?;
+        let (name, default) = match after[..end].split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (&after[..end], None),
+        };
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        let value = environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        let value = value
+            .or(default)
+            .ok_or_else(|| format!("the environment variable {name} is not set"))?;
+        expanded.push_str(&rest[..start]);
+        expanded.push_str(value);
+        rest = &after[end + 1..];
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_values() {
+        let environment =
+            Environment::from([("A".into(), "1${B}".into()), ("EMPTY".into(), String::new())]);
+        let expand = |text| expand(text, &environment);
+        assert_eq!(expand("x"), Ok("x".into()));
+        assert_eq!(
+            expand("<${A}|${env:A}|${NO:-d e}|${EMPTY:-f}>"),
+            Ok("<1${B}|1${B}|d e|f>".into())
+        );
+        assert_eq!(expand("$A {A}"), Ok("$A {A}".into()));
+        assert!(expand("${NO}").unwrap_err().contains("NO is not set"));
+        assert!(expand("${A").is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! Everything that is configured, typed and checked once at the start.
+//!
+//! [`Configuration::load`] reads files and nothing else: the environment is handed in as a map, so
+//! that loading is a function of it and of the files. `document` is what a file may say, `source`
+//! finds and layers what is said (files, includes, environment) and knows where it was said, and
+//! the other rooms turn it into what the rest of Greenroom uses. What a file means is told to
+//! people in `docs/configuration.md`.
+
+mod agents;
+mod document;
+mod expansion;
+mod limits;
+mod models;
+mod servers;
+mod source;
+
+pub use limits::Limits;
+pub use models::{MaxTokensParameter, ModelEndpoint, Price, REHEARSAL, Wire};
+pub use servers::{Lifecycle, McpServer, Transport};
+
+use greenroom_core::{
+    agent::AgentProfile,
+    ids::AgentName,
+    policy::{Catalog, Matrix, Settings},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The environment, as a map.
+pub type Environment = BTreeMap<String, String>;
+
+/// The file that is read where none is named.
+pub const FILE_DEFAULT: &str = "greenroom.toml";
+
+/// The agent of sessions that name none; it always exists.
+pub const AGENT_DEFAULT: &str = "default";
+
+/// Everything that is configured.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The file it came from, if there is one.
+    pub file: Option<PathBuf>,
+    /// Where the server listens.
+    pub listen: SocketAddr,
+    /// The database: a path, relative to the working folder.
+    pub database: PathBuf,
+    /// What a commit waits for (D4).
+    pub durability: Durability,
+    /// How long steps may go on after the server was told to stop (D8).
+    pub drain: Duration,
+    /// How long deltas are collected before they are sent (E5).
+    pub flush: Duration,
+    /// The administrator's token where the environment sets it (X1).
+    pub token: Option<Secret>,
+    /// Agents by name; [`AGENT_DEFAULT`] is among them (S7).
+    pub agents: BTreeMap<AgentName, AgentProfile>,
+    /// Models by name; every agent's are among them, but [`REHEARSAL`].
+    pub models: BTreeMap<String, ModelEndpoint>,
+    /// The rehearsal's script; `None` is the one that is built in (M5).
+    pub rehearsal: Option<PathBuf>,
+    /// MCP servers by name (T1).
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    /// Autonomy × risk (G3).
+    pub matrix: Matrix,
+    /// What is said of tools (G1).
+    pub catalog: Catalog,
+    /// Bounds on what clients may ask for (X4).
+    pub limits: Limits,
+    /// Time a person has to answer where the agent says nothing; `None` is for ever (G10).
+    pub approval_deadline: Option<Duration>,
+    /// The settings of users who have stored none (G4).
+    pub settings: Settings,
+}
+
+/// What a commit waits for (D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The disk.
+    #[default]
+    Fsync,
+    /// The operating system: survives the process, not a power cut.
+    Process,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that is named can't be read.
+    #[error("{named_by} names {}, which can't be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Who names it: a file, or the command line.
+        named_by: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something that is said makes no sense.
+    #[error("{place}: {problem}")]
+    Invalid {
+        /// File and line, or the environment variable.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server would be open to others without a lock (X1).
+    #[error(
+        "listening on {0} would let others in without authentication; set GREENROOM_TOKEN, or \
+         listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+}
+
+impl Error {
+    fn invalid(place: impl fmt::Display, problem: impl fmt::Display) -> Self {
+        Self::Invalid { place: place.to_string(), problem: problem.to_string() }
+    }
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Configuration {
+    /// Reads the file and everything it names, and lays `environment` over it.
+    ///
+    /// Without `file` it is `GREENROOM_CONFIG`'s, else [`FILE_DEFAULT`] in the working folder if
+    /// there is one, else nothing: every key has a default.
+    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Error> {
+        let source = source::Source::read(file, environment)?;
+        let place = source.place();
+        let document = source.document;
+        document
+            .defaults
+            .settings
+            .validate()
+            .map_err(|error| Error::invalid(format_args!("{place}, defaults.settings"), error))?;
+        let surroundings = Surroundings { place: &place, folder: &source.folder, environment };
+        let models = models::endpoints(document.models, &surroundings)?;
+        let choice =
+            models::Choice { models: &models, has_rehearsal: document.rehearsal.is_some() };
+        let approval_deadline = document.approvals.deadline.0;
+        let agents = agents::profiles(document.agents, &choice, approval_deadline, &surroundings)?;
+        let mcp_servers =
+            servers::read(document.mcp_servers, document.mcp_servers_file, &surroundings)?;
+        document.limits.check().map_err(|problem| Error::invalid(&place, problem))?;
+        Ok(Self {
+            file: source.file,
+            listen: document.listen,
+            database: document.database,
+            durability: document.durability,
+            drain: document.drain.0,
+            flush: document.flush.0,
+            token: environment
+                .get("GREENROOM_TOKEN")
+                .filter(|token| !token.is_empty())
+                .cloned()
+                .map(Secret),
+            agents,
+            models,
+            rehearsal: document.rehearsal.map(|path| source.folder.join(path)),
+            mcp_servers,
+            matrix: document.policy,
+            catalog: Catalog::new(source.tools, document.unknown_tools),
+            limits: document.limits,
+            approval_deadline,
+            settings: document.defaults.settings,
+        })
+    }
+
+    /// Refuses to listen where others reach unless somebody must show who they are (X1).
+    /// `has_keys` says that authentication beyond the token is configured.
+    pub fn check_exposure(&self, has_keys: bool) -> Result<(), Error> {
+        if self.listen.ip().to_canonical().is_loopback() || self.token.is_some() || has_keys {
+            Ok(())
+        } else {
+            Err(Error::Open(self.listen))
+        }
+    }
+}
+
+/// What is around a document: where it was said, and what it may refer to.
+struct Surroundings<'a> {
+    /// The file, for errors.
+    place: &'a str,
+    /// Where relative paths start.
+    folder: &'a Path,
+    environment: &'a Environment,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Finds what is said, in files and the environment, and where it was said.
+
+use super::{
+    Environment, Error, FILE_DEFAULT,
+    document::{Document, Included},
+};
+use greenroom_core::policy::catalog::CatalogEntry;
+use serde::de::DeserializeOwned;
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+use toml::{Table, Value};
+
+/// Bytes of any file that is read.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Files that include each other in a chain.
+const INCLUDE_DEPTH_MAX: usize = 16;
+/// Files that are included, all told.
+const INCLUDES_MAX: usize = 256;
+
+const PREFIX: &str = "GREENROOM_";
+/// Variables with our prefix that are no keys of the document.
+const OTHER_VARIABLES: [&str; 3] = ["TOKEN", "CONFIG", "LOG"];
+/// Keys that hold a path of a file to read. From the environment it is relative to the working
+/// folder, as on any command line.
+const PATH_KEYS: [&str; 3] = ["rehearsal", "mcp_servers_file", "system_file"];
+
+/// What is said.
+pub(super) struct Source {
+    pub(super) file: Option<PathBuf>,
+    /// Where the file's relative paths start.
+    pub(super) folder: PathBuf,
+    pub(super) document: Document,
+    /// The document's tools and those it includes.
+    pub(super) tools: BTreeMap<String, CatalogEntry>,
+}
+
+impl Source {
+    pub(super) fn read(file: Option<&Path>, environment: &Environment) -> Result<Self, Error> {
+        let (file, text) = find(file, environment)?;
+        let place = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let document: Document = parse(&text, &place)?;
+        let document = overlaid(document, &text, environment)?;
+        let folder = file.as_deref().map(folder_of).unwrap_or_default();
+        let mut includes = Includes::default();
+        if let Some(file) = &file {
+            includes.open.push(identity(file));
+        }
+        includes.follow(&document.include, &folder, &place)?;
+        let mut tools = includes.tools;
+        tools.extend(document.tools.clone());
+        Ok(Self { file, folder, document, tools })
+    }
+
+    /// The file, for errors.
+    pub(super) fn place(&self) -> String {
+        match &self.file {
+            Some(file) => file.display().to_string(),
+            None => "the environment".to_owned(),
+        }
+    }
+}
+
+fn find(
+    file: Option<&Path>,
+    environment: &Environment,
+) -> Result<(Option<PathBuf>, String), Error> {
+    let variable = environment.get("GREENROOM_CONFIG").filter(|file| !file.is_empty());
+    let named = match (file, variable) {
+        (Some(file), _) => Some((file.to_owned(), "the command line")),
+        (None, Some(file)) => Some((PathBuf::from(file), "GREENROOM_CONFIG")),
+        (None, None) => None,
+    };
+    match named {
+        Some((file, named_by)) => {
+            let text = read_text(&file, named_by)?;
+            Ok((Some(file), text))
+        }
+        None if Path::new(FILE_DEFAULT).exists() => {
+            let file = PathBuf::from(FILE_DEFAULT);
+            let text = read_text(&file, "the working folder")?;
+            Ok((Some(file), text))
+        }
+        None => Ok((None, String::new())),
+    }
+}
+
+/// The text of a file that `named_by` names.
+pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, Error> {
+    let read = || {
+        let mut text = String::new();
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let problem = format!("it has more than {FILE_BYTES_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        Ok(text)
+    };
+    read().map_err(|source| Error::Unreadable {
+        path: path.to_owned(),
+        named_by: named_by.to_owned(),
+        source,
+    })
+}
+
+/// The folder a file is in.
+pub(super) fn folder_of(file: &Path) -> PathBuf {
+    file.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+fn parse<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Error> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        Error::invalid(format_args!("{place}:{line}"), explained(error.message()))
+    })
+}
+
+/// The document with what the environment says in place of what the file says. Variables are laid
+/// over it one by one, so that an error can name its variable.
+fn overlaid(document: Document, text: &str, environment: &Environment) -> Result<Document, Error> {
+    let mut table: Table = parse(text, "")?;
+    let mut document = document;
+    for (variable, value) in environment {
+        let Some(key) = variable.strip_prefix(PREFIX) else { continue };
+        if OTHER_VARIABLES.contains(&key) {
+            continue;
+        }
+        (table, document) = with_variable(&table, key, value)
+            .map_err(|problem| Error::invalid(variable, problem))?;
+    }
+    Ok(document)
+}
+
+/// The table with one more value, and what it means then. What the key wants decides whether `7`
+/// is a number or a text.
+fn with_variable(table: &Table, key: &str, text: &str) -> Result<(Table, Document), String> {
+    let typed = format!("value = {text}").parse::<Table>().ok();
+    let typed = typed.and_then(|mut table| table.remove("value"));
+    let plain = Value::String(text.to_owned());
+    let mut first_problem = None;
+    for value in typed.into_iter().chain([plain]) {
+        let mut table = table.clone();
+        set(&mut table, key, value)?;
+        match Document::deserialize_table(table.clone()) {
+            Ok(document) => return Ok((table, document)),
+            Err(problem) => first_problem = first_problem.or(Some(problem)),
+        }
+    }
+    Err(first_problem.unwrap_or_default())
+}
+
+impl Document {
+    fn deserialize_table(table: Table) -> Result<Self, String> {
+        table.try_into().map_err(|error: toml::de::Error| explained(error.message()))
+    }
+}
+
+/// Sets the value at `A__B__C`. Names that exist are found whatever their case.
+fn set(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
+    let mut parts: Vec<&str> = key.split("__").collect();
+    let last = parts.pop().unwrap_or_default();
+    let mut table = table;
+    for part in parts {
+        let name = spelled(table, part);
+        let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        table = inner.as_table_mut().ok_or_else(|| format!("`{part}` has no keys in it"))?;
+    }
+    let name = spelled(table, last);
+    let value = if let (true, Some(path)) = (PATH_KEYS.contains(&name.as_str()), value.as_str()) {
+        let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+        Value::String(absolute.to_string_lossy().into_owned())
+    } else {
+        value
+    };
+    table.insert(name, value);
+    Ok(())
+}
+
+fn spelled(table: &Table, part: &str) -> String {
+    let known = table.keys().find(|name| name.eq_ignore_ascii_case(part)).cloned();
+    known.unwrap_or_else(|| match part {
+        "MCPSERVERS" | "MCP_SERVERS" => "mcpServers".to_owned(),
+        "L0" | "L1" | "L2" | "L3" => part.to_owned(),
+        other => other.to_lowercase(),
+    })
+}
+
+/// Follows `include`. The nearer file's word on a tool stands, and of two neighbours the later's.
+#[derive(Default)]
+struct Includes {
+    tools: BTreeMap<String, CatalogEntry>,
+    /// The files we are inside of.
+    open: Vec<PathBuf>,
+    count: usize,
+}
+
+impl Includes {
+    fn follow(&mut self, include: &[PathBuf], folder: &Path, place: &str) -> Result<(), Error> {
+        for path in include {
+            let path = folder.join(path);
+            let identity = identity(&path);
+            if self.open.contains(&identity) {
+                let problem = format!("it includes {}, which includes it", path.display());
+                return Err(Error::invalid(place, problem));
+            }
+            self.count += 1;
+            if self.open.len() > INCLUDE_DEPTH_MAX || self.count > INCLUDES_MAX {
+                return Err(Error::invalid(place, "too many files are included"));
+            }
+            let text = read_text(&path, place)?;
+            let inner_place = path.display().to_string();
+            let included: Included = parse(&text, &inner_place)?;
+            self.open.push(identity);
+            self.follow(&included.include, &folder_of(&path), &inner_place)?;
+            self.open.pop();
+            self.tools.extend(included.tools);
+        }
+        Ok(())
+    }
+}
+
+/// The same for two names of one file.
+fn identity(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// What the parser says of a name it does not know, with the nearest one it does.
+fn explained(message: &str) -> String {
+    let message = message.trim_end().replace('\n', ", ");
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let kind = if message.starts_with("unknown field") {
+        "key"
+    } else if message.starts_with("unknown variant") {
+        "value"
+    } else {
+        return message;
+    };
+    let Some(unknown) = quoted.next() else { return message };
+    let known: Vec<&str> = quoted.collect();
+    let Some(nearest) = known.iter().min_by_key(|name| distance(unknown, name)) else {
+        return format!("unknown {kind} `{unknown}`");
+    };
+    if distance(unknown, nearest) * 2 <= unknown.chars().count().max(2) {
+        format!("unknown {kind} `{unknown}`; did you mean `{nearest}`?")
+    } else {
+        format!("unknown {kind} `{unknown}`; there are {}", known.join(", "))
+    }
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut diagonal = at;
+        row[0] = at + 1;
+        for (column, other_letter) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other_letter);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}

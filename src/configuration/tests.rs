@@ -1,0 +1,404 @@
+//! What files and variables lead to what configuration.
+
+use super::*;
+use greenroom_core::policy::{Autonomy, Cell, Preset, Risk, RiskSource};
+use std::fs;
+
+/// Loads `files`, of which the first is the configuration; `{}` in an error is their folder.
+fn load(files: &[(&str, &str)], environment: &[(&str, &str)]) -> Result<Configuration, String> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let environment =
+        environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let file = files.first().map(|(name, _)| folder.path().join(name));
+    Configuration::load(file.as_deref(), &environment)
+        .map_err(|error| error.to_string().replace(&*folder.path().to_string_lossy(), "{}"))
+}
+
+fn file(text: &str) -> Result<Configuration, String> {
+    load(&[("greenroom.toml", text)], &[])
+}
+
+fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
+    configuration.agents[&name.parse().unwrap()].clone()
+}
+
+#[test]
+fn with_no_file_everything_has_a_default() {
+    let configuration = load(&[], &[]).unwrap();
+    assert_eq!(configuration.listen.to_string(), "127.0.0.1:7878");
+    assert_eq!(configuration.database, Path::new("greenroom.db"));
+    assert_eq!(configuration.durability, Durability::Fsync);
+    assert_eq!(configuration.matrix, Matrix::default());
+    assert_eq!(configuration.settings, Settings::default());
+    assert_eq!(configuration.limits, Limits::default());
+    assert_eq!(configuration.agents.len(), 1);
+    let default = agent(&configuration, AGENT_DEFAULT);
+    assert_eq!(default.models, [REHEARSAL]);
+    assert_eq!(default.approval_deadline, Some(Duration::from_secs(60)));
+    assert!(configuration.models.is_empty() && configuration.mcp_servers.is_empty());
+    configuration.check_exposure(false).unwrap();
+}
+
+#[test]
+fn every_table_is_read() {
+    let configuration = load(
+        &[
+            (
+                "conf/greenroom.toml",
+                r#"
+                listen = "127.0.0.1:9"
+                database = "x.db"
+                durability = "process"
+                drain = "3s"
+                flush = "20ms"
+                rehearsal = "script.toml"
+                unknown_tools = "deny"
+                include = ["more/tools.toml"]
+                [approvals]
+                deadline = "none"
+                [policy]
+                preset = "strict"
+                L1 = { write_high_risk = "ask" }
+                [agents.trader]
+                description = "Trades"
+                models = ["local", "rehearsal"]
+                system_file = "trader.md"
+                tools = ["market_*"]
+                max_steps = 9
+                max_tokens = 99
+                headless = true
+                approval_deadline = "10m"
+                [models.local]
+                wire = "openai"
+                model = "small"
+                base_url = "http://127.0.0.1:8080/v1/"
+                legacy_max_tokens = true
+                idle_timeout = "5m"
+                price = { input = 1, output = 2.5 }
+                [tools.get_it]
+                risk = "low"
+                [limits]
+                queued_messages = 3
+                idle_timeout = "1m"
+                [defaults.settings]
+                autonomy_level = 2
+                "#,
+            ),
+            ("conf/trader.md", "You trade."),
+            (
+                "conf/more/tools.toml",
+                "[tools.get_it]\nrisk = 'critical'\n[tools.frob]\nrisk = 'low'",
+            ),
+        ],
+        &[],
+    )
+    .unwrap();
+    assert_eq!(configuration.listen.port(), 9);
+    assert_eq!(configuration.durability, Durability::Process);
+    assert_eq!(configuration.flush, Duration::from_millis(20));
+    assert!(configuration.rehearsal.as_ref().unwrap().ends_with("conf/script.toml"));
+    let expected = Matrix::from(Preset::Strict).with(
+        Autonomy::Recommendations,
+        Risk::WriteHighRisk,
+        Cell::Ask,
+    );
+    assert_eq!(configuration.matrix, expected);
+    let trader = AgentProfile {
+        name: "trader".parse().unwrap(),
+        description: "Trades".into(),
+        models: vec!["local".into(), "rehearsal".into()],
+        system: "You trade.".into(),
+        tools: vec!["market_*".into()],
+        max_steps: 9,
+        max_tokens: 99,
+        headless: true,
+        approval_deadline: Some(Duration::from_secs(600)),
+    };
+    assert_eq!(agent(&configuration, "trader"), trader);
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).approval_deadline, None);
+    let expected = ModelEndpoint {
+        name: "local".into(),
+        wire: Wire::OpenAi,
+        model: "small".into(),
+        base_url: "http://127.0.0.1:8080/v1".into(),
+        api_key: None,
+        usable: true,
+        api_key_env: None,
+        max_tokens_parameter: MaxTokensParameter::Legacy,
+        connect_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(300),
+        price: Some(Price { input: 1.0, output: 2.5, cached: None }),
+    };
+    assert_eq!(configuration.models["local"], expected);
+    assert_eq!(configuration.limits.queued_messages.get(), 3);
+    assert_eq!(configuration.settings.autonomy_level, Autonomy::Assisted);
+    let risk = |name: &str| {
+        let remote = greenroom_core::policy::RemoteTool { name: name.into(), ..Default::default() };
+        let tool =
+            configuration.catalog.describe(&Default::default(), &remote, name.parse().unwrap());
+        (tool.risk, tool.risk_source)
+    };
+    assert_eq!(risk("get_it"), (Risk::WriteLowRisk, RiskSource::Catalog));
+    assert_eq!(risk("frob"), (Risk::WriteLowRisk, RiskSource::Catalog));
+}
+
+#[test]
+fn mistakes_are_errors_that_say_where_and_what() {
+    for (text, expected) in [
+        ("\nlisten = 'here'", "{}/greenroom.toml:2: "),
+        ("x = ", "{}/greenroom.toml:1: "),
+        (
+            "# a\nlsten = '127.0.0.1:1'",
+            "{}/greenroom.toml:2: unknown key `lsten`; did you mean `listen`?",
+        ),
+        (
+            "[limits]\nqueued = 1",
+            "{}/greenroom.toml:2: unknown key `queued`; there are request_body_bytes, ",
+        ),
+        ("[limits]\nqueued_messages = 0", "{}/greenroom.toml:2: "),
+        (
+            "[limits]\nmessage_bytes = 2000000",
+            "{}/greenroom.toml: limits.message_bytes must be at most",
+        ),
+        ("policy = 'strikt'", "strikt"),
+        ("[policy.L1]\ncritical = 'alow'", "unknown value `alow`; did you mean `allow`?"),
+        ("drain = '5'", "{}/greenroom.toml:1: `5` is not a duration"),
+        (
+            "[defaults.settings]\nautonomy_level = 7",
+            "{}/greenroom.toml:2: autonomy_level must be 0, 1, 2 or 3, not 7",
+        ),
+        (
+            "\n[tools.x]\nrisk = 'critical'\nread_only = true",
+            "{}/greenroom.toml:2: risk = \"critical\" and read_only",
+        ),
+        (
+            "[agents.a]\nmodel = 'a'\nmodels = ['b']",
+            "{}/greenroom.toml, agents.a: give either `model` or",
+        ),
+        ("[agents.a]\nmodel = 'nope'", "agents.a: there is no model `nope`"),
+        (
+            "[agents.a]\nmodel = 'openai'",
+            "agents.a: the model `openai` needs the environment variable OPENAI_API_KEY",
+        ),
+        (
+            "[agents.a]\nsystem_file = 'no.md'",
+            "{}/greenroom.toml, agents.a names {}/no.md, which can't be read",
+        ),
+        ("[models.x]\nmodel = 'y'", "models.x: it needs `wire ="),
+        ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the scripted model"),
+        ("[mcpServers.a]\nargs = []", "mcpServers.a: give either `command` or `url`"),
+        (
+            "[mcpServers.a]\ncommand = '${NOT_SET}'",
+            "mcpServers.a: the environment variable NOT_SET is not set",
+        ),
+        (
+            "[mcpServers.a]\ncommand = 'x'\ntrustd = true",
+            "{}/greenroom.toml:3: unknown key `trustd`; did you mean `trusted`?",
+        ),
+        ("include = ['no.toml']", "{}/greenroom.toml names {}/no.toml, which can't be read"),
+        (
+            "include = ['greenroom.toml']",
+            "{}/greenroom.toml: it includes {}/greenroom.toml, which includes it",
+        ),
+    ] {
+        let error = file(text).unwrap_err();
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn an_error_in_an_included_file_names_that_file() {
+    let main = ("greenroom.toml", "include = ['a.toml']");
+    let error = load(&[main, ("a.toml", "\n[tools.x]\nrisc = 'low'")], &[]).unwrap_err();
+    assert_eq!(error, "{}/a.toml:3: unknown key `risc`; did you mean `risk`?");
+    let error = load(&[main, ("a.toml", "listen = 'x'")], &[]).unwrap_err();
+    assert!(error.starts_with("{}/a.toml:1: unknown key `listen`"), "{error}");
+    let circle = [main, ("a.toml", "include = ['b.toml']"), ("b.toml", "include = ['./a.toml']")];
+    let error = load(&circle, &[]).unwrap_err();
+    assert_eq!(error, "{}/b.toml: it includes {}/./a.toml, which includes it");
+}
+
+#[test]
+fn the_environment_wins_over_the_file() {
+    let text = "listen = '127.0.0.1:1'\n[agents.Trader]\nmax_steps = 2\n[tools.get_it]\nrisk='low'";
+    let configuration = load(
+        &[("greenroom.toml", text)],
+        &[
+            ("GREENROOM_LISTEN", "127.0.0.1:2"),
+            ("GREENROOM_DATABASE", "7"),
+            ("GREENROOM_DRAIN", "1m"),
+            ("GREENROOM_LIMITS__REQUEST_BODY_BYTES", "300000"),
+            ("GREENROOM_AGENTS__TRADER__MAX_STEPS", "3"),
+            ("GREENROOM_AGENTS__TRADER__HEADLESS", "true"),
+            ("GREENROOM_POLICY__L3__CRITICAL", "deny"),
+            ("GREENROOM_MCPSERVERS__M__COMMAND", "m"),
+            ("GREENROOM_DEFAULTS__SETTINGS__AUTONOMY_LEVEL", "0"),
+            ("GREENROOM_TOKEN", "s3cret"),
+            ("OTHER_VARIABLE", "x"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(configuration.listen.port(), 2);
+    assert_eq!(configuration.database, Path::new("7"));
+    assert_eq!(configuration.drain, Duration::from_secs(60));
+    assert_eq!(configuration.limits.request_body_bytes.get(), 300_000);
+    let trader = agent(&configuration, "Trader");
+    assert_eq!((trader.max_steps, trader.headless), (3, true));
+    assert_eq!(configuration.matrix.cell(Autonomy::Supervised, Risk::Critical), Cell::Deny);
+    assert!(configuration.mcp_servers.contains_key("m"));
+    assert_eq!(configuration.settings.autonomy_level, Autonomy::ReadOnly);
+    assert_eq!(configuration.token.as_ref().map(Secret::expose), Some("s3cret"));
+    assert!(!format!("{configuration:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_mistake_in_the_environment_names_its_variable() {
+    for (variable, value, expected) in [
+        ("GREENROOM_LSTEN", "x", "GREENROOM_LSTEN: unknown key `lsten`; did you mean `listen`?"),
+        ("GREENROOM_LISTEN", "x", "GREENROOM_LISTEN: "),
+        (
+            "GREENROOM_LIMITS__QUEUED_MESSAGES",
+            "many",
+            "GREENROOM_LIMITS__QUEUED_MESSAGES: invalid type",
+        ),
+        ("GREENROOM_LISTEN__X", "1", "GREENROOM_LISTEN__X: "),
+    ] {
+        let error = load(&[], &[(variable, value)]).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn m1_a_key_in_the_environment_is_enough_for_a_model() {
+    let keys =
+        [("ANTHROPIC_API_KEY", "k1"), ("OPENAI_API_KEY", "k2"), ("OPENAI_BASE_URL", "http://x/v1")];
+    let configuration = load(&[], &keys).unwrap();
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["anthropic"]);
+    let anthropic = &configuration.models["anthropic"];
+    assert_eq!(anthropic.base_url, "https://api.anthropic.com");
+    assert_eq!(anthropic.api_key.as_ref().map(Secret::expose), Some("k1"));
+    assert_eq!(configuration.models["openai"].base_url, "http://x/v1");
+    let configuration = load(&[], &keys[1..]).unwrap();
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["openai"]);
+}
+
+#[test]
+fn a_provider_s_key_goes_nowhere_else() {
+    let text = "[models.local]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://127.0.0.1:1'";
+    let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
+    assert_eq!(configuration.models["local"].api_key, None);
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["local"]);
+}
+
+#[test]
+fn m4_of_several_models_those_without_a_key_are_passed_over() {
+    let text = "[agents.a]\nmodels = ['anthropic', 'openai']";
+    let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
+    assert_eq!(agent(&configuration, "a").models, ["openai"]);
+}
+
+#[test]
+fn m5_the_rehearsal_stands_in_only_where_it_is_configured() {
+    let text = "rehearsal = 's.toml'\n[agents.a]\nmodel = 'anthropic'";
+    assert_eq!(agent(&file(text).unwrap(), "a").models, [REHEARSAL]);
+    let configuration = load(&[("g.toml", text)], &[("ANTHROPIC_API_KEY", "k")]).unwrap();
+    assert_eq!(agent(&configuration, "a").models, ["anthropic"]);
+}
+
+#[test]
+fn an_agent_must_name_its_model_where_there_are_several() {
+    let one = "[models.a]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://x'\n";
+    let error = file(&format!("{one}{}", one.replace("models.a", "models.b"))).unwrap_err();
+    assert!(
+        error.contains("agents.default: it names no model, and there are several: a, b"),
+        "{error}"
+    );
+}
+
+#[test]
+fn t1_the_familiar_json_is_taken_as_it_is() {
+    let json = r#"{
+        "inputs": [],
+        "mcpServers": {
+            "files": {"type": "stdio", "command": "npx", "args": ["-y", "x", "${ROOT:-/srv}"],
+                      "env": {"KEY": "${KEY}"}, "autoApprove": ["all"], "timeout": 60},
+            "remote": {"type": "http", "url": "https://x/mcp", "headers": {"Authorization": "Bearer ${KEY}"}},
+            "off": {"command": "y", "disabled": true}
+        }
+    }"#;
+    let main = ("greenroom.toml", "mcp_servers_file = 'sub/.mcp.json'");
+    let files = [main, ("sub/.mcp.json", json)];
+    let configuration = load(&files, &[("KEY", "k")]).unwrap();
+    let secret = |text: &str| Secret::from(text.to_owned());
+    let server = |name: &str, transport| McpServer {
+        name: name.into(),
+        transport,
+        trusted: false,
+        lifecycle: Lifecycle::Auto,
+        timeout: None,
+        allow_private: false,
+    };
+    let stdio = Transport::Stdio {
+        command: "npx".into(),
+        args: vec!["-y".into(), "x".into(), "/srv".into()],
+        env: [("KEY".to_owned(), secret("k"))].into(),
+        cwd: None,
+    };
+    let headers = [("Authorization".to_owned(), secret("Bearer k"))].into();
+    let http = Transport::Http { url: "https://x/mcp".into(), headers };
+    let expected = BTreeMap::from([
+        ("files".to_owned(), server("files", stdio)),
+        ("remote".to_owned(), server("remote", http)),
+    ]);
+    assert_eq!(configuration.mcp_servers, expected);
+    let error = load(&files, &[]).unwrap_err();
+    assert!(error.starts_with("{}/sub/.mcp.json, mcpServers.files: "), "{error}");
+}
+
+#[test]
+fn a_server_beside_the_file_is_found_from_anywhere() {
+    let text = "[mcpServers.a]\ncommand = './bin/a'\nlifecycle = 'initialize'\ntrusted = true";
+    let configuration = file(text).unwrap();
+    let server = &configuration.mcp_servers["a"];
+    assert_eq!((server.lifecycle, server.trusted), (Lifecycle::Initialize, true));
+    match &server.transport {
+        Transport::Stdio { command, .. } => {
+            assert!(Path::new(command).is_absolute() && command.ends_with("bin/a"), "{command}");
+        }
+        Transport::Http { .. } => panic!("not http"),
+    }
+}
+
+#[test]
+fn x1_listening_to_others_needs_a_lock() {
+    let text = "listen = '0.0.0.0:7878'";
+    let open = file(text).unwrap();
+    assert!(matches!(open.check_exposure(false), Err(Error::Open(_))));
+    open.check_exposure(true).unwrap();
+    let locked = load(&[("g.toml", text)], &[("GREENROOM_TOKEN", "t")]).unwrap();
+    locked.check_exposure(false).unwrap();
+    for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        file(&format!("listen = '{own}'")).unwrap().check_exposure(false).unwrap();
+    }
+}
+
+#[test]
+fn the_example_is_good() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
+    let configuration = Configuration::load(Some(&example), &Environment::new()).unwrap();
+    let default = agent(&configuration, AGENT_DEFAULT);
+    assert_eq!(default.models, [REHEARSAL]);
+    assert_eq!(default.approval_deadline, Some(Duration::from_secs(600)));
+    assert!(configuration.rehearsal.as_ref().is_some_and(|script| script.exists()));
+    assert!(configuration.mcp_servers.contains_key("market"));
+    let transfer =
+        greenroom_core::policy::RemoteTool { name: "wallet_transfer".into(), ..Default::default() };
+    let name = "wallet_transfer".parse().unwrap();
+    let tool = configuration.catalog.describe(&Default::default(), &transfer, name);
+    assert_eq!((tool.risk, tool.repeatable), (Risk::Critical, false));
+}

@@ -1,0 +1,186 @@
+//! Models over HTTP (M1, M3): opens the connection and feeds the core's parsers.
+//!
+//! Called by `LlmStream` through the port [`ModelClient`]. What is asked and what an answer means
+//! is the core's; here are only addresses, headers, bounds and time limits.
+
+use crate::configuration::{MaxTokensParameter, ModelEndpoint, Wire};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    stream::{self, BoxStream},
+};
+use greenroom_actors::ports::{Clock, ModelClient};
+use greenroom_core::model::{
+    anthropic,
+    delta::{Delta, ModelFailure},
+    failure, openai,
+    request::ModelRequest,
+};
+use std::{collections::BTreeMap, error::Error as _, sync::Arc};
+
+/// Bytes read of an error answer's body.
+const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+/// The revision of Anthropic's interface that requests are written for.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// The configured models, ready to be called.
+pub struct HttpModels {
+    endpoints: BTreeMap<String, Arc<Endpoint>>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Endpoint {
+    model: ModelEndpoint,
+    http: reqwest::Client,
+}
+
+impl HttpModels {
+    /// Clients for these models. Errs when no TLS can be set up.
+    pub fn new(
+        models: impl IntoIterator<Item = ModelEndpoint>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, reqwest::Error> {
+        let endpoint = |model: ModelEndpoint| {
+            let http = reqwest::Client::builder()
+                .connect_timeout(model.connect_timeout)
+                .read_timeout(model.idle_timeout)
+                // A key must not follow where a server points.
+                .redirect(reqwest::redirect::Policy::none())
+                .tcp_nodelay(true)
+                .build()?;
+            Ok((model.name.clone(), Arc::new(Endpoint { model, http })))
+        };
+        Ok(Self { endpoints: models.into_iter().map(endpoint).collect::<Result<_, _>>()?, clock })
+    }
+}
+
+impl ModelClient for HttpModels {
+    fn stream(
+        &self,
+        mut request: ModelRequest,
+    ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
+        let Some(endpoint) = self.endpoints.get(&request.model).cloned() else {
+            let failure = format!("the model `{}` is not configured", request.model);
+            return stream::once(async { Err(ModelFailure::permanent(failure)) }).boxed();
+        };
+        request.model.clone_from(&endpoint.model.model);
+        let clock = self.clock.clone();
+        let opened = async move { endpoint.open(&request, clock.as_ref()).await };
+        stream::once(opened).try_flatten().boxed()
+    }
+}
+
+impl Endpoint {
+    async fn open(
+        &self,
+        request: &ModelRequest,
+        clock: &dyn Clock,
+    ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
+        let response = self.request(request).send().await.map_err(|error| broken(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(refused(response, clock).await);
+        }
+        let bytes = response.bytes_stream().boxed();
+        Ok(match self.model.wire {
+            Wire::Anthropic => parsed(bytes, anthropic::Parser::new()),
+            Wire::OpenAi => parsed(bytes, openai::Parser::new()),
+        })
+    }
+
+    fn request(&self, request: &ModelRequest) -> reqwest::RequestBuilder {
+        let base_url = &self.model.base_url;
+        let key = self.model.api_key.as_ref().map(|key| key.expose());
+        let post = |path: &str| {
+            let json = "application/json";
+            self.http.post(format!("{base_url}{path}")).header("content-type", json)
+        };
+        match self.model.wire {
+            Wire::Anthropic => {
+                let post = post("/v1/messages").header("anthropic-version", ANTHROPIC_VERSION);
+                let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
+                post.body(anthropic::encode(request))
+            }
+            Wire::OpenAi => {
+                let post = post("/chat/completions");
+                let post = key.into_iter().fold(post, |post, key| post.bearer_auth(key));
+                let legacy = self.model.max_tokens_parameter == MaxTokensParameter::Legacy;
+                let options = openai::Options { legacy_max_tokens: legacy, ..Default::default() };
+                post.body(openai::encode(request, options))
+            }
+        }
+    }
+}
+
+/// The stream of one answer: its bytes, and what reads them.
+struct Reading<W> {
+    bytes: BoxStream<'static, reqwest::Result<Bytes>>,
+    parser: model_stream::Parser<W>,
+    ended: bool,
+}
+
+use greenroom_core::model::stream as model_stream;
+
+fn parsed<W: model_stream::Wire + Send + 'static>(
+    bytes: BoxStream<'static, reqwest::Result<Bytes>>,
+    parser: model_stream::Parser<W>,
+) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
+    let reading = Reading { bytes, parser, ended: false };
+    stream::unfold(reading, |mut reading| async move {
+        loop {
+            if reading.ended {
+                return None;
+            }
+            let mut deltas = Vec::new();
+            let result = match reading.bytes.next().await {
+                Some(Ok(bytes)) => reading.parser.push(&bytes, &mut deltas),
+                Some(Err(error)) => Err(broken(&error)),
+                None => reading.parser.end(&mut deltas),
+            };
+            reading.ended = result.is_err() || reading.parser.is_finished();
+            match result {
+                // Half an event says nothing yet.
+                Ok(()) if deltas.is_empty() => {}
+                Ok(()) => return Some((Ok(deltas), reading)),
+                Err(failure) => return Some((Err(failure), reading)),
+            }
+        }
+    })
+    .boxed()
+}
+
+/// What an answer with an error status tells of.
+async fn refused(response: reqwest::Response, clock: &dyn Clock) -> ModelFailure {
+    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let wait = failure::retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
+    let status = response.status().as_u16();
+    let mut body = Vec::new();
+    let mut bytes = response.bytes_stream();
+    while let Some(Ok(more)) = bytes.next().await {
+        let room = ERROR_BODY_BYTES_MAX - body.len();
+        body.extend_from_slice(&more[..more.len().min(room)]);
+        if body.len() == ERROR_BODY_BYTES_MAX {
+            break;
+        }
+    }
+    failure::of_response(status, &body, wait)
+}
+
+/// A connection that failed. The address is left out: it may hold a key.
+fn broken(error: &reqwest::Error) -> ModelFailure {
+    let kind = if error.is_timeout() {
+        "the model did not answer in time"
+    } else if error.is_connect() {
+        "the model's server can't be reached"
+    } else {
+        "the connection to the model broke"
+    };
+    let mut source = error.source();
+    while let Some(deeper) = source.and_then(|source| source.source()) {
+        source = Some(deeper);
+    }
+    match source {
+        Some(source) => ModelFailure::temporary(format!("{kind}: {source}")),
+        None => ModelFailure::temporary(kind),
+    }
+}
