@@ -67,8 +67,7 @@ impl Token {
         }
         make_private(path).map_err(failed)?;
         let text = fs::read_to_string(path).map_err(failed)?;
-        Self::from_text(text.trim())
-            .map_err(|_| TokenError::UnfitFile { path: path.to_owned() })
+        Self::from_text(text.trim()).map_err(|_| TokenError::UnfitFile { path: path.to_owned() })
     }
 
     /// Whether `text` is this token. Takes as long whatever they have in common.

@@ -205,9 +205,7 @@ fn said_of(record: &EventRecord) -> Said {
             let payload = json!({"steps": steps, "closed": closed});
             of_plan("approval_decided", *approval_id, payload)
         }
-        E::ApprovalExpired { approval_id } => {
-            of_plan("approval_expired", *approval_id, json!({}))
-        }
+        E::ApprovalExpired { approval_id } => of_plan("approval_expired", *approval_id, json!({})),
         E::ApprovalCancelled { approval_id } => {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }

@@ -43,12 +43,7 @@ impl FromStr for Dialect {
 impl Dialect {
     /// What this dialect says of `item`, if anything. `sent_at` is the time of what has none of
     /// its own: text and control frames.
-    pub fn encode(
-        self,
-        item: &FeedItem,
-        sent_at: Timestamp,
-        redactor: &Redactor,
-    ) -> Option<Frame> {
+    pub fn encode(self, item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Option<Frame> {
         match self {
             Self::Agent => Some(agent::encode(item, sent_at, redactor)),
         }

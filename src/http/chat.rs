@@ -99,8 +99,9 @@ async fn session_of(
 fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> {
     let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
     let key = key.to_str().ok().and_then(|key| MessageId::parse(key).ok());
-    let invalid =
-        || Problem::bad_request("invalid_id", "Idempotency-Key must have 1 to 128 ASCII characters");
+    let invalid = || {
+        Problem::bad_request("invalid_id", "Idempotency-Key must have 1 to 128 ASCII characters")
+    };
     key.map(Some).ok_or_else(invalid)
 }
 
@@ -217,8 +218,8 @@ fn answer(
 
 /// The model did not do its part: to the client, a gateway's failure.
 fn run_failed(code: RunFailure, error: &str, body: &Value) -> Problem {
-    let mut problem = Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error)
-        .with("reason", code);
+    let mut problem =
+        Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error).with("reason", code);
     for name in ["session_id", "run_id", "tool_results", "iterations"] {
         problem = problem.with(name, &body[name]);
     }

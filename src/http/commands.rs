@@ -4,6 +4,7 @@
 use super::{AppState, Problem, read};
 use crate::auth::Principal;
 use actix_web::http::StatusCode;
+use greenroom_actors::session::CommandError;
 use greenroom_core::{
     approval::{StepDecision, Surface},
     ids::{AgentName, ApprovalId, CallId, MessageId, RunId, Seq, SessionId, UserId},
@@ -15,7 +16,6 @@ use greenroom_core::{
         SessionStatus, StepAnswer,
     },
 };
-use greenroom_actors::runtime::CommandError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -380,11 +380,9 @@ mod tests {
             parse(json!({"decision": "reject", "reason": "why"})),
             Ok(ApprovalAnswer::Whole { approved: false, reason: reason.clone() })
         );
-        let step = |approved| ApprovalAnswer::Steps(vec![StepAnswer {
-            call_id,
-            approved,
-            reason: reason.clone(),
-        }]);
+        let step = |approved| {
+            ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved, reason: reason.clone() }])
+        };
         let own = json!({"steps": [{"call_id": CALL, "decision": "approve", "reason": "why"}]});
         assert_eq!(parse(own), Ok(step(true)));
         let inherited =

@@ -7,10 +7,7 @@ use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
 };
-use greenroom_actors::{
-    ports::JournalError,
-    runtime::{CommandError, CursorError},
-};
+use greenroom_actors::{ports::JournalError, runtime::CursorError, session::CommandError};
 use greenroom_core::{
     cursor::InvalidCursor,
     ids::InvalidId,
@@ -163,8 +160,7 @@ impl From<Rejection> for Problem {
         use Rejection as R;
         let detail = rejection.to_string();
         let conflict = |code| Self::new(StatusCode::CONFLICT, code, detail.clone());
-        let invalid =
-            |code| Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail.clone());
+        let invalid = |code| Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail.clone());
         match rejection {
             R::UnknownSession => Self::session_not_found(),
             R::SessionExists => conflict("session_exists"),

@@ -1,11 +1,6 @@
 //! A session's events, as pages or as a stream; and, for administrators, everybody's (E2, E3).
 
-use super::{
-    Problem, State, commands,
-    follow::Follow,
-    guard::Caller,
-    read, sse,
-};
+use super::{Problem, State, commands, follow::Follow, guard::Caller, read, sse};
 use crate::dialect::Dialect;
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::feed::{FeedItem, FeedKind};
@@ -26,8 +21,9 @@ struct EventsQuery {
 /// The dialect of that name, or the native one.
 pub(super) fn dialect(name: Option<&str>) -> Result<Dialect, Problem> {
     let name = name.map(str::parse).transpose();
-    let unknown =
-        |error: crate::dialect::UnknownDialect| Problem::bad_request("unknown_dialect", error.to_string());
+    let unknown = |error: crate::dialect::UnknownDialect| {
+        Problem::bad_request("unknown_dialect", error.to_string())
+    };
     Ok(name.map_err(unknown)?.unwrap_or_default())
 }
 

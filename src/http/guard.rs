@@ -93,7 +93,10 @@ enum Origin {
     Welcome,
 }
 
-fn check_origin(request: &ServiceRequest, state: &web::Data<super::AppState>) -> Result<Origin, Problem> {
+fn check_origin(
+    request: &ServiceRequest,
+    state: &web::Data<super::AppState>,
+) -> Result<Origin, Problem> {
     let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(Origin::Unsaid) };
     // Not `connection_info`, which believes forwarding headers that any client can send.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());

@@ -133,9 +133,9 @@ impl Page {
 
     fn end_call(&mut self, call_id: CallId, end: Value) {
         let calls = self.calls().into_iter().flatten();
-        let found = calls.filter_map(Value::as_object_mut).find(|call| {
-            call.get("call_id").is_some_and(|found| *found == json!(call_id))
-        });
+        let found = calls
+            .filter_map(Value::as_object_mut)
+            .find(|call| call.get("call_id").is_some_and(|found| *found == json!(call_id)));
         if let (Some(call), Value::Object(end)) = (found, end) {
             call.extend(end);
         }

@@ -29,9 +29,7 @@ pub use error::Problem;
 pub use throttle::Throttle;
 
 use crate::{auth::Authenticator, redaction::Redactor};
-use actix_web::{
-    HttpRequest, Resource, Route, dev::Extensions, middleware::from_fn, web,
-};
+use actix_web::{HttpRequest, Resource, Route, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
     ids::{AgentName, UserId},
@@ -169,34 +167,36 @@ fn resources(cfg: &mut web::ServiceConfig) {
     let get = web::get;
     let post = web::post;
     for resource in [
-        at("/agent/session", "GET, POST", [
-            get().to(sessions::list),
-            post().to(sessions::create),
-        ]),
-        at("/agent/session/{session_id}", "GET, DELETE", [
-            get().to(sessions::read),
-            web::delete().to(sessions::close),
-        ]),
-        at("/agent/session/{session_id}/settings", "PATCH", [
-            web::patch().to(sessions::change_settings),
-        ]),
+        at("/agent/session", "GET, POST", [get().to(sessions::list), post().to(sessions::create)]),
+        at(
+            "/agent/session/{session_id}",
+            "GET, DELETE",
+            [get().to(sessions::read), web::delete().to(sessions::close)],
+        ),
+        at(
+            "/agent/session/{session_id}/settings",
+            "PATCH",
+            [web::patch().to(sessions::change_settings)],
+        ),
         at("/agent/session/{session_id}/cancel", "POST", [post().to(sessions::cancel)]),
         at("/agent/session/{session_id}/events", "GET", [get().to(events::events)]),
         at("/agent/session/{session_id}/messages", "GET", [get().to(messages::messages)]),
         at("/agent/chat", "POST", [post().to(chat::chat)]),
         at("/agent/chat/stream", "POST", [post().to(chat::stream)]),
         at("/agent/approvals", "GET", [get().to(approvals::list)]),
-        at("/agent/approvals/{approval_id}", "GET, POST", [
-            get().to(approvals::read),
-            post().to(approvals::decide),
-        ]),
+        at(
+            "/agent/approvals/{approval_id}",
+            "GET, POST",
+            [get().to(approvals::read), post().to(approvals::decide)],
+        ),
         at("/agent/execute", "POST", [post().to(approvals::execute)]),
         at("/agent/reject", "POST", [post().to(approvals::reject)]),
         at("/agent/tools", "GET", [get().to(tools::list)]),
-        at("/agent/settings", "GET, PATCH", [
-            get().to(settings::read),
-            web::patch().to(settings::change),
-        ]),
+        at(
+            "/agent/settings",
+            "GET, PATCH",
+            [get().to(settings::read), web::patch().to(settings::change)],
+        ),
         at("/agent/stream", "GET", [get().to(ws::many_sessions)]),
         at("/agent/stream/{session_id}", "GET", [get().to(ws::one_session)]),
         at("/admin/actors", "GET", [get().to(admin::actors)]),
@@ -224,10 +224,10 @@ fn at<const N: usize>(path: &str, methods: &'static str, routes: [Route; N]) -> 
     routes.into_iter().fold(resource, Resource::route)
 }
 
-async fn not_found(request: HttpRequest) -> Problem {
+async fn not_found(request: HttpRequest) -> Result<&'static str, Problem> {
     let status = actix_web::http::StatusCode::NOT_FOUND;
     let detail = format!("there is nothing at {}", greenroom_core::text::cut(request.path(), 200));
-    Problem::new(status, "not_found", detail)
+    Err(Problem::new(status, "not_found", detail))
 }
 
 /// For `HttpServer::on_connect`: small frames leave at once instead of waiting to be joined by

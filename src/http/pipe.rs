@@ -183,7 +183,7 @@ impl Subscription {
         if self.flags.refused.take() {
             let drained = self.drained.send(Drained);
             // If it is gone, its outlet is too, and the reader knows.
-            rt::spawn(async move { drop(drained.await) });
+            rt::spawn(async move { drained.await.unwrap_or_default() });
         }
     }
 }

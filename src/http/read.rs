@@ -27,9 +27,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let request = request.clone();
         let mut payload = payload.take();
         Box::pin(async move {
-            let max = request
-                .app_data::<State>()
-                .map_or(0, |state| state.limits.body_bytes_max);
+            let max = request.app_data::<State>().map_or(0, |state| state.limits.body_bytes_max);
             let announced = request.headers().get(header::CONTENT_LENGTH);
             let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
             let too_large = || Problem::too_large("body_too_large", "a request's body", max);
@@ -95,16 +93,18 @@ pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Proble
 /// The field that serde's message quotes, as in "missing field `message`".
 fn named_in(message: &str) -> Option<&str> {
     let rest = message.strip_prefix("missing field `").or_else(|| {
-        message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("duplicate field `"))
+        message
+            .strip_prefix("unknown field `")
+            .or_else(|| message.strip_prefix("duplicate field `"))
     });
     rest?.split('`').next()
 }
 
 /// The query, as `T`.
 pub(super) fn query<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Problem> {
-    web::Query::<T>::from_query(request.query_string()).map(web::Query::into_inner).map_err(|error| {
-        Problem::bad_request("invalid_query", error.to_string())
-    })
+    web::Query::<T>::from_query(request.query_string())
+        .map(web::Query::into_inner)
+        .map_err(|error| Problem::bad_request("invalid_query", error.to_string()))
 }
 
 /// The id of that name in the path.
@@ -137,13 +137,15 @@ pub(super) fn cursor(request: &HttpRequest, after: Option<&str>) -> Result<Curso
 }
 
 /// How many entries a page has: what was asked for, within 1 and `max`.
-pub(super) fn page_size(asked: Option<usize>, default: usize, max: usize) -> Result<usize, Problem> {
+pub(super) fn page_size(
+    asked: Option<usize>,
+    default: usize,
+    max: usize,
+) -> Result<usize, Problem> {
     match asked {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => {
-            Err(Problem::bad_request("invalid_query", format!("limit must be 1 to {max}")))
-        }
+        Some(_) => Err(Problem::bad_request("invalid_query", format!("limit must be 1 to {max}"))),
     }
 }
 

@@ -4,7 +4,11 @@
 //! that went away is noticed at the next write, at the latest by the heartbeat, and its
 //! subscriber stops.
 
-use super::{AppState, Problem, follow::Follow, pipe::{Pipe, Subscription}};
+use super::{
+    AppState, Problem,
+    follow::Follow,
+    pipe::{Pipe, Subscription},
+};
 use crate::dialect::{Dialect, Frame};
 use actix_web::{
     HttpResponse,
@@ -54,9 +58,8 @@ pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     let encode = move |item: &_| {
         dialect.encode(item, clock.now(), &redactor).map(|frame| event(&frame, false))
     };
-    let subscription = pipe.attach(Follow::Everything, "sse", encode, |outlet| {
-        state.runtime.subscribe_all(outlet)
-    });
+    let subscription = pipe
+        .attach(Follow::Everything, "sse", encode, |outlet| state.runtime.subscribe_all(outlet));
     respond(Body::new(pipe, subscription))
 }
 

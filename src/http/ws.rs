@@ -16,7 +16,10 @@ use super::{
     ws_frames::{self, ClientFrame, Request},
 };
 use crate::{auth::Principal, dialect::Dialect};
-use actix::{Actor, ActorContext, ActorFutureExt as _, AsyncContext as _, StreamHandler, WrapFuture as _};
+use actix::{
+    Actor, ActorContext, ActorFutureExt as _, AsyncContext as _, StreamHandler, WrapFuture as _,
+};
+use actix_http::ws::Item;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
 use futures::stream;
@@ -270,17 +273,17 @@ impl Socket {
         }
     }
 
-    fn take_piece(&mut self, piece: ws::Item, ctx: &mut Context) {
+    fn take_piece(&mut self, piece: Item, ctx: &mut Context) {
         let (bytes, last) = match piece {
-            ws::Item::FirstText(bytes) => {
+            Item::FirstText(bytes) => {
                 self.fragments = Some(Vec::new());
                 (bytes, false)
             }
-            ws::Item::FirstBinary(_) => {
+            Item::FirstBinary(_) => {
                 return hang_up(ws::CloseCode::Unsupported, "frames are text", ctx);
             }
-            ws::Item::Continue(bytes) => (bytes, false),
-            ws::Item::Last(bytes) => (bytes, true),
+            Item::Continue(bytes) => (bytes, false),
+            Item::Last(bytes) => (bytes, true),
         };
         let Some(mut fragments) = self.fragments.take() else { return };
         if fragments.len() + bytes.len() > self.state.limits.body_bytes_max {
@@ -324,9 +327,7 @@ impl Socket {
         let (state, principal, of_address) =
             (self.state.clone(), self.principal.clone(), self.of_address);
         let known = self.subscriptions.len();
-        let work = async move {
-            carry_out(&state, &principal, of_address, known, request?).await
-        };
+        let work = async move { carry_out(&state, &principal, of_address, known, request?).await };
         ctx.spawn(work.into_actor(self).map(move |done, socket, ctx| {
             let answer = match done {
                 Ok(done) => socket.done(id.as_ref(), done),

@@ -168,8 +168,10 @@ mod tests {
         let frame = read(json!({"type": "decide", "plan_id": SESSION, "decision": "approve"}));
         assert!(matches!(frame.request.unwrap(), Request::Decide { .. }));
         let frame = read(json!({"type": "cancel"}));
-        assert!(matches!(frame.request.unwrap(),
-            Request::Cancel { session_id: None, run_id: None }));
+        assert!(matches!(
+            frame.request.unwrap(),
+            Request::Cancel { session_id: None, run_id: None }
+        ));
     }
 
     #[test]
@@ -186,8 +188,7 @@ mod tests {
         ] {
             let frame = ClientFrame::parse(text);
             let problem = frame.request.unwrap_err();
-            let answer: Value =
-                serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
+            let answer: Value = serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
             assert_eq!((&answer["code"], &answer["id"]), (&json!(code), &id), "{text}");
             assert_eq!(answer["type"], "error");
         }

@@ -1,6 +1,9 @@
 //! Following one run without showing it: what `POST /agent/chat` answers with.
 
-use super::super::{AppState, Problem, follow::{Follow, Scope}};
+use super::super::{
+    AppState, Problem,
+    follow::{Follow, Scope},
+};
 use crate::dialect::agent;
 use greenroom_actors::{
     feed::{FeedItem, FeedKind, Offer, Outlet},
@@ -15,11 +18,7 @@ use greenroom_core::{
     usage::Usage,
 };
 use serde_json::{Value, json};
-use std::{
-    cell::RefCell,
-    rc::Rc,
-    sync::Arc,
-};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 use tokio::sync::Notify;
 
 /// What a run came to.
