@@ -29,7 +29,9 @@ pub struct Metrics(PrometheusHandle);
 impl Metrics {
     /// Starts collecting, once in a process.
     pub fn start() -> anyhow::Result<Self> {
-        Ok(Self(PrometheusBuilder::new().install_recorder().context("metrics are collected twice")?))
+        Ok(Self(
+            PrometheusBuilder::new().install_recorder().context("metrics are collected twice")?,
+        ))
     }
 
     /// What renders them for Prometheus.

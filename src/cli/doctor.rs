@@ -7,11 +7,7 @@ use crate::{
     startup::{self, SystemClock},
     tool,
 };
-use greenroom_actors::{
-    observation::Board,
-    ports::Clock,
-    tool_host::ServerState,
-};
+use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
 use std::sync::Arc;
 
 /// Check configuration, database, models and tools.

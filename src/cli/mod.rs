@@ -23,8 +23,9 @@ impl ConfigArgs {
     /// Reads the configuration, with this process's environment over it.
     pub fn load(&self) -> anyhow::Result<Configuration> {
         let text = |text: std::ffi::OsString| text.into_string().ok();
-        let environment: Environment =
-            std::env::vars_os().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect();
+        let environment: Environment = std::env::vars_os()
+            .filter_map(|(key, value)| Some((text(key)?, text(value)?)))
+            .collect();
         Ok(Configuration::load(self.config.as_deref(), &environment)?)
     }
 }

@@ -7,9 +7,7 @@ use greenroom_actors::{
     observation::Board,
     ports::{Clock, ToolHost as _},
 };
-use greenroom_core::policy::{
-    Autonomy, Matrix, RiskSource, Settings, Tool, Verdict, judge,
-};
+use greenroom_core::policy::{Autonomy, Matrix, RiskSource, Settings, Tool, Verdict, judge};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -32,8 +30,10 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let tools = tool::start(servers, configuration.catalog, &board, &clock);
     tools.ready().await;
     let book = tools.book();
-    let rows: Vec<_> =
-        book.iter().map(|tool| Row::of(tool, &configuration.matrix, &configuration.settings)).collect();
+    let rows: Vec<_> = book
+        .iter()
+        .map(|tool| Row::of(tool, &configuration.matrix, &configuration.settings))
+        .collect();
     let servers = tools.status();
     tools.shutdown().await;
     if args.json {
@@ -115,7 +115,10 @@ fn print_table(rows: &[Row]) {
         };
         println!(
             "{:name$}  {:server$}  {:15}  {l0:5}  {l1:5}  {l2:5}  {l3:5}  {}{unavailable}",
-            row.name, row.server, row.risk, row.why()
+            row.name,
+            row.server,
+            row.risk,
+            row.why()
         );
     }
 }
