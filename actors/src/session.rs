@@ -391,6 +391,15 @@ impl Session {
         }
     }
 
+    /// A worker that has reported its end is done.
+    fn let_go(&mut self, input: &Input) {
+        if let Input::StepFinished { attempt_id, .. } = input {
+            self.stream.take_if(|live| live.0 == *attempt_id);
+        } else if let Input::ToolFinished { attempt_id, .. } = input {
+            self.executors.remove(attempt_id);
+        }
+    }
+
     /// Ends this actor; the registry brings the session back from the log, or parks it.
     fn fail(&mut self, error: String, ctx: &mut Context<Self>) {
         self.watch.fail(&error);
@@ -506,6 +515,7 @@ impl Handler<Fact> for Session {
 
     fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
         self.watch.begin("Fact");
+        self.let_go(&input);
         if self.unstored.is_empty() {
             self.take(input, None, ctx);
         } else {
