@@ -435,6 +435,9 @@ impl Session {
             let input = match input {
                 Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
                 Input::Close { by, .. } => Input::Close { by, partial: said },
+                Input::Interrupt { message_id, text, digest, by, .. } => {
+                    Input::Interrupt { message_id, text, digest, by, partial: said }
+                }
                 other => other,
             };
             actor.take(input, reply, ctx);
@@ -447,6 +450,7 @@ impl Session {
         let run = self.state.active.run.as_ref()?;
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
             Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ChangeSettings { .. }

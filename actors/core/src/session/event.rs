@@ -74,6 +74,10 @@ pub enum SessionEvent {
         text: Arc<str>,
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
+        /// Set for a message that steers the run that is going: the run of its own that it gets
+        /// if that one ends without another step (S4).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        own_run_id: Option<RunId>,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
