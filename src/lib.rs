@@ -11,5 +11,13 @@ pub mod http;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;
+pub mod startup;
 pub mod store;
+pub mod telemetry;
 pub mod tool;
+
+/// Chooses the one TLS implementation of this process. Call it first; a second call does nothing.
+pub fn install_crypto() {
+    // An error means that it is installed already.
+    drop(rustls::crypto::ring::default_provider().install_default());
+}

@@ -7,7 +7,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::{
     RoleClient,
     model::ProtocolVersion,
-    service::{ClientLifecycleMode, serve_client_with_lifecycle_and_ct},
+    service::{ClientInitializeError, ClientLifecycleMode, serve_client_with_lifecycle_and_ct},
     transport::{
         IntoTransport, StreamableHttpClientTransport,
         streamable_http_client::StreamableHttpClientTransportConfig,
@@ -106,7 +106,7 @@ where
         serve_client_with_lifecycle_and_ct(Client::new(version), transport, mode, stop.clone());
     let problem = match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(running)) => return Ok(McpLink::new(running, stop, ended, fate, limit)),
-        Ok(Err(error)) => described(&error),
+        Ok(Err(error)) => begin_problem(&error),
         Err(_) => format!("no answer within {limit:?}"),
     };
     let Some(fate) = fate else { return Err(problem) };
@@ -114,6 +114,19 @@ where
     // more than one, and it can say what was wrong.
     fate.gone().await;
     Err(format!("{problem}; {}", fate.epitaph()))
+}
+
+/// Why no conversation came about, without the SDK's inner names.
+fn begin_problem(error: &ClientInitializeError) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
+    match error {
+        ClientInitializeError::TransportError { error, .. } => described(&*error.error),
+        ClientInitializeError::ConnectionClosed(_) => {
+            "the connection was closed during the handshake".to_owned()
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => begin_problem(fallback),
+        other => described(other),
+    }
 }
 
 fn http(
