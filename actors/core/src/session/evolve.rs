@@ -163,7 +163,8 @@ impl Active {
                 self.title.clone_from(title);
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
-            E::MessageQueued { message_id, text, digest, own_run_id } => {
+            E::MessageQueued { message_id, text, digest, steers } => {
+                let own_run_id = steers.map(|steering| steering.own_run_id);
                 let Some(run_id) = own_run_id.or(record.run_id) else { return };
                 let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
                 let message = QueuedMessage { message_id, run_id, text, digest };

@@ -5,7 +5,7 @@ use crate::{
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::delta::Completion,
-    session::{OnBusy, QueuedMessage, SessionEvent},
+    session::{OnBusy, QueuedMessage, SessionEvent, Steering},
 };
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ impl Deciding<'_> {
         }
         let QueuedMessage { message_id, text, digest, .. } = message;
         if steers {
-            let own_run_id = Some(own_run_id);
-            self.emit(SessionEvent::MessageQueued { message_id, text, digest, own_run_id });
             let after_decision = !self.active.approvals.is_empty();
+            let steers = Some(Steering { own_run_id, after_decision });
+            self.emit(SessionEvent::MessageQueued { message_id, text, digest, steers });
             return Ok(Reply::Steered { run_id, seq: self.head, after_decision });
         }
-        let event = SessionEvent::MessageQueued { message_id, text, digest, own_run_id: None };
+        let event = SessionEvent::MessageQueued { message_id, text, digest, steers: None };
         self.emit_for(Some(own_run_id), None, event);
         Ok(Reply::Submitted { run_id: own_run_id, seq: self.head, repeated: false })
     }
