@@ -22,4 +22,6 @@ pub mod session;
 pub mod session_registry;
 pub mod subscriber;
 pub mod testing;
+pub mod tool_connection;
 pub mod tool_executor;
+pub mod tool_host;

@@ -37,3 +37,12 @@ pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Live items a subscriber holds back while it replays the log.
 pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;
+
+/// Delay before a tool server is started again after its first failure; doubles with each.
+pub const RECONNECT_DELAY_BASE: Duration = Duration::from_millis(500);
+/// Longest delay before a tool server is started again.
+pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
+/// A tool server that was ready for so long starts its delays from the beginning.
+pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
+/// Least time between two readings of a tool server's changed list.
+pub const RELIST_INTERVAL: Duration = Duration::from_millis(250);

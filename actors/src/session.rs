@@ -350,15 +350,6 @@ impl Session {
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
-        // One whose end was not looked at yet is kept: a cancel may come before.
-        let streaming = self.state.active.run.as_ref().map(|run| &run.phase);
-        let streaming = match streaming {
-            Some(StepPhase::Streaming { attempt_id, .. }) => Some(*attempt_id),
-            Some(StepPhase::Between | StepPhase::BackingOff { .. } | StepPhase::Calling) | None => {
-                None
-            }
-        };
-        self.stream.take_if(|(attempt_id, _)| streaming != Some(*attempt_id));
         if let Some(check) = self.idle_check.take() {
             ctx.cancel_future(check);
         }
@@ -396,6 +387,15 @@ impl Session {
                 let tools: Vec<_> = unfinished.map(|call| call.tool.as_str()).collect();
                 ("calling", Some(format!("tools {}", tools.join(", "))))
             }
+        }
+    }
+
+    /// A worker that has reported its end is done.
+    fn let_go(&mut self, input: &Input) {
+        if let Input::StepFinished { attempt_id, .. } = input {
+            self.stream.take_if(|live| live.0 == *attempt_id);
+        } else if let Input::ToolFinished { attempt_id, .. } = input {
+            self.executors.remove(attempt_id);
         }
     }
 
@@ -470,6 +470,7 @@ impl Handler<Fact> for Session {
 
     fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
         self.watch.begin("Fact");
+        self.let_go(&input);
         self.hear(input, ctx);
         self.watch.end();
     }

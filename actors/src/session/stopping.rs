@@ -31,7 +31,10 @@ impl Session {
             let streamed = !said.message.text.is_empty();
             actor.stopped = actor.stream.take().map(|(attempt_id, _)| (attempt_id, streamed));
             let mut input = input;
-            if let Input::Cancel { partial, .. } | Input::Close { partial, .. } = &mut input {
+            if let Input::Cancel { partial, .. }
+            | Input::Close { partial, .. }
+            | Input::Interrupt { partial, .. } = &mut input
+            {
                 *partial = Some(said);
             }
             actor.take(input, reply, ctx);
@@ -44,6 +47,7 @@ impl Session {
         let run = self.state.active.run.as_ref()?;
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
             Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ChangeSettings { .. }

@@ -118,6 +118,11 @@ impl Call {
         matches!(self.phase, CallPhase::Finished(_))
     }
 
+    /// Whether it has begun and has no result yet.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.phase, CallPhase::Running { .. } | CallPhase::BackingOff { .. })
+    }
+
     /// Its result, once finished.
     pub fn result(&self) -> Option<CallResult> {
         let CallPhase::Finished(end) = &self.phase else { return None };

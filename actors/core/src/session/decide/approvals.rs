@@ -62,10 +62,6 @@ impl Deciding<'_> {
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
             return repeated_or_refused(closed, &answer, &by);
         };
-        if open.approval.deadline.is_some_and(|deadline| deadline <= self.env.now) {
-            // The desk's wake-up, which records the expiry, is on its way.
-            return Err(Rejection::ApprovalExpired);
-        }
         let decisions: Vec<_> = new_answers(&open, answer, &by)?
             .into_iter()
             .map(|(step, StepAnswer { call_id, approved, reason })| StepDecision {
@@ -80,6 +76,10 @@ impl Deciding<'_> {
             .collect();
         if decisions.is_empty() {
             return Ok(Reply::Decided { closed: false, repeated: true });
+        }
+        if open.approval.deadline.is_some_and(|deadline| deadline <= self.env.now) {
+            // The desk's wake-up, which records the expiry, is on its way.
+            return Err(Rejection::ApprovalExpired);
         }
         let closed = open.decisions.len() + decisions.len() == open.approval.steps.len();
         let steps = decisions.clone();
@@ -138,11 +138,8 @@ fn new_answers<'a>(
         }
         ApprovalAnswer::Steps(answers) => answers,
     };
-    let mut seen = BTreeSet::new();
+    must_be_clear(&answers)?;
     let mut fresh = Vec::new();
-    if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
-        return Err(Rejection::UnclearAnswer);
-    }
     for answer in answers {
         let call_id = answer.call_id;
         let step = open.approval.steps.iter().find(|step| step.call_id == call_id);
@@ -156,36 +153,52 @@ fn new_answers<'a>(
     Ok(fresh)
 }
 
+/// An answer decides something, and no step twice.
+fn must_be_clear(answers: &[StepAnswer]) -> Result<(), Rejection> {
+    let mut seen = BTreeSet::new();
+    if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
+        return Err(Rejection::UnclearAnswer);
+    }
+    Ok(())
+}
+
 /// An answer to a closed question: the same person's same answer is fine, any other is refused.
 fn repeated_or_refused(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
     by: &UserId,
 ) -> Result<Reply, Rejection> {
+    let is_same = |first: &StepDecision, approved| first.approved == approved && first.by == *by;
+    let is_decided = closed.end == ApprovalEnd::Decided;
+    let repeated = match answer {
+        // It was the last word if it was taken: it left no step undecided.
+        ApprovalAnswer::Whole { approved, .. } => {
+            let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
+            is_decided && last.all(|first| is_same(first, *approved))
+        }
+        ApprovalAnswer::Steps(answers) => {
+            must_be_clear(answers)?;
+            answers.iter().all(|answer| {
+                let first = closed.decisions.get(&answer.call_id);
+                first.is_some_and(|first| is_same(first, answer.approved))
+            })
+        }
+    };
+    if repeated {
+        return Ok(Reply::Decided { closed: is_decided, repeated: true });
+    }
     match closed.end {
         ApprovalEnd::Expired => return Err(Rejection::ApprovalExpired),
         ApprovalEnd::Cancelled => return Err(Rejection::ApprovalCancelled),
         ApprovalEnd::Decided => {}
     }
-    let same = |call_id: &CallId, approved: bool| {
-        let first = closed.decisions.get(call_id);
-        first.is_some_and(|first| first.approved == approved && first.by == *by)
-    };
-    let repeated = match answer {
-        ApprovalAnswer::Whole { approved, .. } => {
-            closed.decisions.keys().all(|call_id| same(call_id, *approved))
+    if let ApprovalAnswer::Steps(answers) = answer {
+        let is_unknown = |answer: &&StepAnswer| !closed.decisions.contains_key(&answer.call_id);
+        if let Some(unknown) = answers.iter().find(is_unknown) {
+            return Err(Rejection::UnknownStep { call_id: unknown.call_id });
         }
-        ApprovalAnswer::Steps(answers) => {
-            if let Some(unknown) =
-                answers.iter().find(|answer| !closed.decisions.contains_key(&answer.call_id))
-            {
-                return Err(Rejection::UnknownStep { call_id: unknown.call_id });
-            }
-            answers.iter().all(|answer| same(&answer.call_id, answer.approved))
-        }
-    };
-    if repeated {
-        return Ok(Reply::Decided { closed: true, repeated: true });
     }
-    Err(Rejection::AlreadyDecided { first: closed.decisions.values().cloned().collect() })
+    let decided = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
+    let first = closed.approval.steps.iter().filter_map(decided).collect();
+    Err(Rejection::AlreadyDecided { first })
 }

@@ -7,12 +7,12 @@ use crate::{
         Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
         retry::{Failure, Next, after_failure},
     },
-    ids::{AttemptId, CallId},
+    ids::{AttemptId, CallId, RunId},
     json::Digest,
     limits,
-    message::{Arguments, ProposedCall},
+    message::{Arguments, Message, ProposedCall},
     policy::{Denial, Risk, Tool, Verdict, judge},
-    session::{Allowance, Effect, SessionEvent},
+    session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
 use std::{sync::Arc, time::Duration};
@@ -99,19 +99,19 @@ impl Deciding<'_> {
     /// of the rest only the first that is not finished (S3).
     pub(super) fn schedule_calls(&mut self) {
         let Some(run) = &self.active.run else { return };
-        let is_running = |call: &&Call| matches!(call.phase, CallPhase::Running { .. });
-        let mut running = run.calls.iter().filter(is_running).count();
+        // One that backs off keeps its place: it needs it again when its time comes.
+        let mut places_taken = run.calls.iter().filter(|call| call.is_under_way()).count();
+        let places = self.env.rules.parallel_calls_max.max(1);
         let mut serial_is_taken = false;
         let mut due = Vec::new();
         for call in &run.calls {
             let has_turn = call.parallel || !serial_is_taken;
             serial_is_taken |= !call.parallel && !call.is_finished();
             match call.phase {
-                CallPhase::Allowed if has_turn && running < self.env.rules.parallel_calls_max => {
-                    running += 1;
+                CallPhase::Allowed if has_turn && places_taken < places => {
+                    places_taken += 1;
                     due.push((call.call_id, 1));
                 }
-                // It had its turn, and keeps it over its retries.
                 CallPhase::BackingOff { until, attempts, .. } if until <= self.env.now => {
                     due.push((call.call_id, attempts + 1));
                 }
@@ -143,7 +143,9 @@ impl Deciding<'_> {
         finished: AttemptId,
         outcome: ToolOutcome,
     ) -> Reply {
-        let Some(call) = self.call(call_id) else { return Reply::Done };
+        let Some(call) = self.call(call_id) else {
+            return self.result_of_past_call(call_id, finished, &outcome);
+        };
         let (tool, repeatable) = (call.tool.clone(), call.repeatable);
         let (attempt, failures) = match call.phase {
             CallPhase::Running { attempt_id, attempt, failures } if attempt_id == finished => {
@@ -182,6 +184,41 @@ impl Deciding<'_> {
         }
         self.advance();
         Reply::Done
+    }
+
+    /// The step went on without the attempt, or its run was cancelled. What came of it is worth
+    /// knowing: it may be all that is ever heard of an unknown outcome.
+    fn result_of_past_call(
+        &mut self,
+        call_id: CallId,
+        attempt_id: AttemptId,
+        outcome: &ToolOutcome,
+    ) -> Reply {
+        let run_id = self.run_of_past_call(call_id);
+        if run_id.is_some() && self.active.lifecycle == Lifecycle::Open {
+            let summary = summary(outcome);
+            self.emit_for(run_id, None, SessionEvent::LateResult { call_id, attempt_id, summary });
+        }
+        Reply::Done
+    }
+
+    fn run_of_past_call(&self, call_id: CallId) -> Option<RunId> {
+        let mut run_id = None;
+        for message in self.session.conversation.messages() {
+            match message {
+                Message::User { message_id, .. } => {
+                    let taken = self.session.submissions.get(message_id);
+                    run_id = taken.map(|taken| taken.run_id);
+                }
+                Message::Assistant(said) => {
+                    if said.calls.iter().any(|call| call.call_id == call_id) {
+                        return run_id;
+                    }
+                }
+                Message::ToolResults(_) => {}
+            }
+        }
+        None
     }
 
     pub(super) fn retry_call(

@@ -64,6 +64,11 @@ impl Deciding<'_> {
                     "the run was cancelled while the call ran; it may have taken effect"
                 }
             }
+            // What must not repeat backs off only when it provably did not run.
+            CallPhase::BackingOff { .. } if call.repeatable => {
+                "the run was cancelled before the call was tried again; an earlier attempt may \
+                 have taken effect"
+            }
             CallPhase::Proposed
             | CallPhase::AwaitingApproval { .. }
             | CallPhase::Allowed

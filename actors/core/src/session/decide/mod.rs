@@ -57,6 +57,15 @@ pub enum Reply {
         /// Whether it had been taken before.
         repeated: bool,
     },
+    /// The message steers the run that is going (S4).
+    Steered {
+        /// That run.
+        run_id: RunId,
+        /// The event that took it.
+        seq: Seq,
+        /// Whether a plan waits: the model reads the message after the decision.
+        after_decision: bool,
+    },
     /// The answer is taken (G11).
     Decided {
         /// Whether every step is decided now.
@@ -155,6 +164,9 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::SubmitMessage { message_id, text, digest, on_busy } => {
             d.submit(message_id, text, digest, on_busy)?
         }
+        Input::Interrupt { message_id, text, digest, by, partial } => {
+            d.interrupt(message_id, text, digest, &by, partial)?
+        }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
         Input::DecideApproval { approval_id, answer, by, surface } => {
             d.decide_approval(approval_id, answer, by, surface)?
@@ -191,7 +203,20 @@ impl<'a> Deciding<'a> {
     }
 
     fn decision(self, reply: Reply) -> Decision {
+        debug_assert_eq!(
+            self.active,
+            self.replayed(),
+            "decided on another state than was recorded"
+        );
         Decision { events: self.events, effects: self.effects, reply }
+    }
+
+    /// What the recorded events make of the session: the same as `active`, or a decision was made
+    /// on a state that no replay finds again.
+    fn replayed(&self) -> Active {
+        let mut active = self.session.active.clone();
+        self.events.iter().for_each(|record| active.apply(record));
+        active
     }
 
     /// Records an event of the run that is going.

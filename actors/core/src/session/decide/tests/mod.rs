@@ -1,0 +1,367 @@
+//! Tables of the session machine, a file for each family: from a scene, an input leads to exactly
+//! these events, effects and reply. [`script`] writes them as text with short names.
+
+mod approvals;
+mod calls;
+mod cancel;
+mod lifecycle;
+mod messages;
+mod restart;
+mod retries;
+mod scheduling;
+mod script;
+mod steering;
+mod steps;
+
+use super::{Decision, Rejection, decide};
+use crate::{
+    agent::AgentProfile,
+    approval::Surface,
+    call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    env::{Env, Rules},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, SessionId, UserId},
+    json::Digest,
+    message::{Arguments, AssistantMessage, Message, ProposedCall},
+    model::delta::{Completion, ModelFailure, StopReason},
+    policy::{Autonomy, Matrix, Risk, Settings, Tool, ToolBook, schema},
+    session::{
+        ApprovalAnswer, EventRecord, Input, OnBusy, SessionState, StepAnswer, StepFailure, evolve,
+    },
+    time::Timestamp,
+    usage::Usage,
+};
+use script::Names;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
+
+/// A session on the stage: its state, the rules, the clock, and a short name for each id.
+struct Scene {
+    state: SessionState,
+    rules: Rules,
+    now: Timestamp,
+    seed: u64,
+    names: Names,
+    log: Vec<EventRecord>,
+}
+
+impl Scene {
+    /// An open session at L2, whose agent has [`tools`], with backoffs of exactly
+    /// `base * 2^n * jitter`.
+    fn new() -> Self {
+        let mut scene = Self::vacant();
+        let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
+        let agent = AgentName::parse("trader").unwrap();
+        scene
+            .does(Input::CreateSession { owner: user("ann"), agent, title: None, settings })
+            .unwrap();
+        scene
+    }
+
+    fn vacant() -> Self {
+        let mut agent = AgentProfile::named(AgentName::parse("trader").unwrap());
+        agent.models = vec!["small".to_owned()];
+        let rules = Rules::new(
+            Arc::new(agent),
+            Arc::new(Matrix::default()),
+            Arc::new(ToolBook::new(tools())),
+        );
+        Self {
+            state: SessionState::vacant(SessionId(Uuid::from_u128(1))),
+            rules,
+            now: Timestamp(1_000_000),
+            seed: 0,
+            names: Names::default(),
+            log: Vec::new(),
+        }
+    }
+
+    /// A session whose model proposed `calls` in its first step.
+    fn calling(calls: &[Wanted]) -> Self {
+        let mut scene = Self::streaming();
+        scene.propose(calls);
+        scene
+    }
+
+    /// A session that waits for its model's first answer.
+    fn streaming() -> Self {
+        let mut scene = Self::new();
+        scene.does(submit("u1")).unwrap();
+        scene
+    }
+
+    fn propose(&mut self, calls: &[Wanted]) {
+        let input = self.model_calls(calls);
+        self.does(input).unwrap();
+    }
+
+    fn agent(mut self, change: impl FnOnce(&mut AgentProfile)) -> Self {
+        change(Arc::make_mut(&mut self.rules.agent));
+        self
+    }
+
+    fn rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.rules);
+        self
+    }
+
+    fn after(&mut self, passed: Duration) -> &mut Self {
+        self.now = self.now.after(passed);
+        self
+    }
+
+    fn at(&mut self, now: Timestamp) -> &mut Self {
+        self.now = now;
+        self
+    }
+
+    /// Decides and evolves.
+    fn does(&mut self, input: Input) -> Result<Decision, Rejection> {
+        self.seed += 1;
+        let env = Env::new(self.now, self.seed, &self.rules);
+        let decision = decide(&self.state, input, &env)?;
+        // Names go by first appearance, whoever looks.
+        drop(self.names.decision(&decision, self.now));
+        for record in &decision.events {
+            self.state = evolve(self.state.clone(), record);
+            self.log.push(record.clone());
+        }
+        // Life and replay are the same (D1).
+        assert_eq!(SessionState::replay(self.state.session_id, &self.log), self.state);
+        Ok(decision)
+    }
+
+    /// `input` leads to exactly `expected`: events as `name details @run.step`, effects after
+    /// `>`, the reply after `=`, a rejection after `!`.
+    #[track_caller]
+    fn check(&mut self, input: Input, expected: &str) {
+        let now = self.now;
+        let found = match self.does(input) {
+            Ok(decision) => self.names.decision(&decision, now),
+            Err(rejection) => vec![self.names.rejection(&rejection)],
+        };
+        script::assert_same(&found, expected);
+    }
+
+    /// The conversation is exactly `expected`.
+    #[track_caller]
+    fn check_conversation(&mut self, expected: &str) {
+        let messages =
+            self.state.conversation.messages().into_iter().map(|message| match message {
+                Message::User { text, .. } => format!("user: {text}"),
+                Message::Assistant(said) => {
+                    let calls = said.calls.iter().map(|call| format!(" [{}]", call.tool));
+                    format!("assistant: {}{}", said.text, calls.collect::<String>())
+                }
+                Message::ToolResults(results) => {
+                    let one = |result: &crate::message::CallResult| {
+                        let mark = if result.is_error { "!" } else { "" };
+                        format!("{mark}{}: {}", result.tool, result.text)
+                    };
+                    format!("results: {}", results.iter().map(one).collect::<Vec<_>>().join("\n& "))
+                }
+            });
+        let text = messages.collect::<Vec<_>>().join("\n");
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        script::assert_same(&lines, expected);
+    }
+
+    fn run(&self, name: &str) -> RunId {
+        RunId(self.names.id(name))
+    }
+
+    fn call(&self, name: &str) -> CallId {
+        CallId(self.names.id(name))
+    }
+
+    fn approval(&self, name: &str) -> ApprovalId {
+        ApprovalId(self.names.id(name))
+    }
+
+    /// The attempt of that call that runs.
+    fn running_attempt(&self, call: &str) -> AttemptId {
+        let run = self.state.active.run.as_ref().expect("a run is going");
+        let call_id = self.call(call);
+        let call =
+            run.calls.iter().find(|call| call.call_id == call_id).expect("a call of this step");
+        let crate::call::CallPhase::Running { attempt_id, .. } = call.phase else {
+            panic!("{:?}", call.phase);
+        };
+        attempt_id
+    }
+
+    /// The model attempt that is under way ends with a message of this text.
+    fn model_says(&self, text: &str) -> Input {
+        self.model_completes(text, &[])
+    }
+
+    fn model_calls(&self, calls: &[Wanted]) -> Input {
+        self.model_completes("", calls)
+    }
+
+    fn model_completes(&self, text: &str, calls: &[Wanted]) -> Input {
+        let calls: Vec<_> = calls.iter().map(Wanted::proposed).collect();
+        let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        let message = AssistantMessage { text: text.to_owned(), calls, ..Default::default() };
+        let result = Ok(Completion { message, usage: USAGE, stop_reason });
+        Input::StepFinished { attempt_id: self.streaming_attempt(), result }
+    }
+
+    fn model_fails(&self, failure: ModelFailure, streamed: bool) -> Input {
+        let result = Err(StepFailure { failure, streamed });
+        Input::StepFinished { attempt_id: self.streaming_attempt(), result }
+    }
+
+    fn streaming_attempt(&self) -> AttemptId {
+        let phase = self.state.active.run.as_ref().map(|run| &run.phase);
+        match phase {
+            Some(crate::session::StepPhase::Streaming { attempt_id, .. }) => *attempt_id,
+            other => panic!("no model attempt is under way: {other:?}"),
+        }
+    }
+
+    /// The running attempt of `call` ends so.
+    fn tool(&self, call: &str, outcome: ToolOutcome) -> Input {
+        let attempt_id = self.running_attempt(call);
+        Input::ToolFinished { call_id: self.call(call), attempt_id, outcome }
+    }
+
+    fn whole(&self, approval: &str, approved: bool, by: &str) -> Input {
+        let answer = ApprovalAnswer::Whole { approved, reason: None };
+        self.answer(approval, answer, by)
+    }
+
+    fn steps(&self, approval: &str, steps: &[(&str, bool)], by: &str) -> Input {
+        let step = |(call, approved): &(&str, bool)| StepAnswer {
+            call_id: self.call(call),
+            approved: *approved,
+            reason: None,
+        };
+        self.answer(approval, ApprovalAnswer::Steps(steps.iter().map(step).collect()), by)
+    }
+
+    fn answer(&self, approval: &str, answer: ApprovalAnswer, by: &str) -> Input {
+        let approval_id = self.approval(approval);
+        Input::DecideApproval { approval_id, answer, by: user(by), surface: Surface::Rest }
+    }
+}
+
+const USAGE: Usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+
+/// `read*`: read-only. `low`, `high*`: writes that must not repeat. `idem`: a high write that
+/// may repeat. `beside`: a high write that may run beside others. `crit`: critical.
+fn tools() -> Vec<Tool> {
+    let plain = |name| {
+        Tool::for_tests(
+            name,
+            if name.starts_with("read") {
+                Risk::ReadOnly
+            } else if name == "low" {
+                Risk::WriteLowRisk
+            } else if name == "crit" {
+                Risk::Critical
+            } else {
+                Risk::WriteHighRisk
+            },
+        )
+    };
+    let names = ["read", "read2", "low", "high", "high2", "idem", "beside", "crit"];
+    let mut tools: Vec<_> = names.into_iter().map(plain).collect();
+    for tool in &mut tools {
+        tool.repeatable |= tool.name.as_str() == "idem";
+        tool.parallel |= tool.name.as_str() == "beside";
+    }
+    let mut strict = plain("read_strict");
+    let only_n =
+        json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    strict.validator = schema::compile(&only_n);
+    strict.input_schema = only_n;
+    tools.push(strict);
+    tools
+}
+
+/// A call that the scripted model wants.
+enum Wanted {
+    With(&'static str, Value),
+    Broken(&'static str),
+}
+
+impl Wanted {
+    fn proposed(&self) -> ProposedCall {
+        let (tool, arguments) = match self {
+            Self::With(tool, arguments) => (tool, Arguments::Json(arguments.clone())),
+            Self::Broken(tool) => {
+                let (raw, error) = ("{\"n\":".to_owned(), "not JSON".to_owned());
+                (tool, Arguments::Malformed { raw, error })
+            }
+        };
+        ProposedCall {
+            call_id: CallId(Uuid::nil()),
+            provider_id: "toolu_1".to_owned(),
+            tool: (*tool).to_owned(),
+            arguments,
+        }
+    }
+}
+
+fn want(tool: &'static str) -> Wanted {
+    Wanted::With(tool, json!({}))
+}
+
+fn wants<const N: usize>(tools: [&'static str; N]) -> [Wanted; N] {
+    tools.map(want)
+}
+
+fn user(name: &str) -> UserId {
+    UserId::parse(name).unwrap()
+}
+
+fn submit(message_id: &str) -> Input {
+    submit_with(message_id, message_id, OnBusy::Queue)
+}
+
+fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
+    let digest = Digest::of_bytes(text.as_bytes());
+    let message_id = MessageId::parse(message_id).unwrap();
+    Input::SubmitMessage { message_id, text: text.into(), digest, on_busy }
+}
+
+fn cancel() -> Input {
+    Input::Cancel { run_id: None, by: user("ann"), partial: None }
+}
+
+fn cancel_with(text: &str) -> Input {
+    Input::Cancel { run_id: None, by: user("ann"), partial: Some(partial(text)) }
+}
+
+fn partial(text: &str) -> Completion {
+    let message = AssistantMessage { text: text.to_owned(), ..Default::default() };
+    Completion { message, usage: USAGE, stop_reason: StopReason::EndTurn }
+}
+
+fn close() -> Input {
+    Input::Close { by: user("ann"), partial: None }
+}
+
+fn completed() -> ToolOutcome {
+    ToolOutcome::Completed(ToolOutput { text: "42".to_owned(), ..ToolOutput::default() })
+}
+
+fn failed(error: &str, hint: RepeatHint) -> ToolOutcome {
+    ToolOutcome::Failed { error: error.to_owned(), hint }
+}
+
+fn not_sent() -> ToolOutcome {
+    ToolOutcome::NotSent { error: "no child".to_owned() }
+}
+
+fn timed_out() -> ToolOutcome {
+    ToolOutcome::TimedOut { after_ms: 5 }
+}
+
+fn crashed() -> ToolOutcome {
+    ToolOutcome::Crashed { error: "child died".to_owned() }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);

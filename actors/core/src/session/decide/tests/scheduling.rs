@@ -1,0 +1,257 @@
+//! Whose turn it is (S3).
+
+use super::*;
+
+#[test]
+fn s3_read_only_calls_run_at_once_up_to_the_bound() {
+    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 2);
+    scene.check(
+        scene.model_calls(&wants(["read", "read2", "read", "read2"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 read read_only @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_started c2 read2 read_only @r1.1
+        tool_call_allowed c2 by policy @r1.1
+        tool_call_started c3 read read_only @r1.1
+        tool_call_allowed c3 by policy @r1.1
+        tool_call_started c4 read2 read_only @r1.1
+        tool_call_allowed c4 by policy @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        tool_call_attempt_started c2 a3 #1 @r1.1
+        > start_tool c1 a2 read
+        > start_tool c2 a3 read2
+    ",
+    );
+    scene.check(
+        scene.tool("c2", completed()),
+        "
+        tool_call_completed c2 '42' @r1.1
+        tool_call_attempt_started c3 a4 #1 @r1.1
+        > start_tool c3 a4 read
+    ",
+    );
+    scene.check(
+        scene.tool("c3", completed()),
+        "
+        tool_call_completed c3 '42' @r1.1
+        tool_call_attempt_started c4 a5 #1 @r1.1
+        > start_tool c4 a5 read2
+    ",
+    );
+}
+
+#[test]
+fn s3_other_calls_run_one_at_a_time_in_order() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_calls(&wants(["low", "read", "low"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 low write_low_risk @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_started c2 read read_only @r1.1
+        tool_call_allowed c2 by policy @r1.1
+        tool_call_started c3 low write_low_risk @r1.1
+        tool_call_allowed c3 by policy @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        tool_call_attempt_started c2 a3 #1 @r1.1
+        > start_tool c1 a2 low
+        > start_tool c2 a3 read
+    ",
+    );
+    scene.check(scene.tool("c2", completed()), "tool_call_completed c2 '42' @r1.1");
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        tool_call_attempt_started c3 a4 #1 @r1.1
+        > start_tool c3 a4 low
+    ",
+    );
+}
+
+#[test]
+fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_calls(&wants(["high", "low", "read"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_started c2 low write_low_risk @r1.1
+        tool_call_allowed c2 by policy @r1.1
+        tool_call_started c3 read read_only @r1.1
+        tool_call_allowed c3 by policy @r1.1
+        approval_requested p1 (Execute 1 tool) c1 write_high_risk within Some(60) @r1.1
+        tool_call_attempt_started c3 a2 #1 @r1.1
+        > start_tool c3 a2 read
+    ",
+    );
+    scene.check(scene.tool("c3", completed()), "tool_call_completed c3 '42' @r1.1");
+    assert!(scene.state.is_waiting_for_people());
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_allowed c1 by ann p1 @r1.1
+        tool_call_attempt_started c1 a3 #1 @r1.1
+        > start_tool c1 a3 high
+        = decided closed
+    ",
+    );
+    assert!(!scene.state.is_waiting_for_people());
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        tool_call_attempt_started c2 a4 #1 @r1.1
+        > start_tool c2 a4 low
+    ",
+    );
+}
+
+#[test]
+fn s3_a_write_before_one_that_waits_for_a_person_runs() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_calls(&wants(["low", "high"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 low write_low_risk @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_started c2 high write_high_risk @r1.1
+        approval_requested p1 (Execute 1 tool) c2 write_high_risk within Some(60) @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 low
+    ",
+    );
+    // Approved early, it still has to wait for its turn.
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c2 by ann closed @r1.1
+        tool_call_allowed c2 by ann p1 @r1.1
+        = decided closed
+    ",
+    );
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        tool_call_attempt_started c2 a3 #1 @r1.1
+        > start_tool c2 a3 high
+    ",
+    );
+}
+
+#[test]
+fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_calls(&wants(["high", "beside", "low"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_started c2 beside write_high_risk @r1.1
+        tool_call_started c3 low write_low_risk @r1.1
+        tool_call_allowed c3 by policy @r1.1
+        approval_requested p1 (Execute 2 tools) c1 c2 write_high_risk within Some(60) @r1.1
+    ",
+    );
+    scene.check(
+        scene.steps("p1", &[("c2", true)], "ann"),
+        "
+        approval_decided p1 +c2 by ann @r1.1
+        tool_call_allowed c2 by ann p1 @r1.1
+        tool_call_attempt_started c2 a2 #1 @r1.1
+        > start_tool c2 a2 beside
+        = decided
+    ",
+    );
+    scene.check(
+        scene.steps("p1", &[("c1", true)], "ann"),
+        "
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_allowed c1 by ann p1 @r1.1
+        tool_call_attempt_started c1 a3 #1 @r1.1
+        > start_tool c1 a3 high
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn s3_a_call_that_backs_off_keeps_its_turn() {
+    let mut scene = Scene::calling(&wants(["idem", "low"]));
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.check(
+        scene.tool("c1", timed_out()),
+        "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
+    );
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).check(
+        Input::Wake,
+        "
+        tool_call_attempt_started c1 a3 #2 @r1.1
+        > start_tool c1 a3 idem
+    ",
+    );
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        tool_call_attempt_started c2 a4 #1 @r1.1
+        > start_tool c2 a4 low
+    ",
+    );
+}
+
+#[test]
+fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
+    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 1);
+    scene.does(scene.model_calls(&wants(["read", "read2"]))).unwrap();
+    scene.check(
+        scene.tool("c1", timed_out()),
+        "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
+    );
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).check(
+        Input::Wake,
+        "
+        tool_call_attempt_started c1 a3 #2 @r1.1
+        > start_tool c1 a3 read
+    ",
+    );
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        tool_call_attempt_started c2 a4 #1 @r1.1
+        > start_tool c2 a4 read2
+    ",
+    );
+}
+
+#[test]
+fn a_bound_of_none_is_one() {
+    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 0);
+    scene.check(
+        scene.model_calls(&wants(["read", "read2"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 read read_only @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_started c2 read2 read_only @r1.1
+        tool_call_allowed c2 by policy @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 read
+    ",
+    );
+}

@@ -1,0 +1,293 @@
+//! Decisions as text: one line for each event, effect and reply, with short names for ids in the
+//! order in which they appear (`r1` a run, `c1` a call, `a1` an attempt, `p1` an approval, `M1` a
+//! message of the model).
+
+use crate::{
+    approval::{Approval, StepDecision},
+    ids::MessageId,
+    session::{Allowance, Decision, Effect, EventRecord, Rejection, Reply, SessionEvent},
+    time::Timestamp,
+};
+use std::{cell::RefCell, collections::BTreeMap};
+use uuid::Uuid;
+
+#[derive(Default)]
+pub(super) struct Names {
+    given: RefCell<BTreeMap<Uuid, String>>,
+}
+
+impl Names {
+    /// The id of that short name.
+    pub(super) fn id(&self, name: &str) -> Uuid {
+        let given = self.given.borrow();
+        let found = given.iter().find(|(_, given)| *given == name);
+        *found.unwrap_or_else(|| panic!("no {name} among {given:?}")).0
+    }
+
+    fn name(&self, kind: char, id: Uuid) -> String {
+        let mut given = self.given.borrow_mut();
+        let count = given.values().filter(|name| name.starts_with(kind)).count();
+        given.entry(id).or_insert_with(|| format!("{kind}{}", count + 1)).clone()
+    }
+
+    fn message(&self, id: &MessageId) -> String {
+        // Ours are UUIDs, those of people are words.
+        Uuid::try_parse(id.as_str()).map_or(id.to_string(), |id| self.name('M', id))
+    }
+
+    pub(super) fn decision(&self, decision: &Decision, now: Timestamp) -> Vec<String> {
+        let events = decision.events.iter().map(|record| self.event(record, now));
+        let effects = decision.effects.iter().map(|effect| self.effect(effect));
+        let reply = std::iter::once_with(|| self.reply(&decision.reply));
+        events.chain(effects).chain(reply).filter(|line| !line.is_empty()).collect()
+    }
+
+    fn event(&self, record: &EventRecord, now: Timestamp) -> String {
+        let place = match (record.run_id, record.step) {
+            (Some(run_id), Some(step)) => format!(" @{}.{step}", self.name('r', run_id.0)),
+            (Some(run_id), None) => format!(" @{}", self.name('r', run_id.0)),
+            (None, Some(_)) => panic!("a step without a run: {record:?}"),
+            (None, None) => String::new(),
+        };
+        assert_eq!(record.at, now, "events carry the time of their decision");
+        format!("{}{place}", self.what(&record.event, now))
+    }
+
+    fn what(&self, event: &SessionEvent, now: Timestamp) -> String {
+        use SessionEvent as E;
+        match event {
+            E::SessionCreated { .. }
+            | E::SessionSettingsChanged { .. }
+            | E::SessionClosed { .. }
+            | E::MessageQueued { .. }
+            | E::MessageAccepted { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::RunCompleted { .. }
+            | E::RunFailed { .. }
+            | E::RunCancelled { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. } => self.what_of_session(event, now),
+            E::ToolCallStarted { .. }
+            | E::ToolCallAllowed { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallProgress { .. }
+            | E::ToolCallRetrying { .. }
+            | E::LateResult { .. }
+            | E::ToolCallCompleted { .. }
+            | E::ToolCallFailed { .. }
+            | E::AuthorizationDenied { .. }
+            | E::ApprovalRequested { .. }
+            | E::ApprovalDecided { .. }
+            | E::ApprovalExpired { .. }
+            | E::ApprovalCancelled { .. } => self.what_of_calls(event, now),
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`what` names every event")]
+    fn what_of_session(&self, event: &SessionEvent, now: Timestamp) -> String {
+        use SessionEvent as E;
+        match event {
+            E::SessionCreated { owner, agent, .. } => format!("session_created {owner} {agent}"),
+            E::SessionSettingsChanged { settings, title, by } => {
+                let title = title.as_deref().unwrap_or("-");
+                let level = settings.autonomy_level.level();
+                format!("session_settings_changed L{level} {title} by {by}")
+            }
+            E::SessionClosed { by } => format!("session_closed by {by}"),
+            E::MessageQueued { message_id, .. } => format!("message_queued {message_id}"),
+            E::MessageAccepted { message_id, .. } => format!("message_accepted {message_id}"),
+            E::MessageStarted { message_id } => {
+                format!("message_started {}", self.message(message_id))
+            }
+            E::MessageCompleted { message_id, text, stopped, .. } => {
+                let stopped = if *stopped { " stopped" } else { "" };
+                format!("message_completed {} '{text}'{stopped}", self.message(message_id))
+            }
+            E::MessageDiscarded { message_id, reason } => {
+                format!("message_discarded {} ({reason})", self.message(message_id))
+            }
+            E::RunStarted { message_id } => format!("run_started {message_id}"),
+            E::RunCompleted { message_id, usage } => {
+                format!("run_completed {} {}", self.message(message_id), usage.input_tokens)
+            }
+            E::RunFailed { code, error, .. } => format!("run_failed {code:?} ({error})"),
+            E::RunCancelled { by, message_id, .. } => {
+                let message = message_id.as_ref().map(|id| format!(" {}", self.message(id)));
+                format!("run_cancelled by {by}{}", message.unwrap_or_default())
+            }
+            E::StepStarted { attempt_id, attempt, model } => {
+                format!("step_started {} #{attempt} {model}", self.name('a', attempt_id.0))
+            }
+            E::StepCompleted { usage, stop_reason } => {
+                format!("step_completed {stop_reason:?} {}", usage.input_tokens)
+            }
+            E::StepRetrying { attempt, failures, delay_ms, until, reason } => {
+                assert_eq!(until.0 - now.0, i64::try_from(*delay_ms).unwrap());
+                format!("step_retrying #{attempt} failures {failures} ({reason})")
+            }
+            other => panic!("not an event of the session itself: {other:?}"),
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`what` names every event")]
+    fn what_of_calls(&self, event: &SessionEvent, now: Timestamp) -> String {
+        use SessionEvent as E;
+        match event {
+            E::ToolCallStarted { call_id, tool, risk, .. } => {
+                format!("tool_call_started {} {tool} {risk}", self.name('c', call_id.0))
+            }
+            E::ToolCallAllowed { call_id, by, .. } => {
+                let by = match by {
+                    Allowance::Policy { .. } => "policy".to_owned(),
+                    Allowance::Approval { approval_id, by } => {
+                        format!("{by} {}", self.name('p', approval_id.0))
+                    }
+                };
+                format!("tool_call_allowed {} by {by}", self.name('c', call_id.0))
+            }
+            E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
+                let (call, attempt_id) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
+                format!("tool_call_attempt_started {call} {attempt_id} #{attempt}")
+            }
+            E::ToolCallProgress { call_id, progress, total, message, .. } => {
+                let call = self.name('c', call_id.0);
+                let message = message.as_deref().unwrap_or("-");
+                format!("tool_call_progress {call} {progress} of {total:?} '{message}'")
+            }
+            E::ToolCallRetrying { call_id, attempt, failures, delay_ms, until, reason, .. } => {
+                assert_eq!(until.0 - now.0, i64::try_from(*delay_ms).unwrap());
+                let call = self.name('c', call_id.0);
+                format!("tool_call_retrying {call} #{attempt} failures {failures} ({reason})")
+            }
+            E::LateResult { call_id, attempt_id, summary } => {
+                let (call, attempt_id) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
+                format!("late_result {call} {attempt_id} ({summary})")
+            }
+            E::ToolCallCompleted { call_id, output, .. } => {
+                format!("tool_call_completed {} '{}'", self.name('c', call_id.0), output.text)
+            }
+            E::ToolCallFailed { call_id, reason, error, retries_exhausted, .. } => {
+                let exhausted = if *retries_exhausted { " exhausted" } else { "" };
+                let call = self.name('c', call_id.0);
+                format!("tool_call_failed {call} {reason:?}{exhausted} ({error})")
+            }
+            E::AuthorizationDenied { call_id, required_level, .. } => {
+                let level = required_level.map_or("-", |level| level.name());
+                format!("authorization_denied {} requires {level}", self.name('c', call_id.0))
+            }
+            E::ApprovalRequested { approval } => self.approval(approval, now),
+            E::ApprovalDecided { approval_id, steps, closed } => {
+                let closed = if *closed { " closed" } else { "" };
+                let steps = steps.iter().map(|step| self.step(step)).collect::<String>();
+                format!("approval_decided {}{steps}{closed}", self.name('p', approval_id.0))
+            }
+            E::ApprovalExpired { approval_id } => {
+                format!("approval_expired {}", self.name('p', approval_id.0))
+            }
+            E::ApprovalCancelled { approval_id } => {
+                format!("approval_cancelled {}", self.name('p', approval_id.0))
+            }
+            other => panic!("not an event of a call: {other:?}"),
+        }
+    }
+
+    fn approval(&self, approval: &Approval, now: Timestamp) -> String {
+        let calls =
+            approval.steps.iter().map(|step| format!(" {}", self.name('c', step.call_id.0)));
+        let deadline = approval.deadline.map(|end| (end.0 - now.0) / 1000);
+        format!(
+            "approval_requested {} ({}){} {} within {deadline:?}",
+            self.name('p', approval.approval_id.0),
+            approval.purpose,
+            calls.collect::<String>(),
+            approval.max_risk_level,
+        )
+    }
+
+    fn step(&self, step: &StepDecision) -> String {
+        let mark = if step.approved { "+" } else { "-" };
+        format!(" {mark}{} by {}", self.name('c', step.call_id.0), step.by)
+    }
+
+    fn effect(&self, effect: &Effect) -> String {
+        match effect {
+            Effect::StartModel { run_id, step, attempt_id, message_id, .. } => {
+                let (run, attempt) = (self.name('r', run_id.0), self.name('a', attempt_id.0));
+                format!("> start_model {attempt} {} @{run}.{step}", self.message(message_id))
+            }
+            Effect::StopModel { attempt_id } => {
+                format!("> stop_model {}", self.name('a', attempt_id.0))
+            }
+            Effect::StartTool { call_id, attempt_id, tool, .. } => {
+                let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
+                format!("> start_tool {call} {attempt} {tool}")
+            }
+            Effect::StopTool { call_id, attempt_id } => {
+                let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
+                format!("> stop_tool {call} {attempt}")
+            }
+        }
+    }
+
+    fn reply(&self, reply: &Reply) -> String {
+        let again = |repeated| if repeated { " repeated" } else { "" };
+        match reply {
+            // Most inputs have nothing else to say.
+            Reply::Done => String::new(),
+            Reply::Submitted { run_id, seq, repeated } => {
+                format!("= submitted {} seq {seq}{}", self.name('r', run_id.0), again(*repeated))
+            }
+            Reply::Steered { run_id, seq, after_decision } => {
+                let when = if *after_decision { " after the decision" } else { "" };
+                format!("= steers {} seq {seq}{when}", self.name('r', run_id.0))
+            }
+            Reply::Decided { closed, repeated } => {
+                let closed = if *closed { " closed" } else { "" };
+                format!("= decided{closed}{}", again(*repeated))
+            }
+            Reply::Cancelled { run_id } => format!("= cancelled {}", self.name('r', run_id.0)),
+        }
+    }
+
+    pub(super) fn rejection(&self, rejection: &Rejection) -> String {
+        match rejection {
+            Rejection::Busy { run_id } => format!("! busy {}", self.name('r', run_id.0)),
+            Rejection::RunNotActive { run_id } => {
+                format!("! run not active {}", self.name('r', run_id.0))
+            }
+            Rejection::UnknownStep { call_id } => {
+                format!("! unknown step {}", self.name('c', call_id.0))
+            }
+            Rejection::AlreadyDecided { first } => {
+                let steps = first.iter().map(|step| self.step(step)).collect::<String>();
+                format!("! already decided{steps}")
+            }
+            Rejection::UnknownApproval { .. } => "! unknown approval".to_owned(),
+            Rejection::UnknownSession
+            | Rejection::SessionExists
+            | Rejection::SessionClosed
+            | Rejection::QueueFull { .. }
+            | Rejection::MessageIdReused { .. }
+            | Rejection::NoRun
+            | Rejection::ApprovalExpired
+            | Rejection::ApprovalCancelled
+            | Rejection::UnclearAnswer => format!("! {rejection}"),
+        }
+    }
+}
+
+#[track_caller]
+pub(super) fn assert_same(found: &[String], expected: &str) {
+    let expected: Vec<_> =
+        expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert!(
+        found == expected,
+        "found:\n{}\n\nexpected:\n{}",
+        found.join("\n"),
+        expected.join("\n")
+    );
+}

@@ -1,0 +1,250 @@
+//! Ends of model attempts (S2, M3).
+
+use super::*;
+
+fn overloaded() -> ModelFailure {
+    ModelFailure::temporary("overloaded")
+}
+
+#[test]
+fn s2_calls_then_a_final_answer() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_completes("Looking.", &wants(["read"])),
+        "
+        message_completed M1 'Looking.' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 read read_only @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 read
+    ",
+    );
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        step_started a3 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a3 M2 @r1.2
+    ",
+    );
+    scene.check(
+        scene.model_says("It is 42."),
+        "
+        message_completed M2 'It is 42.' @r1.2
+        step_completed EndTurn 10 @r1.2
+        run_completed M2 20 @r1.2
+    ",
+    );
+    scene.check_conversation(
+        "
+        user: u1
+        assistant: Looking. [read]
+        results: read: 42
+        assistant: It is 42.
+    ",
+    );
+}
+
+#[test]
+fn s2_an_empty_answer_ends_the_run_and_is_not_conversation() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_says(""),
+        "
+        message_completed M1 '' @r1.1
+        step_completed EndTurn 10 @r1.1
+        run_completed M1 10 @r1.1
+    ",
+    );
+    scene.check_conversation("user: u1");
+}
+
+#[test]
+fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "step_retrying #1 failures 1 (overloaded) @r1.1",
+    );
+    let due = scene.state.next_wake().unwrap();
+    scene.at(Timestamp(due.0 - 1)).check(Input::Wake, "");
+    scene.at(due).check(
+        Input::Wake,
+        "
+        step_started a2 #2 small @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
+    scene.check(Input::Wake, "");
+    scene.check(
+        scene.model_says("Hello."),
+        "
+        message_completed M1 'Hello.' @r1.1
+        step_completed EndTurn 10 @r1.1
+        run_completed M1 10 @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m3_a_cut_stream_is_discarded_and_restarted() {
+    let mut scene = Scene::streaming();
+    scene.check(
+        scene.model_fails(overloaded(), true),
+        "
+        message_discarded M1 (overloaded) @r1.1
+        step_retrying #1 failures 1 (overloaded) @r1.1
+    ",
+    );
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).check(
+        Input::Wake,
+        "
+        step_started a2 #2 small @r1.1
+        message_started M2 @r1.1
+        > start_model a2 M2 @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m3_a_permanent_failure_ends_the_run() {
+    for streamed in [false, true] {
+        let mut scene = Scene::streaming();
+        let failure = ModelFailure::of_status(401, "bad key", None);
+        scene.check(
+            scene.model_fails(failure, streamed),
+            "
+            message_discarded M1 (bad key) @r1.1
+            run_failed ModelError (bad key) @r1.1
+        ",
+        );
+        scene.check(
+            submit("u2"),
+            "
+            message_accepted u2 @r2
+            run_started u2 @r2
+            step_started a2 #1 small @r2.1
+            message_started M2 @r2.1
+            > start_model a2 M2 @r2.1
+            = submitted r2 seq 8
+        ",
+        );
+    }
+}
+
+#[test]
+fn m3_retries_are_exhausted() {
+    let mut scene = Scene::streaming();
+    for _ in 0..3 {
+        scene.does(scene.model_fails(overloaded(), false)).unwrap();
+        let due = scene.state.next_wake().unwrap();
+        scene.at(due).does(Input::Wake).unwrap();
+    }
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "
+        message_discarded M1 (overloaded) @r1.1
+        run_failed ModelUnavailable (overloaded) @r1.1
+    ",
+    );
+    assert!(scene.state.is_idle());
+}
+
+#[test]
+fn m3_failures_are_counted_anew_for_each_step() {
+    let mut scene = Scene::streaming();
+    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).does(Input::Wake).unwrap();
+    scene.check(
+        scene.model_calls(&wants(["no_such_tool"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 no_such_tool write_high_risk @r1.1
+        tool_call_failed c1 UnknownTool (there is no tool named `no_such_tool`) @r1.1
+        step_started a3 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a3 M2 @r1.2
+    ",
+    );
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "step_retrying #1 failures 1 (overloaded) @r1.2",
+    );
+}
+
+#[test]
+fn m3_retry_after_is_honoured_up_to_the_cap() {
+    let delay = |asked: Option<Duration>| {
+        let mut scene = Scene::streaming();
+        let failure = ModelFailure::of_status(429, "slow down", asked);
+        scene.does(scene.model_fails(failure, false)).unwrap();
+        scene.state.next_wake().unwrap().until_from(scene.now)
+    };
+    assert!(delay(None) <= SECOND);
+    assert_eq!(delay(Some(7 * SECOND)), 7 * SECOND);
+    assert_eq!(delay(Some(MINUTE)), crate::limits::RETRY_CAP_DEFAULT);
+}
+
+#[test]
+fn superseded_model_attempts_change_nothing() {
+    let mut scene = Scene::streaming();
+    let first = scene.model_says("too late");
+    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    scene.check(first.clone(), "");
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).does(Input::Wake).unwrap();
+    scene.check(first.clone(), "");
+    scene.does(scene.model_says("in time")).unwrap();
+    scene.check(first, "");
+}
+
+#[test]
+fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
+    let mut scene = Scene::streaming().agent(|agent| agent.max_steps = 2);
+    scene.does(scene.model_calls(&wants(["read"]))).unwrap();
+    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.check(
+        scene.model_calls(&wants(["read"])),
+        "
+        message_completed M2 '' @r1.2
+        step_completed ToolUse 10 @r1.2
+        tool_call_started c2 read read_only @r1.2
+        tool_call_allowed c2 by policy @r1.2
+        tool_call_attempt_started c2 a4 #1 @r1.2
+        > start_tool c2 a4 read
+    ",
+    );
+    scene.check(
+        scene.tool("c2", completed()),
+        "
+        tool_call_completed c2 '42' @r1.2
+        run_failed MaxIterations (maximum iterations reached without final answer) @r1.2
+    ",
+    );
+    scene.check(
+        submit("u2"),
+        "
+        message_accepted u2 @r2
+        run_started u2 @r2
+        step_started a5 #1 small @r2.1
+        message_started M3 @r2.1
+        > start_model a5 M3 @r2.1
+        = submitted r2 seq 21
+    ",
+    );
+    scene.check_conversation(
+        "
+        user: u1
+        assistant:  [read]
+        results: read: 42
+        assistant:  [read]
+        results: read: 42
+        user: u2
+    ",
+    );
+}

@@ -1,0 +1,44 @@
+//! `greenroom migrate`: brings a database to this version's schema without serving it.
+
+use crate::store;
+use anyhow::Context as _;
+use std::path::PathBuf;
+
+/// Create or migrate a database. `greenroom serve` does the same when it starts.
+#[derive(Debug, clap::Args)]
+pub struct MigrateArgs {
+    /// The SQLite file
+    #[arg(long, env = "GREENROOM_DATABASE", value_name = "PATH", default_value = "greenroom.db")]
+    pub database: PathBuf,
+}
+
+/// Runs the command.
+pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
+    let path = args.database.display();
+    let migrated =
+        store::migrate(&args.database).await.with_context(|| format!("{path} was not migrated"))?;
+    println!("{}", report(migrated));
+    Ok(())
+}
+
+/// What people read of it.
+fn report(store::Migrated { from, to }: store::Migrated) -> String {
+    match to - from {
+        0 => format!("schema version {to}, nothing to do"),
+        1 => format!("applied migration {to}; schema version {to}"),
+        _ => format!("applied migrations {} to {to}; schema version {to}", from + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_names_what_was_applied() {
+        let migrated = |from, to| report(store::Migrated { from, to });
+        assert_eq!(migrated(2, 2), "schema version 2, nothing to do");
+        assert_eq!(migrated(1, 2), "applied migration 2; schema version 2");
+        assert_eq!(migrated(0, 3), "applied migrations 1 to 3; schema version 3");
+    }
+}

@@ -1,0 +1,251 @@
+//! A group of commits as one write: their stored form, and the one piece of SQL that stores them
+//! all or none. Must not know who waits for the answers, nor which commits may be appended.
+//!
+//! SQLite gets the rows of a table as two values: the raw bytes of all of them, one after another,
+//! and a small JSON array that says where each begins and what its columns are. So the large texts
+//! are copied, never parsed, by SQLite, and a group costs one hand-over to the connection's thread
+//! however many sessions are in it.
+
+use crate::store::codec;
+use greenroom_actors::ports::Commit;
+use greenroom_core::{
+    ids::{Seq, SessionId},
+    session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
+};
+use serde_json::json;
+use sqlx::{Connection, SqliteConnection};
+
+/// Bytes of an id.
+const ID_BYTES: usize = 16;
+
+const INSERT_COMMITS: &str = "
+    INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+    SELECT substr(?2, value->>0, 16), value->>2, value->>3, value->>4, value->>5,
+           CAST(substr(?2, (value->>0) + 16, value->>1) AS TEXT)
+    FROM json_each(?1)";
+
+const STORE_ALL: &str = "
+    BEGIN IMMEDIATE;
+    INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+    SELECT substr(?2, value->>0, 16), value->>2, value->>3, value->>4, value->>5,
+           CAST(substr(?2, (value->>0) + 16, value->>1) AS TEXT)
+    FROM json_each(?1);
+    INSERT INTO sessions (session_id, content, owner, status)
+    SELECT substr(?4, value->>0, 16), CAST(substr(?4, (value->>0) + 16, value->>1) AS TEXT),
+           value->>2, value->>3
+    FROM json_each(?3) WHERE true
+    ON CONFLICT (session_id) DO UPDATE
+    SET content = excluded.content, owner = excluded.owner, status = excluded.status;
+    INSERT INTO approvals (approval_id, content, session_id, owner, state, deadline)
+    SELECT substr(?6, value->>0, 16), CAST(substr(?6, (value->>0) + 16, value->>1) AS TEXT),
+           unhex(value->>2), value->>3, value->>4, value->>5
+    FROM json_each(?5) WHERE true
+    ON CONFLICT (approval_id) DO UPDATE
+    SET content = excluded.content, owner = excluded.owner, state = excluded.state,
+        deadline = excluded.deadline;
+    COMMIT";
+
+/// A commit in its stored form.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) session_id: SessionId,
+    pub(super) expected_head: Seq,
+    pub(super) last_seq: Seq,
+    at: i64,
+    events: String,
+    session: Option<StoredSession>,
+    approvals: Vec<StoredApproval>,
+}
+
+#[derive(Debug)]
+struct StoredSession {
+    content: String,
+    owner: String,
+    status: &'static str,
+}
+
+#[derive(Debug)]
+struct StoredApproval {
+    id: [u8; ID_BYTES],
+    content: String,
+    owner: String,
+    state: &'static str,
+    deadline: Option<i64>,
+}
+
+impl Encoded {
+    /// The stored form of `commit`. Errs with the reason when it does not make sense.
+    pub(super) fn of(commit: &Commit) -> Result<Self, String> {
+        let session_id = commit.session_id;
+        let wrong = |why: &str| format!("a commit of session {session_id} was refused: {why}");
+        let last = commit.records.last().ok_or_else(|| wrong("it has no events"))?;
+        let first = commit.expected_head.0.checked_add(1).map(Seq);
+        let numbered = |first| codec::are_numbered(&commit.records, first, last.seq);
+        if !first.is_some_and(numbered) || i64::try_from(last.seq.0).is_err() {
+            let why = format!("its events are not numbered from {} + 1", commit.expected_head);
+            return Err(wrong(&why));
+        }
+        let projection = &commit.projection;
+        let approvals = &projection.approvals;
+        if projection.session.as_ref().is_some_and(|row| row.session_id != session_id)
+            || approvals.iter().any(|row| row.session_id != session_id)
+        {
+            return Err(wrong("it changes rows of another session"));
+        }
+        let refused = |why: serde_json::Error| wrong(&why.to_string());
+        Ok(Self {
+            session_id,
+            expected_head: commit.expected_head,
+            last_seq: last.seq,
+            at: last.at.0,
+            events: codec::encode(&commit.records).map_err(|why| wrong(&why.to_string()))?,
+            session: projection
+                .session
+                .as_ref()
+                .map(StoredSession::of)
+                .transpose()
+                .map_err(refused)?,
+            approvals: approvals
+                .iter()
+                .map(StoredApproval::of)
+                .collect::<Result<_, _>>()
+                .map_err(refused)?,
+        })
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn size(&self) -> usize {
+        let session = self.session.as_ref().map_or(0, |row| row.content.len());
+        let approvals: usize = self.approvals.iter().map(|row| row.content.len()).sum();
+        self.events.len() + session + approvals
+    }
+}
+
+impl StoredSession {
+    fn of(row: &SessionRow) -> serde_json::Result<Self> {
+        let content = serde_json::to_string(row)?;
+        Ok(Self { content, owner: row.owner.to_string(), status: status_name(row.status) })
+    }
+}
+
+impl StoredApproval {
+    fn of(row: &ApprovalRow) -> serde_json::Result<Self> {
+        Ok(Self {
+            id: row.approval.approval_id.0.into_bytes(),
+            content: serde_json::to_string(row)?,
+            owner: row.owner.to_string(),
+            state: state_name(row.state),
+            deadline: row.approval.deadline.map(|deadline| deadline.0),
+        })
+    }
+}
+
+/// The state as the `state` column has it.
+pub(super) fn state_name(state: ApprovalState) -> &'static str {
+    match state {
+        ApprovalState::Pending => "pending",
+        ApprovalState::Decided => "decided",
+        ApprovalState::Expired => "expired",
+        ApprovalState::Cancelled => "cancelled",
+    }
+}
+
+fn status_name(status: SessionStatus) -> &'static str {
+    match status {
+        SessionStatus::Idle => "idle",
+        SessionStatus::Running => "running",
+        SessionStatus::Waiting => "waiting",
+        SessionStatus::Closed => "closed",
+    }
+}
+
+/// The rows of one table: their bytes, and where each begins.
+#[derive(Default)]
+struct Slab {
+    bytes: Vec<u8>,
+    rows: String,
+}
+
+impl Slab {
+    /// Adds a row: its id, its text, and its further columns as JSON values.
+    fn push(&mut self, id: &[u8; ID_BYTES], text: &str, columns: &[serde_json::Value]) {
+        // SQL counts from 1.
+        let start = self.bytes.len() + 1;
+        self.bytes.extend_from_slice(id);
+        self.bytes.extend_from_slice(text.as_bytes());
+        let separator = if self.rows.is_empty() { "[" } else { "," };
+        self.rows.push_str(separator);
+        self.rows.push_str(&format!("[{start},{}", text.len()));
+        for column in columns {
+            self.rows.push(',');
+            self.rows.push_str(&column.to_string());
+        }
+        self.rows.push(']');
+    }
+
+    fn into_values(mut self) -> (String, Vec<u8>) {
+        self.rows.push_str(if self.rows.is_empty() { "[]" } else { "]" });
+        (self.rows, self.bytes)
+    }
+}
+
+/// Stores all of these commits or, when it errs, none; a transaction may then be open.
+pub(super) async fn store(
+    connection: &mut SqliteConnection,
+    commits: &[&Encoded],
+) -> sqlx::Result<()> {
+    let mut events = Slab::default();
+    let mut sessions = Slab::default();
+    let mut approvals = Slab::default();
+    for commit in commits {
+        let id = commit.session_id.0.as_bytes();
+        let (first, last) = (commit.expected_head.next().0, commit.last_seq.0);
+        let columns = [json!(first), json!(last), json!(commit.at), json!(codec::FORMAT)];
+        events.push(id, &commit.events, &columns);
+        if let Some(row) = &commit.session {
+            sessions.push(id, &row.content, &[json!(row.owner), json!(row.status)]);
+        }
+        for row in &commit.approvals {
+            let session_id = commit.session_id.0.simple().to_string();
+            let columns =
+                [json!(session_id), json!(row.owner), json!(row.state), json!(row.deadline)];
+            approvals.push(&row.id, &row.content, &columns);
+        }
+    }
+    let only_events = sessions.rows.is_empty() && approvals.rows.is_empty();
+    let (rows, bytes) = events.into_values();
+    // A transaction around a single statement costs more than the statement.
+    let mut query = sqlx::query(if only_events { INSERT_COMMITS } else { STORE_ALL });
+    query = query.bind(rows).bind(bytes);
+    if !only_events {
+        for slab in [sessions, approvals] {
+            let (rows, bytes) = slab.into_values();
+            query = query.bind(rows).bind(bytes);
+        }
+    }
+    query.execute(connection).await.map(drop)
+}
+
+/// Whether writing works, by writing.
+pub(super) async fn beat(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    let query = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
+                 ON CONFLICT (id) DO UPDATE SET beat = beat + 1";
+    sqlx::query(query).execute(connection).await.map(drop)
+}
+
+/// Stores a user's settings.
+pub(super) async fn put_settings(
+    connection: &mut SqliteConnection,
+    user: &str,
+    content: &str,
+) -> sqlx::Result<()> {
+    let query = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
+                 ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
+    sqlx::query(query).bind(user).bind(content).execute(connection).await.map(drop)
+}
+
+/// Moves what is in the write-ahead log into the database, as far as nobody reads it, and closes.
+pub(super) async fn settle(mut connection: SqliteConnection) -> sqlx::Result<()> {
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
+    connection.close().await
+}

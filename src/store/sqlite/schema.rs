@@ -1,0 +1,81 @@
+//! The schema's versions: which one a database has, and how it comes to the newest (D5). Must not
+//! know what the tables are for.
+//!
+//! Migrations are embedded and append-only. The version stands in SQLite's `user_version`, set in
+//! the same transaction that makes it true.
+
+use crate::store::{StoreError, error::is_damage};
+use sqlx::{AssertSqlSafe, SqliteConnection};
+use std::path::Path;
+
+/// Marks a database as greenroom's: "GRNR".
+const APPLICATION_ID: i64 = 0x4752_4E52;
+
+/// Every migration there ever was, in order: the first leads to version 1.
+const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_sessions.sql")];
+
+/// The version this program works with.
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// What [`migrate`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The schema version before; 0 for a database that did not exist.
+    pub from: i64,
+    /// The version now.
+    pub to: i64,
+}
+
+/// The database's version, 0 for an empty one. Refuses what is newer than this program and what is
+/// another program's; changes nothing.
+pub(super) async fn version(
+    connection: &mut SqliteConnection,
+    path: &Path,
+) -> Result<i64, StoreError> {
+    let query = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+                 FROM pragma_application_id, pragma_user_version";
+    let (application, version, tables): (i64, i64, i64) =
+        sqlx::query_as(query).fetch_one(connection).await.map_err(|source| {
+            let path = path.to_owned();
+            if is_damage(&source) {
+                StoreError::NotADatabase { path }
+            } else {
+                StoreError::Open { path, source }
+            }
+        })?;
+    let is_empty = application == 0 && version == 0 && tables == 0;
+    if application != APPLICATION_ID && !is_empty {
+        return Err(StoreError::Foreign { path: path.to_owned() });
+    }
+    if version > VERSION {
+        return Err(StoreError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    Ok(version)
+}
+
+/// Brings a database from version `from` to the newest.
+pub(super) async fn migrate(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    from: i64,
+) -> Result<Migrated, StoreError> {
+    for (version, migration) in (1..).zip(MIGRATIONS) {
+        if version <= from {
+            continue;
+        }
+        // The text is this program's own: nothing in it comes from outside.
+        let script = AssertSqlSafe(format!(
+            "BEGIN IMMEDIATE;
+             {migration}
+             PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {version};
+             COMMIT;"
+        ));
+        // An unfinished transaction ends with the connection, which the caller gives up.
+        sqlx::raw_sql(script)
+            .execute(&mut *connection)
+            .await
+            .map_err(|source| StoreError::Migration { path: path.to_owned(), version, source })?;
+    }
+    Ok(Migrated { from, to: VERSION })
+}

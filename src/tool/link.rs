@@ -1,0 +1,309 @@
+//! A live conversation with an MCP server, whatever carries it. Made by `mcp`, used by the
+//! connection's actor; calls themselves are in `call`.
+
+use futures::future::{BoxFuture, FutureExt};
+use greenroom_actors::{
+    ports::{Progress, ToolCall},
+    tool_connection::ToolLink,
+};
+use greenroom_core::{
+    call::ToolOutcome,
+    limits::PROGRESS_MESSAGE_BYTES_MAX,
+    policy::{Annotations, RemoteTool},
+};
+use rmcp::{
+    ClientHandler, RoleClient,
+    model::{
+        ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam,
+        ProgressToken, ProtocolVersion, SubscriptionFilter, Tool,
+    },
+    service::{NotificationContext, Peer, RunningService, ServiceError},
+};
+use serde_json::Value;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{LIST_PAGES_MAX, TOOLS_LISTED_MAX, call, process::Fate, result::safe_text};
+
+/// Time that is spent on finding out how a process ended, once its pipes are closed.
+const EPITAPH_TIME: Duration = Duration::from_millis(500);
+
+/// The conversation. Dropping it ends it.
+pub(super) struct McpLink(pub(super) Arc<Conversation>);
+
+/// What calls and watchers share.
+pub(super) struct Conversation {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) routes: Arc<Routes>,
+    /// Fires when no more answers will come.
+    pub(super) ended: CancellationToken,
+    /// Why it ended, where a call found out.
+    reason: OnceLock<String>,
+    /// Fires when the SDK has let go of the transport.
+    finished: CancellationToken,
+    stop: CancellationToken,
+    fate: Option<Fate>,
+    list_timeout: Duration,
+    _stop_on_drop: DropGuard,
+}
+
+impl McpLink {
+    /// Takes over a conversation that has just begun.
+    pub(super) fn new(
+        running: RunningService<RoleClient, Client>,
+        stop: CancellationToken,
+        ended: CancellationToken,
+        fate: Option<Fate>,
+        list_timeout: Duration,
+    ) -> Self {
+        let routes = running.service().routes.clone();
+        let finished = CancellationToken::new();
+        let conversation = Arc::new(Conversation {
+            peer: running.peer().clone(),
+            routes,
+            ended: ended.clone(),
+            reason: OnceLock::new(),
+            finished: finished.clone(),
+            _stop_on_drop: stop.clone().drop_guard(),
+            stop: stop.clone(),
+            fate,
+            list_timeout,
+        });
+        if announces_changes_when_asked(&conversation.peer) {
+            let (peer, routes) = (conversation.peer.clone(), conversation.routes.clone());
+            tokio::spawn(stop.run_until_cancelled_owned(listen(peer, routes)));
+        }
+        tokio::spawn(async move {
+            if let Err(error) = running.waiting().await {
+                tracing::error!(%error, "a conversation with a tool server failed");
+            }
+            ended.cancel();
+            finished.cancel();
+        });
+        Self(conversation)
+    }
+}
+
+impl Conversation {
+    /// Gives it up because it is of no use any more.
+    pub(super) fn give_up(&self, reason: String) {
+        self.reason.get_or_init(|| reason);
+        self.ended.cancel();
+    }
+
+    /// Why it ended; waits a moment for the process to say how.
+    pub(super) async fn reason(&self) -> String {
+        if let Some(reason) = self.reason.get() {
+            return reason.clone();
+        }
+        let Some(fate) = &self.fate else { return "the connection was closed".to_owned() };
+        // Too late is an answer too: a process that closed its output and lives on.
+        let known = timeout(EPITAPH_TIME, fate.gone()).await.is_ok();
+        let closed = if known { "" } else { "it closed its standard output; " };
+        format!("{closed}{}", fate.epitaph())
+    }
+
+    async fn list(&self) -> Result<Vec<RemoteTool>, String> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..LIST_PAGES_MAX {
+            let page = PaginatedRequestParams::default().with_cursor(cursor);
+            let page =
+                self.peer.list_tools(Some(page)).await.map_err(|error| list_problem(&error))?;
+            tools.extend(page.tools.into_iter().map(remote_tool));
+            cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
+            if cursor.is_none() || tools.len() >= TOOLS_LISTED_MAX {
+                break;
+            }
+        }
+        tools.truncate(TOOLS_LISTED_MAX);
+        Ok(tools)
+    }
+}
+
+impl ToolLink for McpLink {
+    fn list(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
+        let conversation = self.0.clone();
+        async move {
+            let limit = conversation.list_timeout;
+            tokio::select! {
+                biased;
+                listed = timeout(limit, conversation.list()) => listed
+                    .unwrap_or_else(|_| Err(format!("no list of tools within {limit:?}"))),
+                () = conversation.ended.cancelled() => Err(conversation.reason().await),
+            }
+        }
+        .boxed()
+    }
+
+    fn call(
+        &self,
+        call: ToolCall,
+        progress: mpsc::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'static, ToolOutcome> {
+        call::call(self.0.clone(), call, progress, cancel).boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        let routes = self.0.routes.clone();
+        async move { routes.changed.notified().await }.boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'static, String> {
+        let conversation = Arc::downgrade(&self.0);
+        let ended = self.0.ended.clone();
+        async move {
+            ended.cancelled().await;
+            match conversation.upgrade() {
+                Some(conversation) => conversation.reason().await,
+                None => "the connection was closed".to_owned(),
+            }
+        }
+        .boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        let conversation = self.0.clone();
+        async move {
+            conversation.stop.cancel();
+            conversation.finished.cancelled().await;
+            if let Some(fate) = &conversation.fate {
+                fate.gone().await;
+            }
+        }
+        .boxed()
+    }
+}
+
+fn list_problem(error: &ServiceError) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
+    match error {
+        ServiceError::TransportSend(error) => call::described(&*error.error),
+        ServiceError::McpError(error) => error.message.to_string(),
+        ServiceError::UnexpectedResponse => {
+            "its list is malformed, or longer than a message may be".to_owned()
+        }
+        other => call::described(other),
+    }
+}
+
+fn remote_tool(tool: Tool) -> RemoteTool {
+    let annotations = tool.annotations.map(|hints| Annotations {
+        read_only_hint: hints.read_only_hint,
+        destructive_hint: hints.destructive_hint,
+        idempotent_hint: hints.idempotent_hint,
+        open_world_hint: hints.open_world_hint,
+    });
+    RemoteTool {
+        name: tool.name.into_owned(),
+        description: tool.description.or(tool.title.map(Into::into)).unwrap_or_default().into(),
+        input_schema: Value::Object(Arc::unwrap_or_clone(tool.input_schema)),
+        annotations: annotations.unwrap_or_default(),
+    }
+}
+
+/// Whether the server has to be asked to announce changes of its list: since 2026-07-28.
+fn announces_changes_when_asked(peer: &Peer<RoleClient>) -> bool {
+    peer.peer_info().is_some_and(|info| {
+        let tools = info.capabilities.tools.as_ref();
+        !info.protocol_version.has_initialize()
+            && tools.and_then(|tools| tools.list_changed) == Some(true)
+    })
+}
+
+/// Hears announcements until the server ends them.
+async fn listen(peer: Peer<RoleClient>, routes: Arc<Routes>) {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let mut subscription = match peer.listen(filter).await {
+        Ok(subscription) => subscription,
+        Err(error) => {
+            tracing::debug!(%error, "a tool server refuses to announce changes of its list");
+            return;
+        }
+    };
+    // Only changes of the list were asked for, so whatever comes is one.
+    while let Ok(Some(_)) = subscription.next().await {
+        routes.changed.notify_one();
+    }
+}
+
+/// Where a server's notifications go.
+#[derive(Default)]
+pub(super) struct Routes {
+    progress: Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>,
+    changed: Notify,
+}
+
+impl Routes {
+    /// Sends progress of a call to `sender` until the guard is dropped.
+    pub(super) fn route(
+        self: &Arc<Self>,
+        token: ProgressToken,
+        sender: mpsc::Sender<Progress>,
+    ) -> Route {
+        self.progress().insert(token.clone(), sender);
+        Route { routes: self.clone(), token }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, HashMap<ProgressToken, mpsc::Sender<Progress>>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way of one call's progress.
+pub(super) struct Route {
+    routes: Arc<Routes>,
+    token: ProgressToken,
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        self.routes.progress().remove(&self.token);
+    }
+}
+
+/// Our side of the protocol: what servers may ask of us and tell us. Elicitation is declined.
+pub(super) struct Client {
+    routes: Arc<Routes>,
+    info: ClientConfig,
+}
+
+impl Client {
+    pub(super) fn new(version: ProtocolVersion) -> Self {
+        let implementation = Implementation::new("greenroom", env!("CARGO_PKG_VERSION"));
+        let info = ClientConfig::new(Default::default(), implementation);
+        Self { routes: Arc::default(), info: info.with_protocol_version(version) }
+    }
+}
+
+impl ClientHandler for Client {
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let sender = self.routes.progress().get(&params.progress_token).cloned();
+        let Some(sender) = sender else { return };
+        let message = params.message.map(|text| safe_text(&text, PROGRESS_MESSAGE_BYTES_MAX));
+        let progress = Progress { progress: params.progress, total: params.total, message };
+        // A backlog means that nobody has had time to look: the next one will do as well.
+        drop(sender.try_send(progress));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.routes.changed.notify_one();
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        self.info.clone()
+    }
+}

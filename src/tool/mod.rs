@@ -1,0 +1,155 @@
+//! Where tools come from: MCP servers, as configuration names them (T1).
+//!
+//! [`start`] turns configuration into live connections; everything of MCP's wire stays in here.
+//! Called once, at start-up. `docs/tools.md` explains to people what this does.
+
+mod address;
+mod call;
+mod link;
+mod mcp;
+mod mend;
+mod outline;
+mod oversize;
+mod process;
+mod result;
+mod stdio;
+
+use crate::configuration;
+use greenroom_actors::{
+    observation::Board,
+    ports::Clock,
+    tool_host::{ServerSpec, Tools},
+};
+use greenroom_core::policy::Catalog;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// Time for a server to start, shake hands and list its tools, where nothing else is said.
+pub const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Bytes of one message of a server, where nothing else is said. A longer result is cut while it
+/// is read, so this also bounds what a call may hold in memory.
+pub const MESSAGE_BYTES_MAX_DEFAULT: usize = 2 * 1024 * 1024;
+/// Tools read from one server; the rest of its list is left alone.
+pub(crate) const TOOLS_LISTED_MAX: usize = 4096;
+/// Pages of one server's list of tools.
+pub(crate) const LIST_PAGES_MAX: usize = 256;
+
+/// An MCP server.
+#[derive(Clone)]
+pub struct ToolServerConfig {
+    /// Unique among the servers.
+    pub name: String,
+    /// How it is reached.
+    pub transport: ToolTransport,
+    /// Whether its annotations count as much as the catalog (G1).
+    pub trusted: bool,
+    /// How the conversation begins.
+    pub lifecycle: Lifecycle,
+    /// Time to start, shake hands and list its tools.
+    pub start_timeout: Duration,
+    /// Bytes of one of its messages.
+    pub message_bytes_max: usize,
+}
+
+/// How a server is reached. No `Debug`: environment and headers hold secrets.
+#[derive(Clone)]
+pub enum ToolTransport {
+    /// A child process, spoken to over its standard input and output.
+    Stdio {
+        /// The program; looked up in `PATH` unless it has a slash. No shell is involved.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Its environment, besides [`INHERITED_ENVIRONMENT`].
+        env: BTreeMap<String, String>,
+        /// The folder it starts in; ours if absent.
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// Where it is.
+        url: String,
+        /// Sent with every request.
+        headers: BTreeMap<String, String>,
+        /// Whether it may be on this machine or in a private network (X5).
+        allow_private: bool,
+    },
+}
+
+/// What children get of our own environment; all else must be named for them (X5).
+pub const INHERITED_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// How a conversation with a server begins: MCP has two ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Ask with `server/discover`, and shake hands the older way where that is not known. A server
+    /// that is silent about what it does not know costs ten seconds: give it `Initialize`.
+    #[default]
+    Auto,
+    /// The handshake of the revisions up to 2025-11-25.
+    Initialize,
+    /// `server/discover`, as from 2026-07-28 on.
+    Discover,
+}
+
+impl ToolServerConfig {
+    /// A server with the defaults.
+    pub fn new(name: impl Into<String>, transport: ToolTransport) -> Self {
+        Self {
+            name: name.into(),
+            transport,
+            trusted: false,
+            lifecycle: Lifecycle::default(),
+            start_timeout: START_TIMEOUT_DEFAULT,
+            message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
+        }
+    }
+}
+
+impl From<&configuration::McpServer> for ToolServerConfig {
+    fn from(server: &configuration::McpServer) -> Self {
+        let exposed = |secrets: &BTreeMap<String, configuration::Secret>| {
+            let own = |(key, secret): (&String, &configuration::Secret)| {
+                (key.clone(), secret.expose().to_owned())
+            };
+            secrets.iter().map(own).collect()
+        };
+        let transport = match &server.transport {
+            configuration::Transport::Stdio { command, args, env, cwd } => ToolTransport::Stdio {
+                command: command.clone(),
+                args: args.clone(),
+                env: exposed(env),
+                cwd: cwd.clone(),
+            },
+            configuration::Transport::Http { url, headers } => ToolTransport::Http {
+                url: url.clone(),
+                headers: exposed(headers),
+                allow_private: server.allow_private,
+            },
+        };
+        Self {
+            trusted: server.trusted,
+            lifecycle: match server.lifecycle {
+                configuration::Lifecycle::Auto => Lifecycle::Auto,
+                configuration::Lifecycle::Initialize => Lifecycle::Initialize,
+                configuration::Lifecycle::Discover => Lifecycle::Discover,
+            },
+            start_timeout: server.timeout.unwrap_or(START_TIMEOUT_DEFAULT),
+            ..Self::new(server.name.clone(), transport)
+        }
+    }
+}
+
+/// Connects to all servers, on the calling arbiter; returns at once ([`Tools::ready`] waits).
+pub fn start(
+    servers: impl IntoIterator<Item = ToolServerConfig>,
+    catalog: Catalog,
+    board: &Board,
+    clock: &Arc<dyn Clock>,
+) -> Tools {
+    let spec = |config: ToolServerConfig| ServerSpec {
+        name: config.name.clone(),
+        trusted: config.trusted,
+        server: Arc::new(mcp::McpServer::new(config)),
+    };
+    Tools::start(catalog, servers.into_iter().map(spec), board, clock)
+}

@@ -1,0 +1,260 @@
+//! What a tool's answer means: MCP results become outcomes, bounded and safe to show (T4, E6, R1).
+//! Pure. Used by `call`.
+
+use greenroom_core::{
+    call::{ToolOutcome, ToolOutput, outcome::RepeatHint},
+    limits::TOOL_ERROR_BYTES_MAX,
+    text::cut,
+};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+use super::oversize::META_CUT;
+
+/// `_meta` key by which a failed tool says whether it may be called again.
+const META_RETRY: &str = "greenroom/retry";
+/// `_meta` key that says the same as `greenroom/retry = "temporary"`.
+const META_RETRYABLE: &str = "greenroom/retryable";
+
+/// The outcome of a call that was answered.
+pub(super) fn outcome(result: CallToolResult, bytes_max: usize) -> ToolOutcome {
+    if result.is_error == Some(true) {
+        let hint = hint(&result);
+        let output = output(result, TOOL_ERROR_BYTES_MAX);
+        let silent = output.text.trim().is_empty();
+        let error =
+            if silent { "the tool failed and did not say why".to_owned() } else { output.text };
+        return ToolOutcome::Failed { error, hint };
+    }
+    ToolOutcome::Completed(output(result, bytes_max))
+}
+
+fn output(result: CallToolResult, bytes_max: usize) -> ToolOutput {
+    let cut_before = meta(&result, META_CUT).and_then(Value::as_u64);
+    let mut text = Bounded::new(bytes_max);
+    for (index, block) in result.content.iter().enumerate() {
+        if index > 0 {
+            text.push("\n");
+        }
+        describe(block, &mut text);
+    }
+    let structured = result.structured_content.map(safe_value);
+    let written = structured.as_ref().map(Value::to_string);
+    if text.bytes == 0
+        && let Some(written) = &written
+    {
+        text.push(written);
+    }
+    let fits = written.is_some_and(|written| written.len() <= bytes_max);
+    let (text, truncated) = text.finish(cut_before);
+    ToolOutput { text, structured: structured.filter(|_| fits), truncated }
+}
+
+/// One block of content, in words where it is no text.
+fn describe(block: &ContentBlock, text: &mut Bounded) {
+    match block {
+        ContentBlock::Text(content) => text.push(&content.text),
+        ContentBlock::Image(content) => {
+            text.push(&media("image", &content.mime_type, &content.data));
+        }
+        ContentBlock::Audio(content) => {
+            text.push(&media("audio", &content.mime_type, &content.data));
+        }
+        ContentBlock::Resource(content) => match &content.resource {
+            ResourceContents::TextResourceContents { uri, text: body, .. } => {
+                text.push(&format!("[resource {uri}]\n"));
+                text.push(body);
+            }
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                let mime_type = mime_type.as_deref().unwrap_or("application/octet-stream");
+                text.push(&media(&format!("resource {uri}"), mime_type, blob));
+            }
+            // The SDK may learn of more kinds.
+            _ => text.push("[resource of an unknown kind]"),
+        },
+        ContentBlock::ResourceLink(link) => {
+            text.push(&format!("[link {} {}]", link.name, link.uri))
+        }
+        // The SDK may learn of more kinds.
+        _ => text.push("[content of an unknown kind]"),
+    }
+}
+
+fn media(what: &str, mime_type: &str, base64: &str) -> String {
+    let padding = base64.bytes().rev().take_while(|&byte| byte == b'=').count();
+    let bytes = (base64.len() / 4 * 3).saturating_sub(padding);
+    format!("[{what} {mime_type}, {bytes} bytes]")
+}
+
+fn meta<'a>(result: &'a CallToolResult, key: &str) -> Option<&'a Value> {
+    result.meta.as_ref().and_then(|meta| meta.get(key))
+}
+
+/// What the failed tool itself says about another try.
+fn hint(result: &CallToolResult) -> RepeatHint {
+    match meta(result, META_RETRY).and_then(Value::as_str) {
+        Some("did_not_run") => return RepeatHint::DidNotRun,
+        Some("temporary") => return RepeatHint::Temporary,
+        Some(_) | None => {}
+    }
+    let structured = result.structured_content.as_ref();
+    let said = structured.and_then(|content| content.pointer("/error/retryable"));
+    let retryable = [meta(result, META_RETRYABLE), said].contains(&Some(&Value::Bool(true)));
+    if retryable { RepeatHint::Temporary } else { RepeatHint::Unsaid }
+}
+
+/// Text that keeps a bounded start and counts the rest.
+struct Bounded {
+    text: String,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Bounded {
+    fn new(bytes_max: usize) -> Self {
+        Self { text: String::new(), bytes: 0, bytes_max }
+    }
+
+    fn push(&mut self, part: &str) {
+        self.bytes = self.bytes.saturating_add(part.len());
+        for c in part.chars() {
+            if self.text.len() > self.bytes_max {
+                return;
+            }
+            self.text.push(safe_char(c));
+        }
+    }
+
+    /// The text within the limit, marker included, and whether it was cut. `cut_before` is the
+    /// length of an answer that was cut already while it was read.
+    fn finish(self, cut_before: Option<u64>) -> (String, bool) {
+        let Self { mut text, bytes, bytes_max } = self;
+        if cut_before.is_none() && text.len() <= bytes_max {
+            return (text, false);
+        }
+        let had = cut_before.unwrap_or(bytes as u64);
+        let marker = format!("\n… [cut: the result had {had} bytes, the limit is {bytes_max}]");
+        text.truncate(text.floor_char_boundary(bytes_max.saturating_sub(marker.len())));
+        text.push_str(&marker);
+        text.truncate(text.floor_char_boundary(bytes_max));
+        (text, true)
+    }
+}
+
+/// `c`, or a visible stand-in where it is a control character other than white space: terminals
+/// and databases take those amiss.
+fn safe_char(c: char) -> char {
+    match c {
+        '\n' | '\t' | '\r' => c,
+        '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
+        '\u{7f}' => '\u{2421}',
+        '\u{80}'..='\u{9f}' => '\u{fffd}',
+        other => other,
+    }
+}
+
+/// `text` with [`safe_char`] for each character, at most `bytes_max` bytes.
+pub(super) fn safe_text(text: &str, bytes_max: usize) -> String {
+    let text: String = cut(text, bytes_max).chars().map(safe_char).collect();
+    cut(&text, bytes_max).to_owned()
+}
+
+fn safe_value(value: Value) -> Value {
+    let safe = |text: String| text.chars().map(safe_char).collect::<String>();
+    match value {
+        Value::String(text) => Value::String(safe(text)),
+        Value::Array(items) => items.into_iter().map(safe_value).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(key, value)| (safe(key), safe_value(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answered(result: Value, bytes_max: usize) -> ToolOutcome {
+        outcome(serde_json::from_value(result).unwrap(), bytes_max)
+    }
+
+    fn completed(text: &str) -> ToolOutcome {
+        let text = text.to_owned();
+        ToolOutcome::Completed(ToolOutput { text, structured: None, truncated: false })
+    }
+
+    #[test]
+    fn content_becomes_text_a_block_a_line() {
+        let result = json!({"content": [
+            {"type": "text", "text": "one"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAAAA=="},
+            {"type": "resource_link", "name": "notes", "uri": "file:///n.txt"},
+            {"type": "resource", "resource": {"uri": "a:b", "text": "body"}},
+            {"type": "resource", "resource": {"uri": "c:d", "blob": "AAAA"}},
+        ]});
+        let text = "one\n[image image/png, 4 bytes]\n[link notes file:///n.txt]\n[resource a:b]\nbody\n\
+            [resource c:d application/octet-stream, 3 bytes]";
+        assert_eq!(answered(result, 1000), completed(text));
+    }
+
+    #[test]
+    fn structured_content_is_kept_and_stands_in_for_missing_text() {
+        let result = json!({"content": [], "structuredContent": {"a": 1}});
+        let expected = ToolOutput {
+            text: r#"{"a":1}"#.to_owned(),
+            structured: Some(json!({"a": 1})),
+            truncated: false,
+        };
+        assert_eq!(answered(result, 1000), ToolOutcome::Completed(expected));
+    }
+
+    #[test]
+    fn t4_what_is_too_long_is_cut_with_a_marker_and_within_the_limit() {
+        let long = "é".repeat(300);
+        let result =
+            json!({"content": [{"type": "text", "text": long}], "structuredContent": [long]});
+        let ToolOutcome::Completed(output) = answered(result, 100) else { panic!("it completed") };
+        let marker = "\n… [cut: the result had 600 bytes, the limit is 100]";
+        let kept = "é".repeat((100 - marker.len()) / 2);
+        assert_eq!(output.text, format!("{kept}{marker}"));
+        assert_eq!((output.structured, output.truncated), (None, true));
+    }
+
+    #[test]
+    fn the_smallest_limit_holds() {
+        let result = json!({"content": [{"type": "text", "text": "xxxx"}]});
+        let ToolOutcome::Completed(output) = answered(result, 3) else { panic!("it completed") };
+        assert!(output.text.len() <= 3 && output.truncated);
+    }
+
+    #[test]
+    fn e6_control_characters_are_made_visible() {
+        let result =
+            json!({"content": [{"type": "text", "text": "a\u{0}\u{1b}[31m\t\u{7f}\u{9b}"}]});
+        assert_eq!(answered(result, 1000), completed("a␀␛[31m\t␡\u{fffd}"));
+    }
+
+    #[test]
+    fn r1_a_failed_tool_says_whether_to_try_again() {
+        let failed = |extra: Value| {
+            let mut result = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
+            result.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            let outcome = answered(result, 1000);
+            let ToolOutcome::Failed { error, hint } = outcome else { panic!("{outcome:?}") };
+            (error, hint)
+        };
+        let no = |hint| ("no".to_owned(), hint);
+        assert_eq!(failed(json!({})), no(RepeatHint::Unsaid));
+        let meta = |key: &str, value: Value| json!({"_meta": {key: value}});
+        assert_eq!(failed(meta(META_RETRY, json!("temporary"))), no(RepeatHint::Temporary));
+        assert_eq!(failed(meta(META_RETRY, json!("did_not_run"))), no(RepeatHint::DidNotRun));
+        assert_eq!(failed(meta(META_RETRYABLE, json!(true))), no(RepeatHint::Temporary));
+        let structured = json!({"structuredContent": {"error": {"retryable": true}}});
+        assert_eq!(failed(structured), no(RepeatHint::Temporary));
+        assert_eq!(failed(meta(META_RETRY, json!(7))), no(RepeatHint::Unsaid));
+        let silent = failed(json!({"content": []}));
+        assert_eq!(silent.0, "the tool failed and did not say why");
+    }
+}

@@ -1,0 +1,227 @@
+//! MCP over a child's standard input and output: a message a line, and no line held that is longer
+//! than the limit (T4). Used by `mcp`.
+
+use rmcp::{
+    RoleClient,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use std::{io, sync::Arc};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    process::{ChildStdin, ChildStdout},
+    sync::{Mutex, mpsc},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    mend::mend,
+    oversize::Oversize,
+    process::{Noise, Process},
+};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Messages read and not yet looked at. Few, since each may be as long as the limit.
+const BACKLOG_MAX: usize = 2;
+
+/// The conversation with a child.
+pub(super) struct StdioTransport {
+    writer: Arc<Mutex<Option<ChildStdin>>>,
+    incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    /// Fires when everything the child said has been handed over and no more will come.
+    ended: CancellationToken,
+    process: Process,
+}
+
+/// A message could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("can't write to the process: {source}")]
+pub(super) struct WriteError {
+    /// Whether a part of it was.
+    pub(super) begun: bool,
+    source: io::Error,
+}
+
+impl StdioTransport {
+    pub(super) fn new(
+        server: &str,
+        process: Process,
+        stdin: ChildStdin,
+        stdout: ChildStdout,
+        bytes_max: usize,
+        ended: CancellationToken,
+    ) -> Self {
+        let (sender, incoming) = mpsc::channel(BACKLOG_MAX);
+        let noise = Noise::new(server.to_owned());
+        tokio::spawn(read(Lines::new(bytes_max), stdout, sender, noise));
+        Self { writer: Arc::new(Mutex::new(Some(stdin))), incoming, ended, process }
+    }
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = WriteError;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let writer = self.writer.clone();
+        async move {
+            let not_begun = |source| WriteError { begun: false, source };
+            let mut line = serde_json::to_vec(&item).map_err(|error| not_begun(error.into()))?;
+            line.push(b'\n');
+            let mut writer = writer.lock().await;
+            match writer.as_mut() {
+                Some(stdin) => write(stdin, &line).await,
+                None => Err(not_begun(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.incoming.recv().await;
+        if message.is_none() {
+            self.ended.cancel();
+        }
+        message
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        // A write may be stuck in there, in which case the signals come sooner.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            *writer = None;
+        }
+        self.process.stop();
+        Ok(())
+    }
+}
+
+async fn write(stdin: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> Result<(), WriteError> {
+    let mut written = 0;
+    while written < line.len() {
+        match stdin.write(&line[written..]).await {
+            Ok(0) => {
+                let source = io::ErrorKind::WriteZero.into();
+                return Err(WriteError { begun: written > 0, source });
+            }
+            Ok(more) => written += more,
+            Err(source) => return Err(WriteError { begun: written > 0, source }),
+        }
+    }
+    stdin.flush().await.map_err(|source| WriteError { begun: true, source })
+}
+
+/// Reads to the end, or until nobody listens any more.
+async fn read(
+    mut lines: Lines,
+    mut stdout: impl AsyncRead + Unpin,
+    sender: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+    mut noise: Noise,
+) {
+    let mut buffer = vec![0; READ_BYTES];
+    while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
+        let mut rest = &buffer[..read];
+        while let Some(line) = lines.take(&mut rest) {
+            let Some(message) = parse(line, &mut noise) else { continue };
+            if sender.send(message).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn parse(line: Line, noise: &mut Noise) -> Option<RxJsonRpcMessage<RoleClient>> {
+    match line {
+        Line::Whole(bytes) => {
+            if let Ok(message) = serde_json::from_slice(&bytes) {
+                return Some(message);
+            }
+            let message = serde_json::from_str(&mend(&String::from_utf8_lossy(&bytes))).ok();
+            if message.is_none() && !bytes.trim_ascii().is_empty() {
+                noise.line("stdout", &bytes);
+            }
+            message
+        }
+        Line::Oversize(oversize) => {
+            let bytes = oversize.bytes();
+            let answer = oversize.into_answer();
+            let message = answer.and_then(|answer| serde_json::from_value(answer).ok());
+            let kept = message.is_some();
+            tracing::warn!(bytes, kept, "a tool server's message was too long to be read whole");
+            message
+        }
+    }
+}
+
+/// A line, without its end.
+enum Line {
+    Whole(Vec<u8>),
+    Oversize(Oversize),
+}
+
+/// Splits bytes into lines and holds at most so many of one.
+struct Lines {
+    bytes_max: usize,
+    partial: Vec<u8>,
+    oversize: Option<Oversize>,
+}
+
+impl Lines {
+    fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, partial: Vec::new(), oversize: None }
+    }
+
+    /// Takes bytes from `rest` up to the end of a line; nothing if they end before.
+    fn take(&mut self, rest: &mut &[u8]) -> Option<Line> {
+        let end = rest.iter().position(|&byte| byte == b'\n');
+        let (now, after) = rest.split_at(end.unwrap_or(rest.len()));
+        *rest = after.get(1..).unwrap_or_default();
+        if let Some(oversize) = &mut self.oversize {
+            oversize.pass(now);
+        } else if self.partial.len() + now.len() <= self.bytes_max {
+            self.partial.extend_from_slice(now);
+        } else {
+            let (kept, dropped) = now.split_at(self.bytes_max - self.partial.len());
+            self.partial.extend_from_slice(kept);
+            let mut oversize = Oversize::new(std::mem::take(&mut self.partial));
+            oversize.pass(dropped);
+            self.oversize = Some(oversize);
+        }
+        end?;
+        let line = match self.oversize.take() {
+            Some(oversize) => Line::Oversize(oversize),
+            None => Line::Whole(std::mem::take(&mut self.partial)),
+        };
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of `text` read in pieces of `size`: their text, or the length of too long ones.
+    fn lines(text: &str, size: usize, bytes_max: usize) -> Vec<Result<String, usize>> {
+        let mut lines = Lines::new(bytes_max);
+        let mut found = Vec::new();
+        for mut piece in text.as_bytes().chunks(size) {
+            while let Some(line) = lines.take(&mut piece) {
+                found.push(match line {
+                    Line::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap()),
+                    Line::Oversize(oversize) => Err(oversize.bytes()),
+                });
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn lines_are_the_same_in_whatever_pieces_they_come() {
+        let whole = |text: &str| Ok(text.to_owned());
+        for size in 1..12 {
+            let found = lines("ab\n\nabcdef\nabcde\nx", size, 5);
+            assert_eq!(found, [whole("ab"), whole(""), Err(6), whole("abcde")], "{size}");
+        }
+    }
+}

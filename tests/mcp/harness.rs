@@ -1,0 +1,185 @@
+//! Starts tools as the program does, and waits for what happens to them.
+
+use actix_rt::System;
+use greenroom::tool::{self, ToolServerConfig, ToolTransport};
+use greenroom_actors::{
+    observation::Board,
+    ports::{Clock, Progress, ToolCall, ToolHost},
+    tool_host::{ServerState, ServerStatus, Tools},
+};
+use greenroom_core::{
+    Timestamp,
+    call::{ToolOutcome, ToolOutput},
+    policy::Catalog,
+};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here takes so long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn seed(&self) -> u64 {
+        0
+    }
+}
+
+/// Runs a test as the program runs: on an actix system.
+pub(crate) fn run<F: Future<Output = ()>>(test: F) {
+    // Nothing is sent over TLS here, but no client can be built without it.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    // Before the clock runs: it may have to be compiled.
+    market();
+    System::new().block_on(async {
+        tokio::time::timeout(PATIENCE, test).await.expect("the test takes too long");
+    });
+}
+
+/// Runs a test in a process of its own, since it measures the process it runs in. `name` is the
+/// test's.
+pub(crate) fn run_alone<F: Future<Output = ()>>(name: &str, test: F) {
+    const ALONE: &str = "GREENROOM_TEST_RUNS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return run(test);
+    }
+    let itself = std::env::current_exe().expect("the test has a path");
+    let ran = Command::new(itself).args(["--exact", name, "--nocapture"]).env(ALONE, "1").output();
+    let ran = ran.expect("the test can be run");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The tools of some servers, and the board their connections are on.
+pub(crate) struct Rig {
+    pub(crate) tools: Tools,
+    pub(crate) board: Board,
+}
+
+impl Rig {
+    /// Starts and waits until every server is ready or has failed.
+    pub(crate) async fn start(servers: impl IntoIterator<Item = ToolServerConfig>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock);
+        let board = Board::new(clock.clone());
+        let tools = tool::start(servers, Catalog::default(), &board, &clock);
+        tools.ready().await;
+        Self { tools, board }
+    }
+
+    pub(crate) fn status(&self, server: &str) -> ServerStatus {
+        let found = self.tools.status().into_iter().find(|status| status.name == server);
+        found.expect("the server is configured")
+    }
+
+    /// Waits until `is_so` is.
+    pub(crate) async fn wait(&self, server: &str, is_so: impl Fn(&ServerStatus) -> bool) {
+        let mut versions = self.tools.versions();
+        while !is_so(&self.status(server)) {
+            versions.changed().await.expect("the tools live on");
+        }
+    }
+
+    pub(crate) async fn wait_for_restart(&self, server: &str, restarts: u64) {
+        self.wait(server, |status| {
+            status.state == ServerState::Ready && status.restarts >= restarts
+        })
+        .await;
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.tools.book().iter().map(|tool| tool.name.to_string()).collect()
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> ToolOutcome {
+        let (progress, _) = mpsc::channel(1);
+        self.tools.call(ask(tool, arguments), progress, CancellationToken::new()).await
+    }
+
+    /// Calls a tool that is expected to answer.
+    pub(crate) async fn answer(&self, tool: &str, arguments: Value) -> ToolOutput {
+        let outcome = self.call(tool, arguments).await;
+        let ToolOutcome::Completed(output) = outcome else { panic!("{tool}: {outcome:?}") };
+        output
+    }
+}
+
+pub(crate) fn ask(tool: &str, arguments: Value) -> ToolCall {
+    ToolCall {
+        tool: tool.to_owned(),
+        arguments,
+        idempotency_key: "key-1".to_owned(),
+        timeout: Some(PATIENCE),
+        result_bytes_max: 4096,
+    }
+}
+
+pub(crate) fn channel() -> (mpsc::Sender<Progress>, mpsc::Receiver<Progress>) {
+    mpsc::channel(16)
+}
+
+pub(crate) fn stdio(name: &str, command: impl AsRef<Path>, args: &[&str]) -> ToolServerConfig {
+    stdio_env(name, command, args, &[])
+}
+
+pub(crate) fn stdio_env(
+    name: &str,
+    command: impl AsRef<Path>,
+    args: &[&str],
+    env: &[(&str, &str)],
+) -> ToolServerConfig {
+    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    ToolServerConfig::new(
+        name,
+        ToolTransport::Stdio {
+            command: command.as_ref().display().to_string(),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            env: env.iter().map(own).collect(),
+            cwd: None,
+        },
+    )
+}
+
+pub(crate) fn http(name: &str, url: &str, allow_private: bool) -> ToolServerConfig {
+    let headers = BTreeMap::new();
+    ToolServerConfig::new(name, ToolTransport::Http { url: url.to_owned(), headers, allow_private })
+}
+
+/// The market's program, built when it is first asked for.
+pub(crate) fn market() -> &'static Path {
+    static MARKET: OnceLock<PathBuf> = OnceLock::new();
+    MARKET.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "greenroom-market"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo can be run");
+        assert!(built.success(), "the market does not build");
+        let mut path = std::env::current_exe().expect("the test has a path");
+        path.pop();
+        if path.ends_with("deps") {
+            path.pop();
+        }
+        path.join("greenroom-market")
+    })
+}
+
+/// A program that `scripts/test-deps.sh` installs.
+pub(crate) fn test_dep(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps").join(path);
+    assert!(path.exists(), "{} is missing: run scripts/test-deps.sh", path.display());
+    path
+}

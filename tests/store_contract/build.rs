@@ -1,0 +1,298 @@
+//! Commits, events and rows to try a journal with.
+
+use greenroom_actors::ports::{Commit, Journal, JournalError};
+use greenroom_core::{
+    Timestamp,
+    approval::{Approval, ApprovalKind, PlanStep, StepDecision, Surface},
+    call::{FailReason, ToolOutput},
+    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
+    json::Digest,
+    message::{Arguments, Reasoning},
+    model::delta::StopReason,
+    policy::{Autonomy, Risk, Settings},
+    session::{
+        Allowance, ApprovalRow, ApprovalState, EventRecord, Projection, RunFailure, SessionEvent,
+        SessionRow, SessionStatus,
+    },
+    usage::Usage,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// 2026-01-01T00:00:00Z, in milliseconds.
+pub(crate) const NEW_YEAR: i64 = 1_767_225_600_000;
+
+/// The session that was created as the `n`th.
+pub(crate) fn session_id(n: u32) -> SessionId {
+    SessionId(uuid(1, n))
+}
+
+/// The question that was asked as the `n`th.
+pub(crate) fn approval_id(n: u32) -> ApprovalId {
+    ApprovalId(uuid(2, n))
+}
+
+fn uuid(kind: u128, n: u32) -> Uuid {
+    let millis = u128::try_from(NEW_YEAR).unwrap() + u128::from(n);
+    Uuid::from_u128((millis << 80) | (0x7 << 76) | (0x2 << 62) | kind)
+}
+
+pub(crate) fn user(name: &str) -> UserId {
+    UserId::parse(name).unwrap()
+}
+
+pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
+    let at = Timestamp(NEW_YEAR + i64::try_from(seq).unwrap());
+    EventRecord { seq: Seq(seq), at, run_id: None, step: None, event }
+}
+
+/// An event whose text tells it from others.
+pub(crate) fn said(seq: u64, text: &str) -> EventRecord {
+    let message_id = MessageId::parse(&format!("m-{seq}")).unwrap();
+    let digest = Digest::of_bytes(text.as_bytes());
+    record(seq, SessionEvent::MessageAccepted { message_id, text: text.into(), digest })
+}
+
+/// A commit after event `head` without changes beside the log.
+pub(crate) fn commit(session_id: SessionId, head: u64, records: Vec<EventRecord>) -> Commit {
+    let projection = Projection::default();
+    Commit { session_id, expected_head: Seq(head), records: records.into(), projection }
+}
+
+/// A commit of `count` events after event `head`, whose texts begin with `text`.
+pub(crate) fn talk(session_id: SessionId, head: u64, count: u64, text: &str) -> Commit {
+    let said = |seq| said(seq, &format!("{text} {seq}"));
+    commit(session_id, head, (head + 1..=head + count).map(said).collect())
+}
+
+pub(crate) fn with_rows(
+    mut commit: Commit,
+    session: Option<SessionRow>,
+    approvals: Vec<ApprovalRow>,
+) -> Commit {
+    commit.projection = Projection { session, approvals };
+    commit
+}
+
+pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> SessionRow {
+    SessionRow {
+        session_id: session_id(n),
+        owner: user(owner),
+        agent: "assistant".parse().unwrap(),
+        title: Some(format!("Nr. {n}: \"Γειά\" 'x'\u{1F980}")),
+        settings: Settings::default(),
+        status,
+        created_at: Timestamp(NEW_YEAR + i64::from(n)),
+        updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
+        usage: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+    }
+}
+
+pub(crate) fn approval_row(n: u32, session: u32, owner: &str, state: ApprovalState) -> ApprovalRow {
+    ApprovalRow {
+        approval: approval(n).into(),
+        session_id: session_id(session),
+        run_id: RunId(uuid(3, 1)),
+        owner: user(owner),
+        state,
+        decisions: Vec::new(),
+        closed_at: None,
+    }
+}
+
+pub(crate) fn approval(n: u32) -> Approval {
+    let arguments = json!({"region_id": 10_000_002, "price": 0.1 + 0.2, "note": "ünïcödé"});
+    Approval {
+        approval_id: approval_id(n),
+        kind: ApprovalKind::Plan,
+        purpose: "Execute 1 tools".to_owned(),
+        steps: vec![PlanStep {
+            call_id: CallId(uuid(4, n)),
+            tool: "place_order".to_owned(),
+            digest: Digest::of(&arguments),
+            arguments,
+            risk: Risk::WriteHighRisk,
+            description: "Places an order".to_owned(),
+            why: "L1 asks for write_high_risk".to_owned(),
+        }],
+        max_risk_level: Risk::WriteHighRisk,
+        requested_at: Timestamp(NEW_YEAR),
+        deadline: Some(Timestamp(NEW_YEAR + 60_000)),
+    }
+}
+
+pub(crate) fn decision(n: u32) -> StepDecision {
+    StepDecision {
+        call_id: CallId(uuid(4, n)),
+        approved: false,
+        reason: Some("too dear".to_owned()),
+        by: user("bob"),
+        surface: Surface::Websocket,
+        at: Timestamp(NEW_YEAR + 9),
+        digest: Digest::of(&json!({})),
+    }
+}
+
+/// One event of each kind, some twice with other optional parts.
+pub(crate) fn all_events() -> Vec<EventRecord> {
+    let of_session = session_events().into_iter().chain(run_events());
+    let of_calls = call_events().into_iter().chain(approval_events());
+    let events = of_session.chain(of_calls);
+    let mut records: Vec<EventRecord> =
+        (1..).zip(events).map(|(seq, event)| record(seq, event)).collect();
+    for record in records.iter_mut().skip(4) {
+        record.run_id = Some(RunId(uuid(3, 1)));
+        record.step = Some(2);
+    }
+    records
+}
+
+fn session_events() -> Vec<SessionEvent> {
+    use SessionEvent as E;
+    let message_id = || MessageId::parse("Nachricht-ä").unwrap();
+    let digest = Digest::of(&json!({"text": "Hi"}));
+    let mut settings = Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() };
+    settings.blocked_tools.insert("rm".parse().unwrap());
+    settings.allowed_regions = Some([1, -2].into());
+    let (owner, agent) = (user("alice"), "assistant".parse().unwrap());
+    let awkward = "\0 \u{1} \" \\ \u{7f} \u{2028} e\u{301} \u{1F980} \u{10FFFF} ' ; -- %s";
+    let reasoning = vec![
+        Reasoning::Thinking { text: "hm".to_owned(), signature: Some("c2ln".to_owned()) },
+        Reasoning::Redacted { payload: "b3BhcXVl".to_owned() },
+    ];
+    vec![
+        E::SessionCreated { owner, agent, title: None, settings: Settings::default() },
+        E::SessionSettingsChanged { settings, title: Some("T".to_owned()), by: user("alice") },
+        E::MessageQueued { message_id: message_id(), text: "".into(), digest, steers: None },
+        E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
+        E::MessageStarted { message_id: message_id() },
+        E::MessageCompleted {
+            message_id: message_id(),
+            text: awkward.to_owned(),
+            reasoning,
+            stop_reason: StopReason::ToolUse,
+            stopped: false,
+        },
+        E::MessageCompleted {
+            message_id: message_id(),
+            text: String::new(),
+            reasoning: Vec::new(),
+            stop_reason: StopReason::EndTurn,
+            stopped: true,
+        },
+        E::MessageDiscarded { message_id: message_id(), reason: "cut".to_owned() },
+        E::SessionClosed { by: user("alice") },
+    ]
+}
+
+fn run_events() -> Vec<SessionEvent> {
+    use SessionEvent as E;
+    let message_id = || MessageId::parse("m").unwrap();
+    let usage = Usage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
+    let until = Timestamp(NEW_YEAR + 1);
+    vec![
+        E::RunStarted { message_id: message_id() },
+        E::StepStarted { attempt_id: AttemptId(uuid(5, 1)), attempt: 1, model: "m".to_owned() },
+        E::StepRetrying {
+            attempt: 1,
+            failures: 1,
+            delay_ms: 1000,
+            until,
+            reason: "529".to_owned(),
+        },
+        E::StepCompleted { usage, stop_reason: StopReason::MaxTokens },
+        E::RunCompleted { message_id: message_id(), usage },
+        E::RunFailed { code: RunFailure::MaxIterations, error: "e".to_owned(), usage },
+        E::RunCancelled { by: user("bob"), message_id: Some(message_id()), usage },
+        E::RunCancelled { by: user("bob"), message_id: None, usage },
+    ]
+}
+
+fn call_events() -> Vec<SessionEvent> {
+    use SessionEvent as E;
+    let call_id = CallId(uuid(4, 1));
+    let attempt_id = AttemptId(uuid(5, 2));
+    let tool = || "search".to_owned();
+    // Numbers that are easily bent on the way to text and back.
+    let value: Value = json!({
+        "f": [0.1 + 0.2, 1.0, 1e300, 5e-324, -0.0, 123_456_789.123_456_79],
+        "i": [u64::MAX, i64::MIN, 0], "": null, "b": [true, {"ключ": []}],
+    });
+    let digest = Digest::of(&value);
+    let proposed = |arguments: Arguments| E::ToolCallStarted {
+        call_id,
+        provider_id: "toolu_1".to_owned(),
+        tool: tool(),
+        arguments: arguments.into(),
+        digest,
+        risk: Risk::Critical,
+        parallel: true,
+        repeatable: false,
+    };
+    let malformed = Arguments::Malformed { raw: "{\"a".to_owned(), error: "eof".to_owned() };
+    let output =
+        ToolOutput { text: "t".to_owned(), structured: Some(value.clone()), truncated: true };
+    vec![
+        proposed(Arguments::Json(value)),
+        proposed(malformed),
+        E::ToolCallAllowed { call_id, digest, by: Allowance::Policy { why: "L3".to_owned() } },
+        E::ToolCallAttemptStarted { call_id, attempt_id, attempt: 2 },
+        E::ToolCallProgress {
+            call_id,
+            tool: tool(),
+            progress: 0.1,
+            total: Some(3.0),
+            message: None,
+        },
+        E::ToolCallRetrying {
+            call_id,
+            tool: tool(),
+            attempt: 1,
+            failures: 1,
+            delay_ms: 7,
+            until: Timestamp(NEW_YEAR),
+            reason: "timeout".to_owned(),
+        },
+        E::LateResult { call_id, attempt_id, summary: "s".to_owned() },
+        E::ToolCallCompleted { call_id, tool: tool(), output },
+        E::ToolCallFailed {
+            call_id,
+            tool: tool(),
+            reason: FailReason::OutcomeUnknown,
+            error: "gone".to_owned(),
+            retries_exhausted: true,
+        },
+        E::AuthorizationDenied {
+            call_id,
+            tool: tool(),
+            reason: "requires".to_owned(),
+            required_level: Some(Autonomy::Assisted),
+        },
+    ]
+}
+
+fn approval_events() -> Vec<SessionEvent> {
+    use SessionEvent as E;
+    let approval_id = approval_id(1);
+    let by = Allowance::Approval { approval_id, by: user("bob") };
+    vec![
+        E::ApprovalRequested { approval: approval(1).into() },
+        E::ApprovalDecided { approval_id, steps: vec![decision(1)], closed: true },
+        E::ApprovalExpired { approval_id },
+        E::ApprovalCancelled { approval_id },
+        E::ToolCallAllowed { call_id: CallId(uuid(4, 1)), digest: Digest::of(&json!(1)), by },
+    ]
+}
+
+/// All events of a session.
+pub(crate) async fn log(journal: &dyn Journal, session_id: SessionId) -> Vec<EventRecord> {
+    journal.read(session_id, Seq(0), usize::MAX).await.unwrap()
+}
+
+pub(crate) fn is_conflict(result: &Result<(), JournalError>) -> bool {
+    matches!(result, Err(JournalError::Conflict))
+}
+
+pub(crate) fn is_unavailable(result: &Result<(), JournalError>) -> bool {
+    matches!(result, Err(JournalError::Unavailable(_)))
+}

@@ -1,0 +1,10 @@
+//! What every journal must do, whatever database it stands on (D1, D4, D5, G11), and what is
+//! SQLite's own. [`cases`] knows the port alone; each database runs all of them.
+
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod build;
+mod cases;
+mod sqlite;
+mod sqlite_files;
+mod sqlite_trouble;

@@ -1,0 +1,140 @@
+//! What SQLite journals do with files: modes, locks, and files that are something else.
+
+use crate::{
+    build::{log, session_id, talk},
+    sqlite::{execute, open, outsider},
+};
+use greenroom::store::{self, SqliteJournal, StoreError, StoreOptions};
+use greenroom_actors::ports::Journal;
+use std::{error::Error, fs, path::Path};
+
+async fn refusal(path: &Path) -> StoreError {
+    SqliteJournal::open(path, StoreOptions::default()).await.unwrap_err()
+}
+
+/// E7: whatever the process's umask and whatever the files were.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/er/green.db");
+    let files = ["", "-wal", "-shm", ".lock"].map(|end| format!("{}{end}", path.display()));
+    let assert_private = || {
+        for file in &files {
+            let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{file}");
+        }
+    };
+    let journal = open(&path).await;
+    journal.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+    assert_private();
+    drop(journal);
+
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let journal = open(&path).await;
+    journal.append(talk(session_id(1), 1, 1, "x")).await.unwrap();
+    assert_private();
+}
+
+#[tokio::test]
+async fn a_second_opener_is_refused_until_the_first_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let first = open(&path).await;
+    let error = refusal(&path).await;
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("green.db.lock"), "{error}");
+    assert!(matches!(store::migrate(&path).await, Err(StoreError::InUse { .. })));
+    #[cfg(unix)]
+    {
+        let other_name = folder.path().join("other.db");
+        std::os::unix::fs::symlink(&path, &other_name).unwrap();
+        assert!(matches!(refusal(&other_name).await, StoreError::InUse { .. }));
+    }
+    first.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+    drop(first);
+    assert_eq!(log(&open(&path).await, session_id(1)).await.len(), 1);
+}
+
+/// D5
+#[tokio::test]
+async fn a_newer_database_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    drop(open(&path).await);
+    execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
+    let error = refusal(&path).await;
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 1, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("green.db") && text.contains("99"), "{text}");
+
+    execute(&mut outsider(&path).await, "PRAGMA user_version = 1").await;
+    open(&path).await.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_programs_database_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("songs.db");
+    fs::write(&path, "").unwrap();
+    execute(&mut outsider(&path).await, "CREATE TABLE songs (title TEXT)").await;
+    let before = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
+    let error = refusal(&path).await;
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+    let after = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    let mut pretender = b"SQLite format 3\0".to_vec();
+    pretender.resize(8192, b'x');
+    for content in [b"hello, these are my notes".as_slice(), b"x", &pretender] {
+        fs::write(&path, content).unwrap();
+        let error = refusal(&path).await;
+        assert!(matches!(error, StoreError::NotADatabase { .. }), "{error:?}");
+        assert!(error.to_string().contains("notes.txt"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), content);
+        // Only SQLite can tell the pretender, and only once the file is locked.
+        let beside = fs::read_dir(folder.path()).unwrap().count() - 1;
+        assert_eq!(beside, usize::from(content == pretender));
+    }
+}
+
+#[tokio::test]
+async fn an_impossible_path_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let below_a_file = folder.path().join("file/green.db");
+    for path in [folder.path(), &below_a_file] {
+        let error = refusal(path).await;
+        assert!(matches!(error, StoreError::File { .. }), "{error:?}");
+        assert!(error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
+        assert!(error.source().is_some());
+    }
+}
+
+#[tokio::test]
+async fn migrating_twice_does_nothing_the_second_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/green.db");
+    let first = store::migrate(&path).await.unwrap();
+    assert_eq!((first.from, first.to), (0, 1));
+    let second = store::migrate(&path).await.unwrap();
+    assert_eq!((second.from, second.to), (1, 1));
+    open(&path).await.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn names_that_mean_something_to_sqlite_are_plain_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [":memory:", "a?mode=memory", "100%25.db", "file:x"] {
+        let path = folder.path().join(name);
+        open(&path).await.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+        assert!(path.metadata().unwrap().len() > 0, "{name}");
+        assert_eq!(log(&open(&path).await, session_id(1)).await.len(), 1, "{name}");
+    }
+}

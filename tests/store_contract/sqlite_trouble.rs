@@ -1,0 +1,152 @@
+//! What SQLite journals do when the database is locked, full, damaged or changed by others (D8).
+
+use crate::{
+    build::{
+        approval_id, approval_row, is_conflict, is_unavailable, log, session_id, session_row, talk,
+        user, with_rows,
+    },
+    sqlite::{execute, open, outsider},
+};
+use greenroom::store::{SqliteJournal, StoreOptions};
+use greenroom_actors::ports::{Journal, JournalError};
+use greenroom_core::{
+    ids::Seq,
+    session::{ApprovalState, SessionStatus},
+};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_locked_database_is_unavailable_until_it_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let busy_timeout = Duration::from_millis(1);
+    let options = StoreOptions { busy_timeout, ..StoreOptions::default() };
+    let journal = SqliteJournal::open(&path, options).await.unwrap();
+    journal.append(talk(session_id(1), 0, 1, "before")).await.unwrap();
+
+    let mut outsider = outsider(&path).await;
+    execute(&mut outsider, "BEGIN IMMEDIATE").await;
+    let row = session_row(1, "alice", SessionStatus::Idle);
+    let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
+    let during = with_rows(talk(session_id(1), 1, 1, "during"), Some(row), vec![asked]);
+    assert!(is_unavailable(&journal.append(during.clone()).await));
+    assert!(is_unavailable(&journal.append(talk(session_id(1), 1, 1, "plain")).await));
+    let settings = greenroom_core::policy::Settings::default();
+    assert!(is_unavailable(&journal.put_settings(&user("alice"), &settings).await));
+    assert!(is_unavailable(&journal.check().await));
+    // Reads go on.
+    assert_eq!(journal.head(session_id(1)).await.unwrap(), Seq(1));
+
+    execute(&mut outsider, "ROLLBACK").await;
+    assert_eq!(journal.session(session_id(1)).await.unwrap(), None);
+    assert_eq!(journal.approval(approval_id(1)).await.unwrap(), None);
+    journal.append(during).await.unwrap();
+    journal.check().await.unwrap();
+    assert_eq!(log(&journal, session_id(1)).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let options = StoreOptions { size_bytes_max: Some(512 * 1024), ..StoreOptions::default() };
+    let journal = SqliteJournal::open(&path, options).await.unwrap();
+    let text = "x".repeat(16 * 1024);
+    let mut stored = 0;
+    let refused = loop {
+        assert!(stored < 64, "it never fills up");
+        // Every other one changes rows, too, and so takes the way of the transaction.
+        let mut commit = talk(session_id(1), stored, 1, &text);
+        if stored % 2 == 0 {
+            commit = with_rows(commit, Some(session_row(1, "a", SessionStatus::Idle)), vec![]);
+        }
+        match journal.append(commit).await {
+            Ok(()) => stored += 1,
+            refused => break refused,
+        }
+    };
+    assert!(matches!(&refused, Err(JournalError::Unavailable(why)) if why.contains("full")));
+    assert!(stored > 10);
+    let row = session_row(2, "alice", SessionStatus::Running);
+    let large = with_rows(talk(session_id(2), 0, 8, &text), Some(row), vec![]);
+    assert!(is_unavailable(&journal.append(large.clone()).await));
+    assert_eq!(journal.head(session_id(2)).await.unwrap(), Seq(0));
+    assert_eq!(journal.session(session_id(2)).await.unwrap(), None);
+    assert_eq!(journal.head(session_id(1)).await.unwrap(), Seq(stored));
+
+    execute(&mut outsider(&path).await, "DELETE FROM commits").await;
+    journal.append(large).await.unwrap();
+    assert_eq!(journal.head(session_id(2)).await.unwrap(), Seq(8));
+}
+
+/// The key of the table stands behind what the writer remembers.
+#[tokio::test]
+async fn a_write_behind_the_journals_back_is_a_conflict_for_its_session_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    for n in 1..=3 {
+        journal.append(talk(session_id(n), 0, 2, "x")).await.unwrap();
+    }
+    let takes_seq_3 = "INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+        SELECT session_id, 3, 3, at, codec, '[]' FROM commits ORDER BY id LIMIT 1";
+    execute(&mut outsider(&path).await, takes_seq_3).await;
+
+    let appends = (1..=4).map(|n| {
+        let head = if n == 4 { 0 } else { 2 };
+        let row = session_row(n, "alice", SessionStatus::Idle);
+        journal.append(with_rows(talk(session_id(n), head, 1, "y"), Some(row), vec![]))
+    });
+    let results = futures::future::join_all(appends).await;
+    assert!(is_conflict(&results[0]), "{:?}", results[0]);
+    assert!(results[1..].iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(journal.session(session_id(1)).await.unwrap(), None);
+    assert_eq!(journal.head(session_id(4)).await.unwrap(), Seq(1));
+}
+
+#[tokio::test]
+async fn damage_is_told_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let damages = [
+        "UPDATE commits SET events = '[{\"seq\":' WHERE first_seq = 3",
+        "UPDATE commits SET events = x'ff' WHERE first_seq = 3",
+        "UPDATE commits SET codec = 99 WHERE first_seq = 3",
+        "UPDATE commits SET events = '[]' WHERE first_seq = 3",
+        "DELETE FROM commits WHERE first_seq = 3",
+    ];
+    for (n, damage) in (1..).zip(damages) {
+        let id = session_id(n);
+        for head in [0, 2, 4] {
+            journal.append(talk(id, head, 2, "x")).await.unwrap();
+        }
+        execute(&mut outsider(&path).await, damage).await;
+        let JournalError::Corrupt(why) = journal.read(id, Seq(0), 100).await.unwrap_err() else {
+            panic!("{damage} is not seen as damage")
+        };
+        let place = if damage.starts_with("DELETE") { "events 5 to 6" } else { "events 3 to 4" };
+        assert!(why.contains(place) && why.contains(&id.to_string()), "{damage}: {why}");
+        // What is before the damage can be read.
+        assert_eq!(journal.read(id, Seq(0), 2).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn damaged_rows_are_told_with_their_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let row = session_row(1, "alice", SessionStatus::Idle);
+    let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
+    let commit = with_rows(talk(session_id(1), 0, 1, "x"), Some(row), vec![asked]);
+    journal.append(commit).await.unwrap();
+    let damage = "UPDATE sessions SET content = '{}'; UPDATE approvals SET content = '['";
+    execute(&mut outsider(&path).await, damage).await;
+    let of_session = journal.session(session_id(1)).await.unwrap_err();
+    assert!(matches!(&of_session, JournalError::Corrupt(why)
+        if why.contains(&session_id(1).to_string())));
+    let of_approval = journal.approval(approval_id(1)).await.unwrap_err();
+    assert!(matches!(&of_approval, JournalError::Corrupt(why)
+        if why.contains(&approval_id(1).to_string())));
+}
