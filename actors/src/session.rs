@@ -26,6 +26,7 @@ use greenroom_core::{
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
     limits as core_limits,
     message::Arguments,
+    scrub::Scrubber,
     session::{
         Decision, Effect, EventRecord, Input, Projection, Rejection, Reply, SessionEvent,
         SessionState, StepPhase, decide, evolve,
@@ -290,7 +291,9 @@ impl Session {
                         bus: self.bus.clone(),
                     };
                     let client = self.around.models.clone();
-                    let stream = LlmStream::new(attempt, client, request, watch.clone()).start();
+                    let scrubber = Scrubber::new(self.around.governance.secrets.clone());
+                    let stream =
+                        LlmStream::new(attempt, client, request, scrubber, watch.clone()).start();
                     self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
                 }
                 Effect::StopModel { attempt_id } => {
