@@ -7,7 +7,7 @@ CONFIG ?= examples/greenroom.toml
 # Everything that the README's tour needs, and one link to open.
 run:
 	cargo build --workspace
-	cargo run --quiet -- serve --config $(CONFIG)
+	$${CARGO_TARGET_DIR:-target}/debug/greenroom serve --config $(CONFIG)
 
 # Every test, against real parts: MCP servers from npm and PyPI, and the providers' own SDKs.
 test:

@@ -132,8 +132,14 @@ fn said_of(record: &EventRecord) -> Said {
         E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
         E::SessionClosed { .. } => as_stored("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.
-        E::MessageQueued { message_id, text, digest: _ } => {
-            said("message_queued", json!({"message_id": message_id, "text": text}))
+        E::MessageQueued { message_id, text, digest: _, steers } => {
+            let delivery = match steers {
+                None => "next_run",
+                Some(steering) if steering.after_decision => "after_decision",
+                Some(_) => "next_step",
+            };
+            let told = json!({"message_id": message_id, "text": text, "delivery": delivery});
+            said("message_queued", told)
         }
         E::MessageAccepted { message_id, text, digest: _ } => {
             said("message_accepted", json!({"message_id": message_id, "text": text}))

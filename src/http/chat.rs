@@ -70,7 +70,8 @@ pub(super) async fn stream(
         preflight: body.preflight,
         workflow: body.workflow,
     };
-    let Submitted { run_id, seq, .. } = commands::submit(&state, &session, message).await?;
+    let Submitted { run_id, seq, .. } =
+        commands::submit(&state, &caller.0, &session, message).await?;
     let follow = Follow::Run { run_id, until_pause };
     Ok(sse::of_session(&state, &session, before(seq), follow, dialect))
 }
@@ -166,7 +167,7 @@ pub(super) async fn chat(
         }
     };
     sse::check_room(&state, &session)?;
-    let submitted = commands::submit(&state, &session, message).await?;
+    let submitted = commands::submit(&state, &caller.0, &session, message).await?;
     let collected = collect(&state, &session, before(submitted.seq), submitted.run_id).await?;
     answer(&state, &session, &submitted, collected)
 }

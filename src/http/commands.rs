@@ -134,9 +134,17 @@ pub(super) struct Submitted {
     pub(super) repeated: bool,
 }
 
+/// What becomes of a message while a run is going (S4).
+pub(super) enum WhenBusy {
+    /// The session decides by this.
+    Wait(OnBusy),
+    /// The run is cancelled for it.
+    Interrupt,
+}
+
 impl Message {
     /// Errs if the message can't be taken, whatever the session does.
-    pub(super) fn check(&self, state: &AppState) -> Result<OnBusy, Problem> {
+    pub(super) fn check(&self, state: &AppState) -> Result<WhenBusy, Problem> {
         if self.preflight {
             return Err(Problem::not_supported("preflight", "preflight"));
         }
@@ -151,12 +159,14 @@ impl Message {
             return Err(Problem::invalid("message", "message must not be empty"));
         }
         match self.on_busy.as_deref() {
-            None | Some("queue") => Ok(OnBusy::Queue),
-            Some("reject") => Ok(OnBusy::Reject),
-            Some(later @ ("interrupt" | "steer")) => {
-                Err(Problem::not_supported("on_busy", format_args!("on_busy `{later}`")))
+            None | Some("queue") => Ok(WhenBusy::Wait(OnBusy::Queue)),
+            Some("steer") => Ok(WhenBusy::Wait(OnBusy::Steer)),
+            Some("reject") => Ok(WhenBusy::Wait(OnBusy::Reject)),
+            Some("interrupt") => Ok(WhenBusy::Interrupt),
+            Some(_) => {
+                let known = "`queue`, `steer`, `interrupt` or `reject`";
+                Err(Problem::invalid("on_busy", format!("on_busy must be {known}")))
             }
-            Some(_) => Err(Problem::invalid("on_busy", "on_busy must be `queue` or `reject`")),
         }
     }
 }
@@ -164,10 +174,11 @@ impl Message {
 /// Submits a message (S4, S5).
 pub(super) async fn submit(
     state: &AppState,
+    principal: &Principal,
     session: &SessionRow,
     message: Message,
 ) -> Result<Submitted, Problem> {
-    let on_busy = message.check(state)?;
+    let when_busy = message.check(state)?;
     if session.status == SessionStatus::Idle {
         let running = state.runtime.journal.session_counts(&session.owner).await?.running;
         let limit = state.limits.running_runs_max;
@@ -179,14 +190,18 @@ pub(super) async fn submit(
     let fresh = || MessageId::from_uuid(state.runtime.new_id());
     // What decides the run, and nothing else: a repetition may come from another surface.
     let digest = Digest::of(&json!({"message": message.message}));
-    let input = Input::SubmitMessage {
-        message_id: message.message_id.unwrap_or_else(fresh),
-        text: message.message.into(),
-        digest,
-        on_busy,
+    let message_id = message.message_id.unwrap_or_else(fresh);
+    let text = message.message.into();
+    let input = match when_busy {
+        WhenBusy::Wait(on_busy) => Input::SubmitMessage { message_id, text, digest, on_busy },
+        WhenBusy::Interrupt => {
+            let by = principal.user.clone();
+            Input::Interrupt { message_id, text, digest, by, partial: None }
+        }
     };
     match state.runtime.command(session.session_id, input).await? {
         Reply::Submitted { run_id, seq, repeated } => Ok(Submitted { run_id, seq, repeated }),
+        Reply::Steered { run_id, seq, .. } => Ok(Submitted { run_id, seq, repeated: false }),
         other @ (Reply::Done | Reply::Decided { .. } | Reply::Cancelled { .. }) => {
             Err(unexpected(&other))
         }
@@ -203,9 +218,10 @@ pub(super) async fn cancel(
     let input = Input::Cancel { run_id, by: principal.user.clone(), partial: None };
     match state.runtime.command(session.session_id, input).await? {
         Reply::Cancelled { run_id } => Ok(run_id),
-        other @ (Reply::Done | Reply::Decided { .. } | Reply::Submitted { .. }) => {
-            Err(unexpected(&other))
-        }
+        other @ (Reply::Done
+        | Reply::Decided { .. }
+        | Reply::Submitted { .. }
+        | Reply::Steered { .. }) => Err(unexpected(&other)),
     }
 }
 
@@ -323,9 +339,12 @@ pub(super) async fn decide(
         Input::DecideApproval { approval_id, answer: answer.clone(), by: by.clone(), surface };
     match state.runtime.command(row.session_id, input).await {
         Ok(Reply::Decided { closed, repeated }) => Ok(Decided { closed, repeated }),
-        Ok(other @ (Reply::Done | Reply::Submitted { .. } | Reply::Cancelled { .. })) => {
-            Err(unexpected(&other))
-        }
+        Ok(
+            other @ (Reply::Done
+            | Reply::Submitted { .. }
+            | Reply::Steered { .. }
+            | Reply::Cancelled { .. }),
+        ) => Err(unexpected(&other)),
         // A session remembers the newest closed questions; the store has them all.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
             Ok(answered_long_ago(row, &answer, &by)?)

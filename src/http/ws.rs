@@ -414,7 +414,7 @@ async fn carry_out(
         Request::Send { session_id, message } => {
             let session = commands::session_for(state, principal, meant(session_id)?).await?;
             let Submitted { run_id, seq, repeated } =
-                commands::submit(state, &session, message).await?;
+                commands::submit(state, principal, &session, message).await?;
             Ok(Done::Told(json!({
                 "session_id": session.session_id, "run_id": run_id, "seq": seq,
                 "repeated": repeated,

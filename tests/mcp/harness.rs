@@ -110,10 +110,9 @@ impl Rig {
 
     /// Calls a tool that is expected to answer.
     pub(crate) async fn answer(&self, tool: &str, arguments: Value) -> ToolOutput {
-        match self.call(tool, arguments).await {
-            ToolOutcome::Completed(output) => output,
-            other => panic!("{tool}: {other:?}"),
-        }
+        let outcome = self.call(tool, arguments).await;
+        let ToolOutcome::Completed(output) = outcome else { panic!("{tool}: {outcome:?}") };
+        output
     }
 }
 

@@ -100,7 +100,13 @@ fn t1_everything_over_http_and_t2_back_after_an_outage() {
         let rig = Rig::start([at(port)]).await;
         try_everything(&rig).await;
 
+        let (sender, mut progress) = channel();
+        let long = ask("trigger-long-running-operation", json!({"duration": 3000, "steps": 30000}));
+        let calling = tokio::spawn(rig.tools.call(long, sender, CancellationToken::new()));
+        progress.recv().await.unwrap();
         server.kill().await.unwrap();
+        let outcome = calling.await.unwrap();
+        assert!(matches!(outcome, ToolOutcome::Crashed { .. }), "{outcome:?}");
         let outcome = rig.call("echo", json!({"message": "anybody?"})).await;
         assert!(matches!(outcome, ToolOutcome::NotSent { .. }), "{outcome:?}");
         rig.wait("everything", |status| status.state != ServerState::Ready).await;

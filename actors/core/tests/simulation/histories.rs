@@ -19,8 +19,8 @@ use greenroom_core::{
     model::delta::{Completion, ModelFailure, StopReason},
     policy::{Autonomy, Matrix, Settings},
     session::{
-        ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionRow, SessionState,
-        StepAnswer, StepFailure,
+        ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
+        SessionState, StepAnswer, StepFailure,
     },
     usage::Usage,
 };
@@ -126,7 +126,43 @@ fn write(folder: &Path) {
 
 fn type_of(record: &EventRecord) -> String {
     let value = serde_json::to_value(record).expect("events can be written");
-    value["type"].as_str().expect("events have a type").to_owned()
+    assert_eq!(value["type"], name_of(&record.event));
+    name_of(&record.event).to_owned()
+}
+
+/// The names of events on file, for ever. A new event goes into [`TYPES`] and the story too.
+fn name_of(event: &SessionEvent) -> &'static str {
+    use SessionEvent as E;
+    match event {
+        E::ApprovalCancelled { .. } => "approval_cancelled",
+        E::ApprovalDecided { .. } => "approval_decided",
+        E::ApprovalExpired { .. } => "approval_expired",
+        E::ApprovalRequested { .. } => "approval_requested",
+        E::AuthorizationDenied { .. } => "authorization_denied",
+        E::LateResult { .. } => "late_result",
+        E::MessageAccepted { .. } => "message_accepted",
+        E::MessageCompleted { .. } => "message_completed",
+        E::MessageDiscarded { .. } => "message_discarded",
+        E::MessageQueued { .. } => "message_queued",
+        E::MessageStarted { .. } => "message_started",
+        E::RunCancelled { .. } => "run_cancelled",
+        E::RunCompleted { .. } => "run_completed",
+        E::RunFailed { .. } => "run_failed",
+        E::RunStarted { .. } => "run_started",
+        E::SessionClosed { .. } => "session_closed",
+        E::SessionCreated { .. } => "session_created",
+        E::SessionSettingsChanged { .. } => "session_settings_changed",
+        E::StepCompleted { .. } => "step_completed",
+        E::StepRetrying { .. } => "step_retrying",
+        E::StepStarted { .. } => "step_started",
+        E::ToolCallAllowed { .. } => "tool_call_allowed",
+        E::ToolCallAttemptStarted { .. } => "tool_call_attempt_started",
+        E::ToolCallCompleted { .. } => "tool_call_completed",
+        E::ToolCallFailed { .. } => "tool_call_failed",
+        E::ToolCallProgress { .. } => "tool_call_progress",
+        E::ToolCallRetrying { .. } => "tool_call_retrying",
+        E::ToolCallStarted { .. } => "tool_call_started",
+    }
 }
 
 /// What a log adds up to, in words that do not change with the code.
