@@ -7,5 +7,5 @@ pub mod cli;
 pub mod configuration;
 pub mod model;
 pub mod rehearsal;
-pub mod tool;
 pub mod store;
+pub mod tool;

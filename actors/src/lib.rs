@@ -21,6 +21,6 @@ pub mod runtime;
 pub mod session;
 pub mod session_registry;
 pub mod subscriber;
-pub mod tool_executor;
 pub mod tool_connection;
+pub mod tool_executor;
 pub mod tool_host;
