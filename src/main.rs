@@ -1,7 +1,10 @@
 //! The `greenroom` binary.
 
 use clap::Parser as _;
-use greenroom::cli::{migrate, rehearse};
+use greenroom::{
+    cli::{doctor, events, migrate, rehearse, serve, tools},
+    telemetry,
+};
 
 /// An actor-based, event-driven runtime for LLM agents.
 #[derive(clap::Parser)]
@@ -13,14 +16,25 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Migrate(migrate::MigrateArgs),
+    Serve(serve::ServeArgs),
+    Tools(tools::ToolsArgs),
+    Events(events::EventsArgs),
     Rehearse(rehearse::RehearseArgs),
+    Migrate(migrate::MigrateArgs),
+    Doctor(doctor::DoctorArgs),
 }
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Migrate(args) => migrate::run(args).await,
+    let command = Cli::parse().command;
+    telemetry::start_logging()?;
+    greenroom::install_crypto();
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Tools(args) => tools::run(args).await,
+        Command::Events(args) => events::run(args).await,
         Command::Rehearse(args) => rehearse::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
+        Command::Doctor(args) => doctor::run(args).await,
     }
 }

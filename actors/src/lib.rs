@@ -21,6 +21,7 @@ pub mod runtime;
 pub mod session;
 pub mod session_registry;
 pub mod subscriber;
+pub mod testing;
 pub mod tool_connection;
 pub mod tool_executor;
 pub mod tool_host;

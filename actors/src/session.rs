@@ -391,6 +391,15 @@ impl Session {
         }
     }
 
+    /// A worker that has reported its end is done.
+    fn let_go(&mut self, input: &Input) {
+        if let Input::StepFinished { attempt_id, .. } = input {
+            self.stream.take_if(|live| live.0 == *attempt_id);
+        } else if let Input::ToolFinished { attempt_id, .. } = input {
+            self.executors.remove(attempt_id);
+        }
+    }
+
     /// Ends this actor; the registry brings the session back from the log, or parks it.
     fn fail(&mut self, error: String, ctx: &mut Context<Self>) {
         self.watch.fail(&error);
@@ -426,6 +435,9 @@ impl Session {
             let input = match input {
                 Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
                 Input::Close { by, .. } => Input::Close { by, partial: said },
+                Input::Interrupt { message_id, text, digest, by, .. } => {
+                    Input::Interrupt { message_id, text, digest, by, partial: said }
+                }
                 other => other,
             };
             actor.take(input, reply, ctx);
@@ -438,6 +450,7 @@ impl Session {
         let run = self.state.active.run.as_ref()?;
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
             Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ChangeSettings { .. }
@@ -506,6 +519,7 @@ impl Handler<Fact> for Session {
 
     fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
         self.watch.begin("Fact");
+        self.let_go(&input);
         if self.unstored.is_empty() {
             self.take(input, None, ctx);
         } else {

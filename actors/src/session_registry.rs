@@ -158,8 +158,10 @@ impl Handler<Deliver> for SessionRegistry {
     fn handle(&mut self, deliver: Deliver, ctx: &mut Self::Context) {
         self.watch.tick();
         let Deliver { session_id, input, reply } = deliver;
-        let starts_work =
-            matches!(input, Input::CreateSession { .. } | Input::SubmitMessage { .. });
+        let starts_work = matches!(
+            input,
+            Input::CreateSession { .. } | Input::SubmitMessage { .. } | Input::Interrupt { .. }
+        );
         let refused = if self.draining && starts_work {
             Some(CommandError::Draining)
         } else {

@@ -3,7 +3,7 @@
 //! [`Tools`] is the [`ToolHost`] of the running program. Connections put what they learn on the
 //! [`Shelf`]; readers take a snapshot of it and wait for nobody. It knows nothing of wires.
 
-use actix::{Actor, Addr};
+use actix::Actor;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use greenroom_core::{
     call::ToolOutcome,
@@ -18,7 +18,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    observation::{Board, Watch},
+    mailbox::Mailbox,
+    observation::Board,
     ports::{Clock, Progress, ToolCall, ToolHost},
     tool_connection::{Restart, Stop, ToolConnection, ToolLink, ToolServer},
 };
@@ -67,7 +68,7 @@ pub struct ServerStatus {
 #[derive(Clone)]
 pub struct Tools {
     shelf: Arc<Shelf>,
-    connections: Arc<BTreeMap<String, (Addr<ToolConnection>, Watch)>>,
+    connections: Arc<BTreeMap<String, Mailbox<ToolConnection>>>,
 }
 
 impl Tools {
@@ -92,7 +93,7 @@ impl Tools {
                 clock.clone(),
                 watch.clone(),
             );
-            connections.insert(name, (connection.start(), watch));
+            connections.insert(name, Mailbox::new(connection.start(), watch));
         }
         Self { shelf, connections: Arc::new(connections) }
     }
@@ -124,27 +125,14 @@ impl Tools {
     /// Ends one server's connection and connects anew. `false` if there is no such server, or its
     /// connection was stopped for good.
     pub fn restart(&self, name: &str) -> bool {
-        let Some((connection, watch)) = self.connections.get(name) else { return false };
-        watch.sent();
-        let sent = connection.try_send(Restart).is_ok();
-        if !sent {
-            watch.unsent();
-        }
-        sent
+        self.connections.get(name).is_some_and(|connection| connection.post(Restart).is_ok())
     }
 
     /// Ends all connections; resolves when every server is gone.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static {
-        let stopping: Vec<_> = self
-            .connections
-            .values()
-            .map(|(connection, watch)| {
-                watch.sent();
-                connection.send(Stop)
-            })
-            .collect();
-        // An error means that the actor is gone already.
-        join_all(stopping).map(drop)
+        let connections = self.connections.clone();
+        // No answer means that the actor is gone already.
+        async move { drop(join_all(connections.values().map(|it| it.ask(Stop))).await) }
     }
 }
 

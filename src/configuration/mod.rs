@@ -14,6 +14,7 @@ mod models;
 mod servers;
 mod source;
 
+pub use crate::store::Durability;
 pub use limits::Limits;
 pub use models::{MaxTokensParameter, ModelEndpoint, Price, REHEARSAL, Wire};
 pub use servers::{Lifecycle, McpServer, Transport};
@@ -23,7 +24,6 @@ use greenroom_core::{
     ids::AgentName,
     policy::{Catalog, Matrix, Settings},
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -76,17 +76,6 @@ pub struct Configuration {
     pub approval_deadline: Option<Duration>,
     /// The settings of users who have stored none (G4).
     pub settings: Settings,
-}
-
-/// What a commit waits for (D4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Durability {
-    /// The disk.
-    #[default]
-    Fsync,
-    /// The operating system: survives the process, not a power cut.
-    Process,
 }
 
 /// Why there is no configuration.

@@ -74,6 +74,25 @@ pub struct ModelEndpoint {
     pub price: Option<Price>,
 }
 
+impl ModelEndpoint {
+    /// A model that needs no key, with default limits.
+    pub fn unlocked(name: &str, wire: Wire, base_url: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            wire,
+            model: name.to_owned(),
+            base_url,
+            api_key: None,
+            usable: true,
+            api_key_env: None,
+            max_tokens_parameter: MaxTokensParameter::default(),
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            idle_timeout: IDLE_TIMEOUT_DEFAULT,
+            price: None,
+        }
+    }
+}
+
 /// `[models.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]

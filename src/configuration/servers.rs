@@ -34,6 +34,17 @@ pub struct McpServer {
     pub allow_private: bool,
 }
 
+impl McpServer {
+    /// What must never be shown of it.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        match &self.transport {
+            Transport::Stdio { env: secrets, .. } | Transport::Http { headers: secrets, .. } => {
+                secrets.values()
+            }
+        }
+    }
+}
+
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {

@@ -206,6 +206,13 @@ fn of_http(
             500.. => ToolOutcome::Crashed { error: text },
             _ => failed(&text),
         },
+        // The SDK tells of these in words only. Whoever redirects or refuses did not run a tool.
+        StreamableHttpError::UnexpectedServerResponse(words)
+            if (words.starts_with("HTTP 3") || words.starts_with("HTTP 4"))
+                && !words.starts_with("HTTP 408") =>
+        {
+            failed(&text)
+        }
         StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
             conversation.give_up(text.clone());
             ToolOutcome::NotSent { error: text }
@@ -232,14 +239,22 @@ fn failed(error: &str) -> ToolOutcome {
 /// An error with its causes, each said once.
 pub(super) fn described(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut cause = cause_of(error);
     while let Some(current) = cause {
         let more = current.to_string();
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
-        cause = current.source();
+        cause = cause_of(current);
     }
     safe_text(&text, TOOL_ERROR_BYTES_MAX)
+}
+
+/// The cause of an error; the SDK hides that of an HTTP client's.
+fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(cause)) => Some(cause),
+        Some(_) | None => error.source(),
+    }
 }

@@ -17,7 +17,7 @@ use rmcp::{
         ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam,
         ProgressToken, ProtocolVersion, SubscriptionFilter, Tool,
     },
-    service::{NotificationContext, Peer, RunningService},
+    service::{NotificationContext, Peer, RunningService, ServiceError},
 };
 use serde_json::Value;
 use std::{
@@ -116,7 +116,8 @@ impl Conversation {
         let mut cursor = None;
         for _ in 0..LIST_PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
-            let page = self.peer.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
+            let page =
+                self.peer.list_tools(Some(page)).await.map_err(|error| list_problem(&error))?;
             tools.extend(page.tools.into_iter().map(remote_tool));
             cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
             if cursor.is_none() || tools.len() >= TOOLS_LISTED_MAX {
@@ -180,6 +181,18 @@ impl ToolLink for McpLink {
             }
         }
         .boxed()
+    }
+}
+
+fn list_problem(error: &ServiceError) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
+    match error {
+        ServiceError::TransportSend(error) => call::described(&*error.error),
+        ServiceError::McpError(error) => error.message.to_string(),
+        ServiceError::UnexpectedResponse => {
+            "its list is malformed, or longer than a message may be".to_owned()
+        }
+        other => call::described(other),
     }
 }
 

@@ -7,9 +7,9 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::{
     RoleClient,
     model::ProtocolVersion,
-    service::{ClientLifecycleMode, serve_client_with_lifecycle_and_ct},
+    service::{ClientInitializeError, ClientLifecycleMode, serve_client_with_lifecycle_and_ct},
     transport::{
-        IntoTransport, StreamableHttpClientTransport,
+        IntoTransport, StreamableHttpClientTransport, common::client_side_sse::ExponentialBackoff,
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
@@ -30,6 +30,9 @@ use super::{
 
 /// Time to reach an HTTP server.
 const HTTP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Tries to resume a stream of events that broke off; the delay before them doubles.
+const HTTP_RESUMES_MAX: usize = 3;
+const HTTP_RESUME_DELAY: Duration = Duration::from_millis(500);
 
 /// A server as configuration describes it.
 pub(super) struct McpServer {
@@ -106,7 +109,7 @@ where
         serve_client_with_lifecycle_and_ct(Client::new(version), transport, mode, stop.clone());
     let problem = match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(running)) => return Ok(McpLink::new(running, stop, ended, fate, limit)),
-        Ok(Err(error)) => described(&error),
+        Ok(Err(error)) => begin_problem(&error),
         Err(_) => format!("no answer within {limit:?}"),
     };
     let Some(fate) = fate else { return Err(problem) };
@@ -114,6 +117,19 @@ where
     // more than one, and it can say what was wrong.
     fate.gone().await;
     Err(format!("{problem}; {}", fate.epitaph()))
+}
+
+/// Why no conversation came about, without the SDK's inner names.
+fn begin_problem(error: &ClientInitializeError) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
+    match error {
+        ClientInitializeError::TransportError { error, .. } => described(&*error.error),
+        ClientInitializeError::ConnectionClosed(_) => {
+            "the connection was closed during the handshake".to_owned()
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => begin_problem(fallback),
+        other => described(other),
+    }
 }
 
 fn http(
@@ -141,8 +157,13 @@ fn http(
         value.set_sensitive(true);
         custom.insert(name, value);
     }
-    let transport = StreamableHttpClientTransportConfig::with_uri(url)
+    let mut transport = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(custom)
         .max_sse_event_size(config.message_bytes_max);
+    // Without an end to it, a call whose server is gone would hang until its timeout.
+    let mut resuming = ExponentialBackoff::default();
+    resuming.max_times = Some(HTTP_RESUMES_MAX);
+    resuming.base_duration = HTTP_RESUME_DELAY;
+    transport.retry_config = Arc::new(resuming);
     Ok(StreamableHttpClientTransport::with_client(client, transport))
 }

@@ -14,6 +14,7 @@ mod process;
 mod result;
 mod stdio;
 
+use crate::configuration;
 use greenroom_actors::{
     observation::Board,
     ports::Clock,
@@ -100,6 +101,40 @@ impl ToolServerConfig {
             lifecycle: Lifecycle::default(),
             start_timeout: START_TIMEOUT_DEFAULT,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
+        }
+    }
+}
+
+impl From<&configuration::McpServer> for ToolServerConfig {
+    fn from(server: &configuration::McpServer) -> Self {
+        let exposed = |secrets: &BTreeMap<String, configuration::Secret>| {
+            let own = |(key, secret): (&String, &configuration::Secret)| {
+                (key.clone(), secret.expose().to_owned())
+            };
+            secrets.iter().map(own).collect()
+        };
+        let transport = match &server.transport {
+            configuration::Transport::Stdio { command, args, env, cwd } => ToolTransport::Stdio {
+                command: command.clone(),
+                args: args.clone(),
+                env: exposed(env),
+                cwd: cwd.clone(),
+            },
+            configuration::Transport::Http { url, headers } => ToolTransport::Http {
+                url: url.clone(),
+                headers: exposed(headers),
+                allow_private: server.allow_private,
+            },
+        };
+        Self {
+            trusted: server.trusted,
+            lifecycle: match server.lifecycle {
+                configuration::Lifecycle::Auto => Lifecycle::Auto,
+                configuration::Lifecycle::Initialize => Lifecycle::Initialize,
+                configuration::Lifecycle::Discover => Lifecycle::Discover,
+            },
+            start_timeout: server.timeout.unwrap_or(START_TIMEOUT_DEFAULT),
+            ..Self::new(server.name.clone(), transport)
         }
     }
 }

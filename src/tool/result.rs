@@ -241,10 +241,9 @@ mod tests {
         let failed = |extra: Value| {
             let mut result = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
             result.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-            match answered(result, 1000) {
-                ToolOutcome::Failed { error, hint } => (error, hint),
-                other => panic!("{other:?}"),
-            }
+            let outcome = answered(result, 1000);
+            let ToolOutcome::Failed { error, hint } = outcome else { panic!("{outcome:?}") };
+            (error, hint)
         };
         let no = |hint| ("no".to_owned(), hint);
         assert_eq!(failed(json!({})), no(RepeatHint::Unsaid));

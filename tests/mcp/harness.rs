@@ -49,6 +49,20 @@ pub(crate) fn run<F: Future<Output = ()>>(test: F) {
     });
 }
 
+/// Runs a test in a process of its own, since it measures the process it runs in. `name` is the
+/// test's.
+pub(crate) fn run_alone<F: Future<Output = ()>>(name: &str, test: F) {
+    const ALONE: &str = "GREENROOM_TEST_RUNS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return run(test);
+    }
+    let itself = std::env::current_exe().expect("the test has a path");
+    let ran = Command::new(itself).args(["--exact", name, "--nocapture"]).env(ALONE, "1").output();
+    let ran = ran.expect("the test can be run");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
 /// The tools of some servers, and the board their connections are on.
 pub(crate) struct Rig {
     pub(crate) tools: Tools,
@@ -96,10 +110,9 @@ impl Rig {
 
     /// Calls a tool that is expected to answer.
     pub(crate) async fn answer(&self, tool: &str, arguments: Value) -> ToolOutput {
-        match self.call(tool, arguments).await {
-            ToolOutcome::Completed(output) => output,
-            other => panic!("{tool}: {other:?}"),
-        }
+        let outcome = self.call(tool, arguments).await;
+        let ToolOutcome::Completed(output) = outcome else { panic!("{tool}: {outcome:?}") };
+        output
     }
 }
 

@@ -1,7 +1,10 @@
 //! Greenroom's MCP side against real servers: the market, the reference servers from npm and PyPI,
 //! and servers that misbehave (T1, T2, T4, T5, X5, E6, R1, S6).
 
+#![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
+
 mod harness;
 mod market;
 mod odd;
+mod odd_http;
 mod reference;

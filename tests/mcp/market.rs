@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Rig, ask, channel, market, run, stdio_env};
+use crate::harness::{Rig, ask, channel, market, run, run_alone, stdio_env};
 
 /// A market in a folder of its own, with faults.
 async fn open(folder: &Path, env: &[(&str, &str)]) -> Rig {
@@ -129,7 +129,7 @@ fn t4_a_call_that_takes_too_long_times_out_and_the_connection_stays() {
 #[test]
 fn t4_a_result_of_50_mb_is_cut_and_never_held_whole() {
     const BYTES: usize = 50 * 1024 * 1024;
-    run(async {
+    run_alone("market::t4_a_result_of_50_mb_is_cut_and_never_held_whole", async {
         let folder = folder();
         let rig = open(folder.path(), &[]).await;
         rig.answer("list_bookmarks", json!({})).await;
@@ -184,7 +184,7 @@ fn e6_odd_values_and_noise_do_no_harm() {
 
 #[test]
 fn x5_a_flood_on_standard_error_neither_blocks_nor_grows() {
-    run(async {
+    run_alone("market::x5_a_flood_on_standard_error_neither_blocks_nor_grows", async {
         let folder = folder();
         let rig = open(folder.path(), &[("MARKET_STDERR_FLOOD", "1")]).await;
         let before = memory_high_mark();

@@ -1,1 +1,179 @@
-//! x
+//! Servers that misbehave: absent, silent, careless, stubborn.
+
+use greenroom::tool::Lifecycle;
+use greenroom_actors::{
+    ports::ToolHost,
+    tool_host::{ServerState, ServerStatus},
+};
+use greenroom_core::call::{ToolOutcome, outcome::RepeatHint};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use crate::harness::{Rig, http, run, stdio, stdio_env, test_dep};
+
+/// The server `odd_server.py`, misbehaving in that way.
+fn odd(how: &str) -> greenroom::tool::ToolServerConfig {
+    odd_env(how, &[])
+}
+
+fn odd_env(how: &str, env: &[(&str, &str)]) -> greenroom::tool::ToolServerConfig {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/odd_server.py");
+    stdio_env("odd", test_dep("venv/bin/python"), &[script, how], env)
+}
+
+/// Why the server could not be started.
+fn reason(rig: &Rig, server: &str) -> String {
+    let ServerStatus { state, reason, tools, .. } = rig.status(server);
+    assert_eq!((state, tools), (ServerState::BackingOff, 0));
+    reason.expect("there is a reason")
+}
+
+#[test]
+fn t2_a_program_that_is_not_there_stops_nobody() {
+    run(async {
+        let absent = stdio("absent", "/no/such/program", &[]);
+        let rig = Rig::start([absent, odd("changing")]).await;
+        let found = reason(&rig, "absent");
+        assert!(found.contains("`/no/such/program`"), "{found}");
+        assert!(found.contains("No such file or directory"), "{found}");
+        assert_eq!(rig.status("odd").state, ServerState::Ready);
+        let seen = rig.board.snapshot("/tools/absent").unwrap();
+        assert_eq!(seen.state, "backing off");
+        assert!(seen.waiting.unwrap().for_whom.starts_with("its next start"));
+        assert_eq!(seen.last_error, Some(found));
+    });
+}
+
+#[test]
+fn t2_a_silent_program_is_unavailable_after_its_start_timeout() {
+    run(async {
+        let mut silent = stdio("silent", "sleep", &["1000"]);
+        silent.start_timeout = Duration::from_millis(200);
+        let rig = Rig::start([silent]).await;
+        let found = reason(&rig, "silent");
+        assert!(found.starts_with("no answer within 200ms"), "{found}");
+    });
+}
+
+#[test]
+fn t2_a_program_that_gives_up_is_quoted() {
+    run(async {
+        let rig = Rig::start([odd("talkative")]).await;
+        let found = reason(&rig, "odd");
+        assert!(found.contains("exit status: 3"), "{found}");
+        assert!(found.ends_with("the last it wrote: I can't work like this"), "{found}");
+    });
+}
+
+#[test]
+fn t2_a_failed_start_is_tried_again() {
+    run(async {
+        let rig = Rig::start([stdio("absent", "/no/such/program", &[])]).await;
+        rig.wait("absent", |status| status.restarts >= 1).await;
+    });
+}
+
+#[test]
+fn t1_a_changed_list_is_read_again() {
+    run(async {
+        let rig = Rig::start([odd("changing")]).await;
+        assert_eq!(rig.names(), ["first"]);
+        let old = rig.tools.book();
+        rig.answer("first", json!({})).await;
+        rig.wait("odd", |status| status.tools == 2).await;
+        assert_eq!(rig.names(), ["first", "second"]);
+        assert_eq!(old.iter().count(), 1, "who holds the old book keeps it");
+        rig.answer("second", json!({})).await;
+        rig.wait("odd", |status| status.tools == 3).await;
+    });
+}
+
+#[test]
+fn x5_children_get_only_the_environment_named_for_them() {
+    run(async {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there is something to leak");
+        let rig = Rig::start([odd_env("environment", &[("NAMED", "for it")])]).await;
+        let output = rig.answer("first", json!({})).await;
+        let environment: serde_json::Map<String, Value> =
+            serde_json::from_str(&output.text).unwrap();
+        assert_eq!(environment["NAMED"], json!("for it"));
+        let found: BTreeSet<&str> = environment.keys().map(String::as_str).collect();
+        // Python sets `LC_CTYPE` for itself.
+        let allowed = BTreeSet::from(["HOME", "LANG", "LC_CTYPE", "NAMED", "PATH", "TMPDIR"]);
+        assert!(found.is_subset(&allowed), "{found:?}");
+    });
+}
+
+#[test]
+fn e6_careless_json_is_understood() {
+    run(async {
+        let rig = Rig::start([odd("careless")]).await;
+        let output = rig.answer("first", json!({})).await;
+        assert_eq!(output.text, "a\u{fffd}b\u{fffd}c");
+        assert_eq!(output.structured, Some(json!({"nan": null, "huge": null})));
+    });
+}
+
+#[test]
+fn r1_a_protocol_error_is_a_failure() {
+    run(async {
+        let rig = Rig::start([odd("strange")]).await;
+        let outcome = rig.call("first", json!({})).await;
+        let error = "not like this (JSON-RPC error -32602)".to_owned();
+        assert_eq!(outcome, ToolOutcome::Failed { error, hint: RepeatHint::Unsaid });
+    });
+}
+
+#[test]
+fn x5_a_stubborn_child_and_its_children_are_killed() {
+    run(async {
+        let rig = Rig::start([odd("stubborn")]).await;
+        let output = rig.answer("first", json!({})).await;
+        let pids: [u32; 2] = serde_json::from_str(&output.text).unwrap();
+        assert!(pids.iter().all(|pid| is_running(*pid)));
+        rig.tools.shutdown().await;
+        assert!(!Path::new(&format!("/proc/{}", pids[0])).exists(), "nor is it a zombie");
+        // Its child was killed, too; whoever inherits it will bury it.
+        while is_running(pids[1]) {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+#[test]
+fn t1_a_server_of_the_older_lifecycle_is_reached_directly() {
+    run(async {
+        let mut server = odd("changing");
+        server.lifecycle = Lifecycle::Initialize;
+        let rig = Rig::start([server]).await;
+        assert_eq!(rig.names(), ["first"]);
+        let mut server = odd("changing");
+        server.lifecycle = Lifecycle::Discover;
+        let rig = Rig::start([server]).await;
+        assert!(reason(&rig, "odd").contains("no such method"));
+    });
+}
+
+#[test]
+fn x5_private_addresses_are_refused() {
+    run(async {
+        // Nobody may be connected to: neither by address nor by name.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let literal = http("literal", &format!("http://127.0.0.1:{port}/mcp"), false);
+        let named = http("named", &format!("http://localhost:{port}/mcp"), false);
+        let rig = Rig::start([literal, named]).await;
+        for (server, host) in [("literal", "127.0.0.1"), ("named", "localhost")] {
+            let found = reason(&rig, server);
+            assert!(found.contains(&format!("{host} is a private address")), "{found}");
+        }
+        let nobody = listener.accept().unwrap_err();
+        assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+    });
+}

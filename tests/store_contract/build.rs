@@ -163,7 +163,7 @@ fn session_events() -> Vec<SessionEvent> {
     vec![
         E::SessionCreated { owner, agent, title: None, settings: Settings::default() },
         E::SessionSettingsChanged { settings, title: Some("T".to_owned()), by: user("alice") },
-        E::MessageQueued { message_id: message_id(), text: "".into(), digest },
+        E::MessageQueued { message_id: message_id(), text: "".into(), digest, steers: None },
         E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {

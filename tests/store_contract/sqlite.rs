@@ -116,7 +116,8 @@ async fn what_waits_is_written_as_one_group() {
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
 
     let before = commits_in_log(&path);
-    let appends = (1..=200).map(|n| journal.append(talk(session_id(n), 0, 1, "x")));
+    // Few enough for one turn: the runtime limits what a task may do before others have theirs.
+    let appends = (1..=40).map(|n| journal.append(talk(session_id(n), 0, 1, "x")));
     let mut all = Box::pin(futures::future::join_all(appends));
     // Polled once, all of them have been handed over; none can be written yet.
     assert!(futures::poll!(&mut all).is_pending());
@@ -124,7 +125,7 @@ async fn what_waits_is_written_as_one_group() {
     let results = all.await;
 
     assert!(crate::build::is_conflict(&results[0]));
-    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 199);
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 39);
     // Two at most: the group that the writer had begun to take, and the rest.
     let written = commits_in_log(&path) - before;
     assert!((1..=2).contains(&written), "{written} transactions");

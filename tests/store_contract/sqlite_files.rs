@@ -79,10 +79,11 @@ async fn another_programs_database_is_refused_and_left_as_it_is() {
     let path = folder.path().join("songs.db");
     fs::write(&path, "").unwrap();
     execute(&mut outsider(&path).await, "CREATE TABLE songs (title TEXT)").await;
-    let before = fs::read(&path).unwrap();
+    let before = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
     let error = refusal(&path).await;
     assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
-    assert_eq!(fs::read(&path).unwrap(), before);
+    let after = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
+    assert_eq!(after, before);
 }
 
 #[tokio::test]
@@ -97,6 +98,9 @@ async fn what_is_no_database_is_refused_and_left_as_it_is() {
         assert!(matches!(error, StoreError::NotADatabase { .. }), "{error:?}");
         assert!(error.to_string().contains("notes.txt"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), content);
+        // Only SQLite can tell the pretender, and only once the file is locked.
+        let beside = fs::read_dir(folder.path()).unwrap().count() - 1;
+        assert_eq!(beside, usize::from(content == pretender));
     }
 }
 

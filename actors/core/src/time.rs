@@ -9,9 +9,13 @@ use std::{fmt, time::Duration};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// `self + duration`, at the end of time at most.
+    /// The last instant that RFC 3339 can write: the end of the year 9999.
+    pub const LAST: Self = Self(253_402_300_799_999);
+
+    /// `self + duration`, at the end of time at most: what is later would not read back.
     pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(millis)).min(Self::LAST)
     }
 
     /// How long from `now` until this instant; zero when it has passed.
@@ -39,5 +43,21 @@ impl<'de> Deserialize<'de> for Timestamp {
         DateTime::parse_from_rfc3339(&text)
             .map(|instant| Self(instant.timestamp_millis()))
             .map_err(|_| serde::de::Error::custom("expected an RFC 3339 date and time"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instant_reads_back_however_late() {
+        for duration in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
+            let instant = Timestamp(1_790_000_000_123).after(duration);
+            let text = serde_json::to_string(&instant).unwrap();
+            assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), instant, "{text}");
+        }
+        assert_eq!(Timestamp(0).after(Duration::MAX), Timestamp::LAST);
+        assert_eq!(Timestamp::LAST.to_string(), "9999-12-31T23:59:59.999Z");
     }
 }

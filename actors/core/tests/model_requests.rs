@@ -32,6 +32,10 @@ fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
         result_bytes_max: limits::TOOL_RESULT_BYTES_DEFAULT,
         retry: RetryPolicy::default(),
         unavailable: None,
+        denied: None,
+        constraints: Vec::new(),
+        cost: None,
+        exclusive: None,
     })
 }
 

@@ -11,6 +11,8 @@ use std::{
 
 /// What every SQLite database begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// What the lock file's name adds to the database's.
+const LOCK_SUFFIX: &str = ".lock";
 /// Mode of the database and the files beside it: its owner's alone (E7).
 #[cfg(unix)]
 const FILE_MODE: u32 = 0o600;
@@ -28,7 +30,7 @@ pub(super) struct DatabaseFile {
 }
 
 impl DatabaseFile {
-    /// Creates what is missing, locks the database, and looks whether SQLite can open it.
+    /// Creates what is missing, looks whether it can be a database, and locks it.
     pub(super) fn claim(path: &Path) -> Result<Self, StoreError> {
         let failed = |action, path: &Path| {
             let path = path.to_owned();
@@ -41,7 +43,11 @@ impl DatabaseFile {
         let mut file = open_private(&path).map_err(failed("open", &path))?;
         let path = path.canonicalize().map_err(failed("resolve", &path))?;
 
-        let lock_path = beside(&path, ".lock");
+        if !looks_like_sqlite(&mut file).map_err(failed("read", &path))? {
+            return Err(StoreError::NotADatabase { path });
+        }
+
+        let lock_path = beside(&path, LOCK_SUFFIX);
         let lock = open_private(&lock_path).map_err(failed("open the lock file", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -52,15 +58,18 @@ impl DatabaseFile {
                 return Err(failed("lock", &lock_path)(source));
             }
         }
-        if !looks_like_sqlite(&mut file).map_err(failed("read", &path))? {
-            return Err(StoreError::NotADatabase { path });
-        }
-        // SQLite makes the files beside the database with the database's mode; those of an
-        // earlier, laxer time are tightened here.
-        for path in [&path, &lock_path, &beside(&path, "-wal"), &beside(&path, "-shm")] {
-            make_private(path).map_err(failed("restrict the mode of", path))?;
-        }
         Ok(Self { path, _lock: lock })
+    }
+
+    /// Makes the files their owner's alone, whatever they were before. SQLite makes those beside
+    /// the database with the database's mode.
+    pub(super) fn restrict(&self) -> Result<(), StoreError> {
+        for suffix in ["", "-wal", "-shm", LOCK_SUFFIX] {
+            let path = beside(&self.path, suffix);
+            let action = "restrict the mode of";
+            make_private(&path).map_err(|source| StoreError::File { action, path, source })?;
+        }
+        Ok(())
     }
 }
 

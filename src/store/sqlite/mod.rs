@@ -100,6 +100,7 @@ async fn prepare(
     let mut look = base_options(&file.path, options).connect().await.map_err(failed)?;
     let version = schema::version(&mut look, &file.path).await?;
     look.close().await.map_err(failed)?;
+    file.restrict()?;
     let options = writer_options(&file.path, options);
     let mut connection = options.connect().await.map_err(failed)?;
     let migrated = schema::migrate(&mut connection, &file.path, version).await?;

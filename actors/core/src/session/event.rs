@@ -74,6 +74,9 @@ pub enum SessionEvent {
         text: Arc<str>,
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
+        /// Set for a message that steers the run that is going (S4).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steers: Option<Steering>,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
@@ -314,6 +317,15 @@ pub enum SessionEvent {
         /// The question.
         approval_id: ApprovalId,
     },
+}
+
+/// How a message reaches the run that it steers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steering {
+    /// The run of its own that it gets if the run ends without another step.
+    pub own_run_id: RunId,
+    /// Whether a plan waits: the model reads it after the decision.
+    pub after_decision: bool,
 }
 
 /// Who or what let a call run.

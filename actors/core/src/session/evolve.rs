@@ -163,18 +163,29 @@ impl Active {
                 self.title.clone_from(title);
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
-            E::MessageQueued { message_id, text, digest } => {
-                let Some(run_id) = record.run_id else { return };
+            E::MessageQueued { message_id, text, digest, steers } => {
+                let own_run_id = steers.map(|steering| steering.own_run_id);
+                let Some(run_id) = own_run_id.or(record.run_id) else { return };
                 let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
-                self.queue.push_back(QueuedMessage { message_id, run_id, text, digest });
+                let message = QueuedMessage { message_id, run_id, text, digest };
+                match self.run.as_mut().filter(|_| own_run_id.is_some()) {
+                    Some(run) => run.steering.push(message),
+                    None => self.queue.push_back(message),
+                }
             }
             E::MessageAccepted { message_id, .. } => {
-                self.queue.retain(|queued| queued.message_id != *message_id);
+                let waits = |queued: &QueuedMessage| queued.message_id != *message_id;
+                self.queue.retain(waits);
+                self.run.iter_mut().for_each(|run| run.steering.retain(waits));
             }
             E::RunStarted { .. } => self.start_run(record),
             E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
                 self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
-                self.run.take_if(|run| Some(run.run_id) == record.run_id);
+                let ended = self.run.take_if(|run| Some(run.run_id) == record.run_id);
+                // What was to steer it and came too late is next.
+                for message in ended.into_iter().flat_map(|run| run.steering).rev() {
+                    self.queue.push_front(message);
+                }
             }
             E::ApprovalRequested { approval } => {
                 let Some(run_id) = record.run_id else { return };
@@ -232,6 +243,7 @@ impl Active {
             phase: StepPhase::Between,
             message: None,
             calls: Vec::new(),
+            steering: Vec::new(),
             answer: None,
             usage: crate::usage::Usage::default(),
             started_at: record.at,

@@ -51,6 +51,19 @@ pub enum Input {
         /// What to do when a run is going.
         on_busy: OnBusy,
     },
+    /// Cancel the run that is going and answer this message at once, before those that wait (S4).
+    Interrupt {
+        /// The client's id for it; the idempotency key (S5).
+        message_id: MessageId,
+        /// The text, not empty and within limits.
+        text: Arc<str>,
+        /// Digest of the request's body.
+        digest: Digest,
+        /// Who asks.
+        by: UserId,
+        /// What the stopped model stream had said.
+        partial: Option<Completion>,
+    },
     /// Stop the run (S6).
     Cancel {
         /// Only if it is this one.
@@ -115,6 +128,8 @@ pub enum OnBusy {
     Queue,
     /// Refuse it.
     Reject,
+    /// Tell it the model with the next step's input.
+    Steer,
 }
 
 /// A person's answer to a plan.

@@ -20,7 +20,7 @@ mod state;
 
 pub use decide::{Decision, Rejection, Reply, decide};
 pub use effect::Effect;
-pub use event::{Allowance, EventRecord, RunFailure, SessionEvent};
+pub use event::{Allowance, EventRecord, RunFailure, SessionEvent, Steering};
 pub use evolve::evolve;
 pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};

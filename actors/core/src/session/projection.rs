@@ -3,8 +3,8 @@
 
 use super::{Lifecycle, SessionState};
 use crate::{
-    approval::{Approval, ApprovalEnd, StepDecision},
-    ids::{AgentName, ApprovalId, RunId, SessionId, UserId},
+    approval::{Approval, ApprovalEnd, ClosedApproval, OpenApproval, PlanStep, StepDecision},
+    ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
     time::Timestamp,
     usage::Usage,
@@ -100,10 +100,7 @@ impl Projection {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        let was: BTreeMap<ApprovalId, ApprovalRow> =
-            rows(before).map(|row| (row.approval.approval_id, row)).collect();
-        let approvals =
-            rows(after).filter(|row| was.get(&row.approval.approval_id) != Some(row)).collect();
+        let approvals = changed_rows(before, after);
         Self { session: row.filter(|_| !unchanged), approvals }
     }
 }
@@ -140,34 +137,72 @@ fn status(state: &SessionState) -> SessionStatus {
     }
 }
 
-fn rows(state: &SessionState) -> impl Iterator<Item = ApprovalRow> + '_ {
-    let owner = state.identity.as_ref().map(|identity| identity.owner.clone());
-    let row = move |approval: &Arc<Approval>, run_id, state_, decisions, closed_at| ApprovalRow {
-        approval: approval.clone(),
-        session_id: state.session_id,
-        run_id,
-        owner: owner.clone().expect("a session that asks has an owner"),
-        state: state_,
-        decisions,
-        closed_at,
+/// The rows that `after` has and `before` had not, or not so. `after` must follow from `before`:
+/// then an open question changes by new decisions alone, and closed ones only come at the end,
+/// so that a commit which touches none costs nothing.
+fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
+    let Some(identity) = &after.identity else { return Vec::new() };
+    let row = |asked: Asked<'_>| asked.row(after.session_id, &identity.owner);
+    let decided =
+        |state: &SessionState, id| state.active.open_approval(id).map(|open| open.decisions.len());
+    let is_changed = |open: &&OpenApproval| {
+        decided(before, open.approval.approval_id) != Some(open.decisions.len())
     };
-    let in_order = |approval: &Approval, decisions: &BTreeMap<_, StepDecision>| {
-        let of_step = |step: &crate::approval::PlanStep| decisions.get(&step.call_id).cloned();
-        approval.steps.iter().filter_map(of_step).collect::<Vec<_>>()
-    };
-    let row_too = row.clone();
-    let open = state.active.approvals.iter().map(move |open| {
-        let decisions = in_order(&open.approval, &open.decisions);
-        row(&open.approval, open.run_id, ApprovalState::Pending, decisions, None)
-    });
-    let closed = state.closed_approvals.iter().map(move |closed| {
-        let end = match closed.end {
+    let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
+    let newest = before.closed_approvals.back().map(|closed| closed.approval.approval_id);
+    let is_new = |closed: &&ClosedApproval| Some(closed.approval.approval_id) != newest;
+    let new = after.closed_approvals.iter().rev().take_while(is_new).count();
+    let closed = after.closed_approvals.iter().skip(after.closed_approvals.len() - new);
+    open.chain(closed.map(|closed| row(closed.into()))).collect()
+}
+
+/// A question, open or closed, on its way to a row.
+struct Asked<'a> {
+    approval: &'a Arc<Approval>,
+    run_id: RunId,
+    state: ApprovalState,
+    decisions: &'a BTreeMap<CallId, StepDecision>,
+    closed_at: Option<Timestamp>,
+}
+
+impl<'a> From<&'a OpenApproval> for Asked<'a> {
+    fn from(open: &'a OpenApproval) -> Self {
+        let OpenApproval { approval, run_id, decisions } = open;
+        let state = ApprovalState::Pending;
+        Self { approval, run_id: *run_id, state, decisions, closed_at: None }
+    }
+}
+
+impl<'a> From<&'a ClosedApproval> for Asked<'a> {
+    fn from(closed: &'a ClosedApproval) -> Self {
+        let ClosedApproval { approval, run_id, end, closed_at, decisions } = closed;
+        let state = match end {
             ApprovalEnd::Decided => ApprovalState::Decided,
             ApprovalEnd::Expired => ApprovalState::Expired,
             ApprovalEnd::Cancelled => ApprovalState::Cancelled,
         };
-        let decisions = in_order(&closed.approval, &closed.decisions);
-        row_too(&closed.approval, closed.run_id, end, decisions, Some(closed.closed_at))
-    });
-    open.chain(closed)
+        Self { approval, run_id: *run_id, state, decisions, closed_at: Some(*closed_at) }
+    }
+}
+
+impl Asked<'_> {
+    fn row(self, session_id: SessionId, owner: &UserId) -> ApprovalRow {
+        let of_step = |step: &PlanStep| self.decisions.get(&step.call_id).cloned();
+        ApprovalRow {
+            approval: self.approval.clone(),
+            session_id,
+            run_id: self.run_id,
+            owner: owner.clone(),
+            state: self.state,
+            decisions: self.approval.steps.iter().filter_map(of_step).collect(),
+            closed_at: self.closed_at,
+        }
+    }
+}
+
+impl ApprovalRow {
+    /// The rows of every question that the session remembers.
+    pub fn all_of(state: &SessionState) -> Vec<Self> {
+        changed_rows(&SessionState::vacant(state.session_id), state)
+    }
 }

@@ -119,6 +119,8 @@ pub struct Run {
     pub message: Option<Arc<AssistantMessage>>,
     /// The calls of that step, in proposed order.
     pub calls: Vec<Call>,
+    /// Messages to be told with the next step's input, oldest first (S4).
+    pub steering: Vec<QueuedMessage>,
     /// The model's last complete message.
     pub answer: Option<MessageId>,
     /// Tokens so far.

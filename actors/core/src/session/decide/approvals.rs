@@ -198,5 +198,7 @@ fn repeated_or_refused(
             return Err(Rejection::UnknownStep { call_id: unknown.call_id });
         }
     }
-    Err(Rejection::AlreadyDecided { first: closed.decisions.values().cloned().collect() })
+    let decided = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
+    let first = closed.approval.steps.iter().filter_map(decided).collect();
+    Err(Rejection::AlreadyDecided { first })
 }

@@ -7,12 +7,12 @@ use crate::{
         Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
         retry::{Failure, Next, after_failure},
     },
-    ids::{AttemptId, CallId},
+    ids::{AttemptId, CallId, RunId},
     json::Digest,
     limits,
-    message::{Arguments, ProposedCall},
+    message::{Arguments, Message, ProposedCall},
     policy::{Denial, JudgeContext, Risk, Tool, Verdict, judge},
-    session::{Allowance, Effect, SessionEvent},
+    session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
 use std::{sync::Arc, time::Duration};
@@ -152,7 +152,9 @@ impl Deciding<'_> {
         finished: AttemptId,
         outcome: ToolOutcome,
     ) -> Reply {
-        let Some(call) = self.call(call_id) else { return Reply::Done };
+        let Some(call) = self.call(call_id) else {
+            return self.result_of_past_call(call_id, finished, &outcome);
+        };
         let (tool, repeatable) = (call.tool.clone(), call.repeatable);
         let (attempt, failures) = match call.phase {
             CallPhase::Running { attempt_id, attempt, failures } if attempt_id == finished => {
@@ -191,6 +193,41 @@ impl Deciding<'_> {
         }
         self.advance();
         Reply::Done
+    }
+
+    /// The step went on without the attempt, or its run was cancelled. What came of it is worth
+    /// knowing: it may be all that is ever heard of an unknown outcome.
+    fn result_of_past_call(
+        &mut self,
+        call_id: CallId,
+        attempt_id: AttemptId,
+        outcome: &ToolOutcome,
+    ) -> Reply {
+        let run_id = self.run_of_past_call(call_id);
+        if run_id.is_some() && self.active.lifecycle == Lifecycle::Open {
+            let summary = summary(outcome);
+            self.emit_for(run_id, None, SessionEvent::LateResult { call_id, attempt_id, summary });
+        }
+        Reply::Done
+    }
+
+    fn run_of_past_call(&self, call_id: CallId) -> Option<RunId> {
+        let mut run_id = None;
+        for message in self.session.conversation.messages() {
+            match message {
+                Message::User { message_id, .. } => {
+                    let taken = self.session.submissions.get(message_id);
+                    run_id = taken.map(|taken| taken.run_id);
+                }
+                Message::Assistant(said) => {
+                    if said.calls.iter().any(|call| call.call_id == call_id) {
+                        return run_id;
+                    }
+                }
+                Message::ToolResults(_) => {}
+            }
+        }
+        None
     }
 
     pub(super) fn retry_call(

@@ -2,9 +2,10 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
-    ids::{MessageId, RunId},
+    ids::{MessageId, RunId, UserId},
     json::Digest,
-    session::{OnBusy, QueuedMessage, SessionEvent},
+    model::delta::Completion,
+    session::{OnBusy, QueuedMessage, SessionEvent, Steering},
 };
 use std::sync::Arc;
 
@@ -16,34 +17,73 @@ impl Deciding<'_> {
         digest: Digest,
         on_busy: OnBusy,
     ) -> Result<Reply, Rejection> {
-        if let Some(taken) = self.session.submissions.get(&message_id) {
-            if taken.digest != digest {
-                return Err(Rejection::MessageIdReused { message_id });
-            }
-            let (run_id, seq) = (taken.run_id, taken.seq);
-            return Ok(Reply::Submitted { run_id, seq, repeated: true });
+        if let Some(reply) = self.taken_before(&message_id, digest)? {
+            return Ok(reply);
         }
         self.must_be_open()?;
-        let run_id = RunId(self.env.uuid());
-        let busy = self.active.run.as_ref().map(|run| run.run_id);
-        match (busy, on_busy) {
-            (None, _) => {
-                let message = QueuedMessage { message_id, run_id, text, digest };
-                let seq = self.head.next();
-                self.start_run(message);
-                self.advance();
-                return Ok(Reply::Submitted { run_id, seq, repeated: false });
-            }
-            (Some(run_id), OnBusy::Reject) => return Err(Rejection::Busy { run_id }),
-            (Some(_), OnBusy::Queue) => {}
-        }
+        let own_run_id = RunId(self.env.uuid());
+        let message = QueuedMessage { message_id, run_id: own_run_id, text, digest };
+        let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
+            return Ok(self.start_at_once(message));
+        };
+        let steers = match on_busy {
+            OnBusy::Reject => return Err(Rejection::Busy { run_id }),
+            OnBusy::Queue => false,
+            OnBusy::Steer => true,
+        };
+        let steering = self.active.run.as_ref().map_or(0, |run| run.steering.len());
         let limit = self.env.rules.queued_messages_max;
-        if self.active.queue.len() >= limit {
+        if self.active.queue.len() + steering >= limit {
             return Err(Rejection::QueueFull { limit });
         }
-        let event = SessionEvent::MessageQueued { message_id, text, digest };
-        self.emit_for(Some(run_id), None, event);
-        Ok(Reply::Submitted { run_id, seq: self.head, repeated: false })
+        let QueuedMessage { message_id, text, digest, .. } = message;
+        if steers {
+            let after_decision = !self.active.approvals.is_empty();
+            let steers = Some(Steering { own_run_id, after_decision });
+            self.emit(SessionEvent::MessageQueued { message_id, text, digest, steers });
+            return Ok(Reply::Steered { run_id, seq: self.head, after_decision });
+        }
+        let event = SessionEvent::MessageQueued { message_id, text, digest, steers: None };
+        self.emit_for(Some(own_run_id), None, event);
+        Ok(Reply::Submitted { run_id: own_run_id, seq: self.head, repeated: false })
+    }
+
+    pub(super) fn interrupt(
+        &mut self,
+        message_id: MessageId,
+        text: Arc<str>,
+        digest: Digest,
+        by: &UserId,
+        partial: Option<Completion>,
+    ) -> Result<Reply, Rejection> {
+        if let Some(reply) = self.taken_before(&message_id, digest)? {
+            return Ok(reply);
+        }
+        self.must_be_open()?;
+        self.cancel_run(by, partial);
+        let run_id = RunId(self.env.uuid());
+        Ok(self.start_at_once(QueuedMessage { message_id, run_id, text, digest }))
+    }
+
+    /// The answer to a message that was taken before (S5).
+    fn taken_before(
+        &self,
+        message_id: &MessageId,
+        digest: Digest,
+    ) -> Result<Option<Reply>, Rejection> {
+        let Some(taken) = self.session.submissions.get(message_id) else { return Ok(None) };
+        if taken.digest != digest {
+            return Err(Rejection::MessageIdReused { message_id: message_id.clone() });
+        }
+        let (run_id, seq) = (taken.run_id, taken.seq);
+        Ok(Some(Reply::Submitted { run_id, seq, repeated: true }))
+    }
+
+    fn start_at_once(&mut self, message: QueuedMessage) -> Reply {
+        let (run_id, seq) = (message.run_id, self.head.next());
+        self.start_run(message);
+        self.advance();
+        Reply::Submitted { run_id, seq, repeated: false }
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
@@ -52,5 +92,13 @@ impl Deciding<'_> {
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
         self.emit_for(Some(run_id), None, SessionEvent::RunStarted { message_id });
+    }
+
+    /// Tells the model what was said while the step before was going (S4).
+    pub(super) fn deliver_steering(&mut self) {
+        let Some(run) = &self.active.run else { return };
+        for QueuedMessage { message_id, text, digest, .. } in run.steering.clone() {
+            self.emit(SessionEvent::MessageAccepted { message_id, text, digest });
+        }
     }
 }

@@ -57,6 +57,15 @@ pub enum Reply {
         /// Whether it had been taken before.
         repeated: bool,
     },
+    /// The message steers the run that is going (S4).
+    Steered {
+        /// That run.
+        run_id: RunId,
+        /// The event that took it.
+        seq: Seq,
+        /// Whether a plan waits: the model reads the message after the decision.
+        after_decision: bool,
+    },
     /// The answer is taken (G11).
     Decided {
         /// Whether every step is decided now.
@@ -154,6 +163,9 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::Close { by, partial } => d.close(by, partial),
         Input::SubmitMessage { message_id, text, digest, on_busy } => {
             d.submit(message_id, text, digest, on_busy)?
+        }
+        Input::Interrupt { message_id, text, digest, by, partial } => {
+            d.interrupt(message_id, text, digest, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
         Input::DecideApproval { approval_id, answer, by, surface } => {

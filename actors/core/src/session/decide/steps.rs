@@ -27,6 +27,7 @@ impl Deciding<'_> {
         let model = self.env.rules.agent.models.first().cloned().unwrap_or_default();
         let started = SessionEvent::StepStarted { attempt_id, attempt, model: model.clone() };
         self.emit_for(Some(run_id), Some(step), started);
+        self.deliver_steering();
         let message_id = self.ensure_open_message();
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }

@@ -194,11 +194,11 @@ fn g11_another_answer_or_another_person_is_a_conflict_with_the_first() {
         "! already decided +c1 by ann",
     );
     scene.does(scene.whole("p1", true, "ann")).unwrap();
-    scene.check(scene.whole("p1", false, "ann"), "! already decided +c2 by ann +c1 by ann");
-    scene.check(scene.whole("p1", true, "bob"), "! already decided +c2 by ann +c1 by ann");
+    scene.check(scene.whole("p1", false, "ann"), "! already decided +c1 by ann +c2 by ann");
+    scene.check(scene.whole("p1", true, "bob"), "! already decided +c1 by ann +c2 by ann");
     scene.check(
         scene.steps("p1", &[("c1", true), ("c2", false)], "ann"),
-        "! already decided +c2 by ann +c1 by ann",
+        "! already decided +c1 by ann +c2 by ann",
     );
 }
 

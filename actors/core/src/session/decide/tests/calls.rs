@@ -196,11 +196,18 @@ fn r1_results_of_superseded_attempts_are_noted_and_change_nothing() {
 }
 
 #[test]
-fn a_result_for_a_call_of_another_step_changes_nothing() {
+fn r1_a_result_that_comes_when_its_step_is_over_is_noted() {
     let mut scene = Scene::calling(&wants(["read"]));
-    let result = scene.tool("c1", completed());
-    scene.does(result.clone()).unwrap();
-    scene.check(result, "");
+    let late = scene.tool("c1", completed());
+    scene.does(scene.tool("c1", timed_out())).unwrap();
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).does(Input::Wake).unwrap();
+    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.does(scene.model_says("It is 42.")).unwrap();
+    scene.does(submit("u2")).unwrap();
+    scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1");
+    scene.does(close()).unwrap();
+    scene.check(late, "");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod restart;
 mod retries;
 mod scheduling;
 mod script;
+mod steering;
 mod steps;
 
 use super::{Decision, Rejection, decide};

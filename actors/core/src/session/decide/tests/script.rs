@@ -241,6 +241,10 @@ impl Names {
             Reply::Submitted { run_id, seq, repeated } => {
                 format!("= submitted {} seq {seq}{}", self.name('r', run_id.0), again(*repeated))
             }
+            Reply::Steered { run_id, seq, after_decision } => {
+                let when = if *after_decision { " after the decision" } else { "" };
+                format!("= steers {} seq {seq}{when}", self.name('r', run_id.0))
+            }
             Reply::Decided { closed, repeated } => {
                 let closed = if *closed { " closed" } else { "" };
                 format!("= decided{closed}{}", again(*repeated))

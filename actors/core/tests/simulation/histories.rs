@@ -1,0 +1,373 @@
+//! Logs on file, replayed for ever (D7): what was recorded once means the same today.
+//!
+//! `tests/histories/NAME.jsonl` is a log, an event a line, as it is stored; `NAME.summary.json` is
+//! what it added up to when it was recorded. `GREENROOM_WRITE_HISTORIES=1` records the history of
+//! this version anew; those of released versions are never touched again.
+
+use crate::{
+    rules,
+    world::{World, user},
+};
+use greenroom_core::{
+    Rules,
+    agent::AgentProfile,
+    approval::Surface,
+    call::{CallPhase, ToolOutcome, ToolOutput},
+    ids::{AttemptId, CallId, MessageId, SessionId, ToolName},
+    json::Digest,
+    message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
+    model::delta::{Completion, ModelFailure, StopReason},
+    policy::{Autonomy, Matrix, Settings},
+    session::{
+        ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
+        SessionState, StepAnswer, StepFailure,
+    },
+    usage::Usage,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// The history that this version records.
+const CURRENT: &str = "v0_1_every_event";
+
+/// Every type of event there is.
+const TYPES: [&str; 28] = [
+    "approval_cancelled",
+    "approval_decided",
+    "approval_expired",
+    "approval_requested",
+    "authorization_denied",
+    "late_result",
+    "message_accepted",
+    "message_completed",
+    "message_discarded",
+    "message_queued",
+    "message_started",
+    "run_cancelled",
+    "run_completed",
+    "run_failed",
+    "run_started",
+    "session_closed",
+    "session_created",
+    "session_settings_changed",
+    "step_completed",
+    "step_retrying",
+    "step_started",
+    "tool_call_allowed",
+    "tool_call_attempt_started",
+    "tool_call_completed",
+    "tool_call_failed",
+    "tool_call_progress",
+    "tool_call_retrying",
+    "tool_call_started",
+];
+
+#[test]
+fn d7_recorded_histories_still_mean_the_same() {
+    let folder = folder();
+    if std::env::var_os("GREENROOM_WRITE_HISTORIES").is_some() {
+        write(&folder);
+    }
+    let mut replayed = 0;
+    for entry in fs::read_dir(&folder).expect("the histories are in the repository") {
+        let path = entry.expect("the folder can be read").path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            let log = read(&path);
+            let recorded = fs::read_to_string(path.with_extension("summary.json")).unwrap();
+            let recorded: Value = serde_json::from_str(&recorded).unwrap();
+            assert_eq!(summary(&log), recorded, "{}", path.display());
+            replayed += 1;
+        }
+    }
+    assert!(replayed > 0);
+}
+
+#[test]
+fn d7_the_history_of_this_version_has_every_event() {
+    let path = folder().join(CURRENT).with_extension("jsonl");
+    for log in [read(&path), live()] {
+        let types: BTreeSet<_> = log.iter().map(type_of).collect();
+        assert_eq!(types, TYPES.map(str::to_owned).into());
+    }
+    // What is on file is what would be written today.
+    for line in fs::read_to_string(path).unwrap().lines() {
+        let record: EventRecord = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/histories")
+}
+
+fn read(path: &Path) -> Vec<EventRecord> {
+    let text = fs::read_to_string(path).expect("the history can be read");
+    let record = |line| serde_json::from_str(line).expect("an old event can be read");
+    text.lines().map(record).collect()
+}
+
+fn write(folder: &Path) {
+    let log = live();
+    let line = |record| serde_json::to_string(record).expect("events can be written") + "\n";
+    let lines: String = log.iter().map(line).collect();
+    let summary = serde_json::to_string_pretty(&summary(&log)).expect("it is JSON") + "\n";
+    fs::create_dir_all(folder).expect("the folder can be made");
+    let path = folder.join(CURRENT);
+    fs::write(path.with_extension("jsonl"), lines).expect("the log can be written");
+    fs::write(path.with_extension("summary.json"), summary).expect("the summary can be written");
+}
+
+fn type_of(record: &EventRecord) -> String {
+    let value = serde_json::to_value(record).expect("events can be written");
+    assert_eq!(value["type"], name_of(&record.event));
+    name_of(&record.event).to_owned()
+}
+
+/// The names of events on file, for ever. A new event goes into [`TYPES`] and the story too.
+fn name_of(event: &SessionEvent) -> &'static str {
+    use SessionEvent as E;
+    match event {
+        E::ApprovalCancelled { .. } => "approval_cancelled",
+        E::ApprovalDecided { .. } => "approval_decided",
+        E::ApprovalExpired { .. } => "approval_expired",
+        E::ApprovalRequested { .. } => "approval_requested",
+        E::AuthorizationDenied { .. } => "authorization_denied",
+        E::LateResult { .. } => "late_result",
+        E::MessageAccepted { .. } => "message_accepted",
+        E::MessageCompleted { .. } => "message_completed",
+        E::MessageDiscarded { .. } => "message_discarded",
+        E::MessageQueued { .. } => "message_queued",
+        E::MessageStarted { .. } => "message_started",
+        E::RunCancelled { .. } => "run_cancelled",
+        E::RunCompleted { .. } => "run_completed",
+        E::RunFailed { .. } => "run_failed",
+        E::RunStarted { .. } => "run_started",
+        E::SessionClosed { .. } => "session_closed",
+        E::SessionCreated { .. } => "session_created",
+        E::SessionSettingsChanged { .. } => "session_settings_changed",
+        E::StepCompleted { .. } => "step_completed",
+        E::StepRetrying { .. } => "step_retrying",
+        E::StepStarted { .. } => "step_started",
+        E::ToolCallAllowed { .. } => "tool_call_allowed",
+        E::ToolCallAttemptStarted { .. } => "tool_call_attempt_started",
+        E::ToolCallCompleted { .. } => "tool_call_completed",
+        E::ToolCallFailed { .. } => "tool_call_failed",
+        E::ToolCallProgress { .. } => "tool_call_progress",
+        E::ToolCallRetrying { .. } => "tool_call_retrying",
+        E::ToolCallStarted { .. } => "tool_call_started",
+    }
+}
+
+/// What a log adds up to, in words that do not change with the code.
+fn summary(log: &[EventRecord]) -> Value {
+    let session_id = SessionId(Uuid::from_u128(1));
+    let statuses = (1..=log.len()).map(|count| {
+        let state = SessionState::replay(session_id, &log[..count]);
+        let row = SessionRow::of(&state).expect("the first event creates the session");
+        json!([state.head, type_of(&log[count - 1]), row.status, state.next_wake()])
+    });
+    let statuses: Vec<_> = statuses.collect();
+    let state = SessionState::replay(session_id, log);
+    let conversation: Vec<_> = state.conversation.messages().into_iter().map(said).collect();
+    let submissions = state.submissions.iter();
+    let submissions: Vec<_> =
+        submissions.map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest])).collect();
+    json!({
+        "session": SessionRow::of(&state),
+        "approvals": ApprovalRow::all_of(&state),
+        "conversation": conversation,
+        "submissions": submissions,
+        "statuses": statuses,
+    })
+}
+
+fn said(message: &Message) -> Value {
+    match message {
+        Message::User { message_id, text } => json!({"user": message_id, "text": text}),
+        Message::Assistant(said) => json!({"assistant": **said}),
+        Message::ToolResults(results) => {
+            let one = |result: &greenroom_core::message::CallResult| {
+                json!([result.call_id, result.tool, result.is_error, result.text])
+            };
+            json!({"results": results.iter().map(one).collect::<Vec<_>>()})
+        }
+    }
+}
+
+/// One session in which everything happens.
+fn live() -> Vec<EventRecord> {
+    let mut agent = AgentProfile::named(rules::agent_name());
+    agent.models = vec!["small".to_owned()];
+    let tools = Arc::new(rules::book(3, false));
+    let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
+    let mut story = Story { world: World::with_rules(1, rules) };
+    story.opens();
+    story.first_run();
+    story.runs_that_end_badly();
+    story.world.log
+}
+
+struct Story {
+    world: World,
+}
+
+impl Story {
+    fn opens(&mut self) {
+        let (owner, agent) = (user("ann"), rules::agent_name());
+        let (title, settings) = (Some("Prices".to_owned()), Settings::default());
+        self.take(Input::CreateSession { owner, agent, title, settings });
+        let mut settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
+        settings.blocked_tools.insert(ToolName::parse("read_guessed").expect("it is short"));
+        let title = Some("Prices é😀".to_owned());
+        self.take(Input::ChangeSettings { settings, title, by: user("ann") });
+    }
+
+    /// A cut stream, a restart, calls of every fate, a plan decided in part and expired, another
+    /// approved, and a final answer.
+    fn first_run(&mut self) {
+        self.submit("u1");
+        let failure = ModelFailure::temporary("the stream was cut");
+        self.model(Err(StepFailure { failure, streamed: true }));
+        self.wake_at_next();
+        self.take(Input::Rehydrated);
+        let broken = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
+        let json = |value: Value| Arguments::Json(value);
+        self.says(
+            "Let me see.",
+            vec![
+                ("read", json(json!({"type": 34, "price": 0.1, "name": "Tritanium \u{2028}é"}))),
+                ("low", json(json!({"note": "first"}))),
+                ("high", json(json!({"quantity": 1000}))),
+                ("critical", json(json!({"all": true}))),
+                ("read_guessed", json(json!({}))),
+                ("strict", broken),
+                ("nothing_like_it", json(json!([1, null]))),
+            ],
+        );
+        let (call_id, attempt_id) = self.running("read");
+        let message = Some("half".to_owned());
+        let (progress, total) = (0.5, Some(1.0));
+        self.take(Input::ToolProgressed { call_id, attempt_id, progress, total, message });
+        self.ends("read", ToolOutcome::TimedOut { after_ms: 30_000 });
+        let outcome = ToolOutcome::Completed(ToolOutput::default());
+        self.take(Input::ToolFinished { call_id, attempt_id, outcome });
+        self.wake_at_next();
+        self.ends(
+            "read",
+            ToolOutcome::Completed(ToolOutput {
+                text: "5.01".to_owned(),
+                structured: Some(json!({"price": 5.01})),
+                truncated: true,
+            }),
+        );
+        self.ends("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
+        let call_id = self.call("high");
+        let reason = Some("fine".to_owned());
+        self.decide(ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved: true, reason }]));
+        self.world.now = self.world.now.after(Duration::from_secs(60));
+        self.take(Input::Wake);
+        self.ends("high", ToolOutcome::Completed(ToolOutput::default()));
+
+        self.says("", vec![("high_again", json(json!({})))]);
+        self.decide(ApprovalAnswer::Whole { approved: true, reason: None });
+        self.ends("high_again", ToolOutcome::NotSent { error: "no connection".to_owned() });
+        self.take(Input::Rehydrated);
+        self.wake_at_next();
+        self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
+        self.says("It is done.", vec![]);
+    }
+
+    /// Cancelled while it streams, cancelled while it waits, failed, and closed.
+    fn runs_that_end_badly(&mut self) {
+        for message_id in ["u2", "u3", "u4", "u5"] {
+            self.submit(message_id);
+        }
+        let mut partial = Completion::default();
+        partial.message.text = "The pri".to_owned();
+        self.take(Input::Cancel { run_id: None, by: user("ann"), partial: Some(partial) });
+        self.says("", vec![("high", Arguments::Json(json!({})))]);
+        self.take(Input::Cancel { run_id: None, by: user("bob"), partial: None });
+        self.model(Err(StepFailure {
+            failure: ModelFailure::permanent("no such model"),
+            streamed: false,
+        }));
+        self.take(Input::Close { by: user("ann"), partial: None });
+    }
+
+    fn take(&mut self, input: Input) {
+        self.world.now = self.world.now.after(Duration::from_millis(250));
+        self.world.take(input).expect("the story is possible");
+    }
+
+    fn submit(&mut self, message_id: &str) {
+        let digest = Digest::of_bytes(message_id.as_bytes());
+        let message_id = MessageId::parse(message_id).expect("it is short");
+        let on_busy = OnBusy::Queue;
+        let text = "How much is it?".into();
+        self.take(Input::SubmitMessage { message_id, text, digest, on_busy });
+    }
+
+    fn model(&mut self, result: Result<Completion, StepFailure>) {
+        let attempt_id = *self.world.models.last().expect("a model attempt is under way");
+        self.take(Input::StepFinished { attempt_id, result });
+    }
+
+    fn says(&mut self, text: &str, calls: Vec<(&str, Arguments)>) {
+        let thinking = Reasoning::Thinking { text: "hm".into(), signature: Some("sig".into()) };
+        let redacted = Reasoning::Redacted { payload: "opaque".into() };
+        let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        let calls = calls.into_iter().map(|(tool, arguments)| ProposedCall {
+            call_id: CallId(Uuid::nil()),
+            provider_id: format!("toolu_{tool}"),
+            tool: tool.to_owned(),
+            arguments,
+        });
+        let message = AssistantMessage {
+            text: text.to_owned(),
+            reasoning: vec![thinking, redacted],
+            calls: calls.collect(),
+        };
+        let usage = Usage { input_tokens: 120, output_tokens: 30, cached_tokens: 100 };
+        self.model(Ok(Completion { message, usage, stop_reason }));
+    }
+
+    fn call(&self, tool: &str) -> CallId {
+        let run = self.world.state.active.run.as_ref().expect("a run is going");
+        run.calls.iter().find(|call| call.tool == tool).expect("it was called").call_id
+    }
+
+    fn running(&self, tool: &str) -> (CallId, AttemptId) {
+        let run = self.world.state.active.run.as_ref().expect("a run is going");
+        let call = run.calls.iter().find(|call| call.tool == tool).expect("it was called");
+        let CallPhase::Running { attempt_id, .. } = call.phase else {
+            panic!("{tool} does not run: {:?}", call.phase);
+        };
+        (call.call_id, attempt_id)
+    }
+
+    fn ends(&mut self, tool: &str, outcome: ToolOutcome) {
+        let (call_id, attempt_id) = self.running(tool);
+        self.take(Input::ToolFinished { call_id, attempt_id, outcome });
+    }
+
+    fn decide(&mut self, answer: ApprovalAnswer) {
+        let open = self.world.state.active.approvals.first().expect("a question waits");
+        let approval_id = open.approval.approval_id;
+        let (by, surface) = (user("ann"), Surface::Dashboard);
+        self.take(Input::DecideApproval { approval_id, answer, by, surface });
+    }
+
+    fn wake_at_next(&mut self) {
+        if let Some(next) = self.world.state.next_wake() {
+            self.world.now = self.world.now.max(next);
+            self.take(Input::Wake);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What people do: ask, change their minds, decide, and send things twice.
+
+use crate::{
+    chance::Chance,
+    rules,
+    world::{World, user},
+};
+use greenroom_core::{
+    approval::{OpenApproval, Surface},
+    ids::{ApprovalId, CallId, MessageId, RunId},
+    json::Digest,
+    model::delta::Completion,
+    session::{ApprovalAnswer, Decision, Input, Lifecycle, OnBusy, Rejection, Reply, StepAnswer},
+};
+use uuid::Uuid;
+
+impl World {
+    pub(crate) fn somebody_submits(&mut self, chance: &mut Chance) {
+        let was_idle = self.state.is_idle();
+        let is_open = self.state.active.lifecycle == Lifecycle::Open;
+        match self.submit_fresh(chance) {
+            Ok(_) => assert!(is_open),
+            Err(Rejection::SessionClosed) => assert!(!is_open),
+            Err(Rejection::Busy { .. } | Rejection::QueueFull { .. }) => assert!(!was_idle),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    pub(crate) fn submit_fresh(&mut self, chance: &mut Chance) -> Result<Decision, Rejection> {
+        let number = self.submitted.len();
+        let text = chance.text();
+        // What was refused was not taken: its id is still free.
+        let message_id = MessageId::parse(&format!("u{number}")).expect("it is short");
+        let digest = Digest::of_bytes(message_id.as_str().as_bytes());
+        let on_busy = *chance.pick(&[OnBusy::Queue, OnBusy::Queue, OnBusy::Reject]);
+        let input = Input::SubmitMessage {
+            message_id: message_id.clone(),
+            text: format!("{number} {text}").into(),
+            digest,
+            on_busy,
+        };
+        let decision = self.take(input)?;
+        let Reply::Submitted { run_id, seq, repeated } = decision.reply else {
+            panic!("{decision:?}");
+        };
+        assert!(!repeated);
+        if !self.is_lost() {
+            let again = Reply::Submitted { run_id, seq, repeated: true };
+            self.submitted.push((message_id, again));
+        }
+        Ok(decision)
+    }
+
+    /// S5: at any later time the same message has the same answer, and another body none.
+    pub(crate) fn somebody_submits_again(&mut self, chance: &mut Chance) {
+        if self.submitted.is_empty() {
+            return;
+        }
+        let (message_id, answer) = chance.pick(&self.submitted).clone();
+        let same = chance.below(4) != 0;
+        let body = if same { message_id.as_str() } else { "another" };
+        let input = Input::SubmitMessage {
+            digest: Digest::of_bytes(body.as_bytes()),
+            message_id: message_id.clone(),
+            text: "again".into(),
+            on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
+        };
+        match self.take(input) {
+            Ok(Decision { events, effects, reply }) => {
+                assert!(same && events.is_empty() && effects.is_empty());
+                assert_eq!(reply, answer);
+            }
+            Err(rejection) => {
+                assert!(!same);
+                assert_eq!(rejection, Rejection::MessageIdReused { message_id });
+            }
+        }
+    }
+
+    pub(crate) fn somebody_cancels(&mut self, chance: &mut Chance) {
+        let running = self.state.active.run.as_ref().map(|run| run.run_id);
+        let queued: Vec<_> = self.state.active.queue.iter().map(|queued| queued.run_id).collect();
+        let stray = RunId(Uuid::from_u128(7));
+        let run_id = match chance.below(4) {
+            0 => queued.first().copied(),
+            1 => Some(stray),
+            _ => None,
+        };
+        let partial = self.partial(chance);
+        let result = self.take(Input::Cancel { run_id, by: user("ann"), partial });
+        match (run_id, running) {
+            (Some(run_id), _) if run_id == stray => {
+                assert_eq!(result, Err(Rejection::RunNotActive { run_id }));
+            }
+            (Some(run_id), _) => {
+                assert_eq!(result.expect("it waits").reply, Reply::Cancelled { run_id });
+            }
+            (None, None) => assert_eq!(result, Err(Rejection::NoRun)),
+            (None, Some(run_id)) => {
+                assert_eq!(result.expect("it runs").reply, Reply::Cancelled { run_id });
+                // S6: gone at once, and the next message goes on.
+                if !self.is_lost() {
+                    let now = self.state.active.run.as_ref().map(|run| run.run_id);
+                    assert_eq!(now, queued.first().copied());
+                    assert_eq!(self.state.is_idle(), queued.is_empty());
+                }
+                if !self.is_dying() && queued.is_empty() && chance.one_in(2) {
+                    self.submit_fresh(chance).expect("S6: the session is usable");
+                    assert!(self.state.active.run.is_some());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn somebody_closes(&mut self, chance: &mut Chance) {
+        let partial = self.partial(chance);
+        self.take(Input::Close { by: user("ann"), partial }).expect("it exists");
+        if !self.is_lost() {
+            assert_eq!(self.state.active.lifecycle, Lifecycle::Closed);
+            assert!(self.state.is_idle());
+        }
+    }
+
+    fn partial(&self, chance: &mut Chance) -> Option<Completion> {
+        chance.one_in(2).then(|| {
+            let mut partial = Completion::default();
+            partial.message.text = chance.text();
+            partial
+        })
+    }
+
+    pub(crate) fn somebody_changes_settings(&mut self, chance: &mut Chance) {
+        let (settings, title) = (rules::settings(chance), Some(chance.text()));
+        let is_open = self.state.active.lifecycle == Lifecycle::Open;
+        let result = self.take(Input::ChangeSettings { settings, title, by: user("ann") });
+        assert_eq!(result.is_ok(), is_open);
+    }
+
+    pub(crate) fn somebody_decides(&mut self, chance: &mut Chance) {
+        let closed = self.state.closed_approvals.back().map(|closed| closed.approval.approval_id);
+        let open = self.state.active.approvals.first().cloned();
+        match (open, closed) {
+            (Some(open), _) if !chance.one_in(8) => self.somebody_answers(&open, chance),
+            (_, Some(approval_id)) => {
+                // Whatever is said to a closed question: nothing happens.
+                let answer = ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None };
+                if let Ok(decision) = self.decide(approval_id, answer, chance) {
+                    assert!(decision.events.is_empty() && decision.effects.is_empty());
+                }
+            }
+            (_, None) => {
+                let approval_id = ApprovalId(Uuid::from_u128(3));
+                let answer = ApprovalAnswer::Whole { approved: true, reason: None };
+                let refused = self.decide(approval_id, answer, chance);
+                assert_eq!(refused, Err(Rejection::UnknownApproval { approval_id }));
+            }
+        }
+    }
+
+    fn somebody_answers(&mut self, open: &OpenApproval, chance: &mut Chance) {
+        let approval_id = open.approval.approval_id;
+        let is_late = open.approval.deadline.is_some_and(|end| end <= self.now);
+        let mut answers: Vec<_> = open
+            .approval
+            .steps
+            .iter()
+            .filter_map(|step| {
+                let approved = chance.one_in(2);
+                let reason = approved.then(|| "because".to_owned());
+                let answer = StepAnswer { call_id: step.call_id, approved, reason };
+                chance.one_in(2).then_some(answer)
+            })
+            .collect();
+        match chance.below(8) {
+            0 => answers.extend(answers.first().cloned()),
+            1 => answers.push(StepAnswer {
+                call_id: CallId(Uuid::from_u128(5)),
+                approved: true,
+                reason: None,
+            }),
+            _ => {}
+        }
+        let answer = if chance.one_in(3) {
+            ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None }
+        } else {
+            ApprovalAnswer::Steps(answers)
+        };
+        if let Ok(decision) = self.decide(approval_id, answer, chance) {
+            assert!(!is_late || decision.events.is_empty(), "G10: taken after the deadline");
+        }
+    }
+
+    pub(crate) fn somebody_decides_all(&mut self, chance: &mut Chance) {
+        let Some(open) = self.state.active.approvals.first() else { return };
+        let (approval_id, deadline) = (open.approval.approval_id, open.approval.deadline);
+        let answer = ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None };
+        match self.decide(approval_id, answer, chance) {
+            Ok(decision) => {
+                assert_eq!(decision.reply, Reply::Decided { closed: true, repeated: false });
+            }
+            Err(rejection) => {
+                assert_eq!(rejection, Rejection::ApprovalExpired);
+                assert!(deadline.is_some_and(|end| end <= self.now));
+            }
+        }
+    }
+
+    fn decide(
+        &mut self,
+        approval_id: ApprovalId,
+        answer: ApprovalAnswer,
+        chance: &mut Chance,
+    ) -> Result<Decision, Rejection> {
+        let by = user(["ann", "bob"][chance.below(2)]);
+        let surfaces = [Surface::Rest, Surface::Websocket, Surface::Cli, Surface::Dashboard];
+        self.take(Input::DecideApproval {
+            approval_id,
+            answer,
+            by,
+            surface: *chance.pick(&surfaces),
+        })
+    }
+}

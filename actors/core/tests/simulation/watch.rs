@@ -1,0 +1,273 @@
+//! Reads the log as it is written and holds it to the promises that can be seen in it.
+
+use greenroom_core::{
+    call::FailReason,
+    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq},
+    json::Digest,
+    session::{Allowance, Effect, EventRecord, RunFailure, SessionEvent},
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What the log says so far.
+#[derive(Default)]
+pub(crate) struct Watch {
+    head: Seq,
+    /// Attempts of which the world knows that they did not run.
+    pub(crate) did_not_run: BTreeSet<AttemptId>,
+    pub(crate) calls: BTreeMap<CallId, CallTrack>,
+    approvals: BTreeMap<ApprovalId, ApprovalTrack>,
+    waiting: VecDeque<RunId>,
+    run: Option<RunTrack>,
+    ended: BTreeSet<RunId>,
+    open_message: Option<MessageId>,
+    dispatched: BTreeSet<AttemptId>,
+    /// The newest model attempt.
+    step_attempt: Option<AttemptId>,
+    max_steps: u32,
+}
+
+pub(crate) struct CallTrack {
+    run_id: RunId,
+    pub(crate) digest: Digest,
+    repeatable: bool,
+    asked: Option<ApprovalId>,
+    allowed: Option<Digest>,
+    attempts: Vec<AttemptId>,
+    pub(crate) is_ended: bool,
+}
+
+#[derive(Default)]
+struct ApprovalTrack {
+    steps: BTreeSet<CallId>,
+    decided: BTreeMap<CallId, bool>,
+    is_closed: bool,
+    is_expired: bool,
+}
+
+struct RunTrack {
+    run_id: RunId,
+    step: u32,
+}
+
+impl Watch {
+    pub(crate) fn of_runs(max_steps: u32) -> Self {
+        Self { max_steps, ..Self::default() }
+    }
+
+    pub(crate) fn follow(&mut self, record: &EventRecord) {
+        // E1: numbered without gaps.
+        assert_eq!(record.seq, self.head.next(), "seq has a gap: {record:?}");
+        self.head = record.seq;
+        self.follow_messages(record);
+        self.follow_runs(record);
+        self.follow_calls(record);
+        self.follow_approvals(record);
+    }
+
+    fn follow_messages(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::MessageStarted { message_id } = &record.event {
+            assert_eq!(self.open_message, None, "two messages are open");
+            self.open_message = Some(message_id.clone());
+        }
+        if let E::MessageCompleted { message_id, .. } | E::MessageDiscarded { message_id, .. } =
+            &record.event
+        {
+            assert_eq!(self.open_message.as_ref(), Some(message_id), "not the open message");
+            self.open_message = None;
+        }
+    }
+
+    /// S4: runs begin in the order their messages were taken. S6: each has exactly one end, which
+    /// comes after the ends of all its calls and questions.
+    fn follow_runs(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::MessageQueued { .. } = &record.event {
+            self.waiting.push_back(record.run_id.expect("a queued message has its run"));
+        }
+        if let E::RunStarted { .. } = &record.event {
+            let run_id = record.run_id.expect("a run has an id");
+            assert!(self.run.is_none(), "two runs are going");
+            assert!(!self.ended.contains(&run_id), "a run began after its end");
+            let next = self.waiting.pop_front().unwrap_or(run_id);
+            assert_eq!(next, run_id, "a message overtook another");
+            self.run = Some(RunTrack { run_id, step: 0 });
+        }
+        if let E::StepStarted { attempt_id, .. } = &record.event {
+            let run = self.run.as_mut().expect("a step has a run");
+            let step = record.step.expect("a step has a number");
+            assert!(step == run.step || step == run.step + 1, "a step was left out");
+            assert!(step <= self.max_steps, "S2: {step} steps of {}", self.max_steps);
+            run.step = step;
+            self.step_attempt = Some(*attempt_id);
+        }
+        if let E::RunFailed { code: RunFailure::MaxIterations, error, .. } = &record.event {
+            assert_eq!(error, "maximum iterations reached without final answer");
+        }
+        if let E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } = record.event
+        {
+            let run_id = record.run_id.expect("a run has an id");
+            assert!(self.ended.insert(run_id), "two ends of one run");
+            if self.run.as_ref().is_some_and(|run| run.run_id == run_id) {
+                self.run_ended(run_id);
+            } else {
+                let position = self.waiting.iter().position(|waiting| *waiting == run_id);
+                self.waiting.remove(position.expect("what ended neither ran nor waited"));
+            }
+        }
+    }
+
+    fn run_ended(&mut self, run_id: RunId) {
+        self.run = None;
+        assert_eq!(self.open_message, None, "a message outlived its run");
+        let mut of_run = self.calls.values().filter(|call| call.run_id == run_id);
+        assert!(of_run.all(|call| call.is_ended), "S6: a call outlived its run");
+        assert!(
+            self.approvals.values().all(|asked| asked.is_closed),
+            "a question outlived its run"
+        );
+    }
+
+    fn follow_calls(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::ToolCallStarted { call_id, digest, arguments, repeatable, .. } = &record.event {
+            assert_eq!(*digest, Digest::of(&arguments.to_value()), "G8: another digest");
+            let track = CallTrack {
+                run_id: record.run_id.expect("a call has a run"),
+                digest: *digest,
+                repeatable: *repeatable,
+                asked: None,
+                allowed: None,
+                attempts: Vec::new(),
+                is_ended: false,
+            };
+            assert!(self.calls.insert(*call_id, track).is_none(), "a call began twice");
+        }
+        if let E::ToolCallAllowed { call_id, digest, by } = &record.event {
+            let asked = match by {
+                Allowance::Policy { .. } => None,
+                Allowance::Approval { approval_id, .. } => {
+                    let said = self.approvals[approval_id].decided.get(call_id);
+                    assert_eq!(said, Some(&true), "G8: allowed without a person's word");
+                    Some(*approval_id)
+                }
+            };
+            let call = self.open_call(*call_id);
+            assert_eq!(call.asked, asked, "G3: somebody else was to allow it");
+            assert_eq!(call.digest, *digest, "G8: other arguments were allowed");
+            assert_eq!(call.allowed.replace(*digest), None, "allowed twice");
+        }
+        if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt } = &record.event {
+            let did_not_run = self.did_not_run.clone();
+            let call = self.open_call(*call_id);
+            assert!(call.allowed.is_some(), "an attempt without an allowance");
+            // R1, D3: never a silent second execution.
+            let may_repeat = call.repeatable
+                || call.attempts.iter().all(|attempt| did_not_run.contains(attempt));
+            assert!(may_repeat, "R1: an attempt was repeated that may have run");
+            call.attempts.push(*attempt_id);
+            assert_eq!(usize::try_from(*attempt).ok(), Some(call.attempts.len()));
+        }
+        self.follow_ends(record);
+    }
+
+    /// S3: exactly one end for each call.
+    fn follow_ends(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::ToolCallFailed { call_id, reason, .. } = &record.event {
+            self.check_reason(*call_id, *reason);
+        }
+        if let E::ToolCallCompleted { call_id, .. } = &record.event {
+            assert!(!self.open_call(*call_id).attempts.is_empty(), "a result of no attempt");
+        }
+        if let E::AuthorizationDenied { call_id, .. } = &record.event {
+            assert!(self.open_call(*call_id).attempts.is_empty(), "denied after it ran");
+        }
+        if let E::ToolCallCompleted { call_id, .. }
+        | E::ToolCallFailed { call_id, .. }
+        | E::AuthorizationDenied { call_id, .. } = &record.event
+        {
+            self.open_call(*call_id).is_ended = true;
+        }
+    }
+
+    /// G10: an expiry is never told as a person's refusal, nor the other way round.
+    fn check_reason(&mut self, call_id: CallId, reason: FailReason) {
+        let asked = self.open_call(call_id).asked;
+        let asked = asked.map(|approval_id| &self.approvals[&approval_id]);
+        let said = asked.and_then(|asked| asked.decided.get(&call_id)).copied();
+        let is_expired = asked.is_some_and(|asked| asked.is_expired);
+        assert_eq!(reason == FailReason::Rejected, said == Some(false), "{reason:?} {said:?}");
+        assert_eq!(
+            reason == FailReason::Expired,
+            is_expired && said.is_none(),
+            "{reason:?} {said:?}"
+        );
+    }
+
+    fn follow_approvals(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::ApprovalRequested { approval } = &record.event {
+            let steps: BTreeSet<_> = approval.steps.iter().map(|step| step.call_id).collect();
+            assert_eq!(steps.len(), approval.steps.len());
+            for step in &approval.steps {
+                let call = self.open_call(step.call_id);
+                assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
+                assert_eq!(call.asked.replace(approval.approval_id), None, "asked twice");
+            }
+            let track = ApprovalTrack { steps, ..ApprovalTrack::default() };
+            assert!(self.approvals.insert(approval.approval_id, track).is_none());
+        }
+        if let E::ApprovalDecided { approval_id, steps, closed } = &record.event {
+            let asked = self.open_approval(*approval_id);
+            for step in steps {
+                assert!(asked.steps.contains(&step.call_id), "a step of another plan");
+                let first = asked.decided.insert(step.call_id, step.approved);
+                assert_eq!(first, None, "G8: the first word did not stand");
+            }
+            assert_eq!(*closed, asked.decided.len() == asked.steps.len());
+            asked.is_closed = *closed;
+        }
+        if let E::ApprovalExpired { approval_id } = &record.event {
+            let asked = self.open_approval(*approval_id);
+            (asked.is_closed, asked.is_expired) = (true, true);
+        }
+        if let E::ApprovalCancelled { approval_id } = &record.event {
+            self.open_approval(*approval_id).is_closed = true;
+        }
+    }
+
+    /// D1: an attempt's start is committed before it is dispatched, and what is dispatched is
+    /// what was allowed.
+    pub(crate) fn dispatch(&mut self, effect: &Effect) {
+        match effect {
+            Effect::StartModel { attempt_id, message_id, .. } => {
+                assert_eq!(Some(*attempt_id), self.step_attempt, "not the newest attempt");
+                assert_eq!(self.open_message.as_ref(), Some(message_id));
+                assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
+            }
+            Effect::StartTool { call_id, attempt_id, arguments, .. } => {
+                let digest = Digest::of(&arguments.to_value());
+                let call = self.open_call(*call_id);
+                assert_eq!(call.allowed, Some(digest), "G8: other arguments than allowed");
+                assert_eq!(call.attempts.last(), Some(attempt_id), "not recorded as started");
+                assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
+            }
+            Effect::StopModel { attempt_id } | Effect::StopTool { attempt_id, .. } => {
+                assert!(self.dispatched.contains(attempt_id), "stopped what never began");
+            }
+        }
+    }
+
+    fn open_call(&mut self, call_id: CallId) -> &mut CallTrack {
+        let call = self.calls.get_mut(&call_id).expect("an event of a call nobody proposed");
+        assert!(!call.is_ended, "S3: an event of a call that has its result");
+        call
+    }
+
+    fn open_approval(&mut self, approval_id: ApprovalId) -> &mut ApprovalTrack {
+        let asked = self.approvals.get_mut(&approval_id).expect("nobody asked");
+        assert!(!asked.is_closed, "G11: a closed question changed");
+        asked
+    }
+}

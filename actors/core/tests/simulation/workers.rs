@@ -1,0 +1,168 @@
+//! What models, tools and time do. They answer only what they were asked, once, however late.
+
+use crate::{chance::Chance, rules, world::World};
+use greenroom_core::{
+    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    ids::{AttemptId, CallId},
+    message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
+    model::delta::{Completion, ModelFailure, StopReason},
+    session::{Input, Lifecycle, SessionEvent, StepFailure, StepPhase},
+    usage::Usage,
+};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
+
+impl World {
+    pub(crate) fn a_model_answers(&mut self, chance: &mut Chance) {
+        let result = match chance.below(8) {
+            0 => Err(failure(chance)),
+            1 | 2 => Ok(completion(chance, 0)),
+            _ => {
+                let calls = chance.below(6);
+                Ok(completion(chance, calls))
+            }
+        };
+        self.model_answer(chance, result);
+    }
+
+    pub(crate) fn a_model_answers_finally(&mut self, chance: &mut Chance) {
+        let result = Ok(completion(chance, 0));
+        self.model_answer(chance, result);
+    }
+
+    fn model_answer(&mut self, chance: &mut Chance, result: Result<Completion, StepFailure>) {
+        let Some(attempt_id) = chance.take(&mut self.models) else { return };
+        let is_wanted = self.state.active.run.as_ref().is_some_and(|run| {
+            matches!(run.phase, StepPhase::Streaming { attempt_id: wanted, .. } if wanted == attempt_id)
+        });
+        let decision =
+            self.take(Input::StepFinished { attempt_id, result }).expect("facts are never refused");
+        if !is_wanted {
+            assert_eq!((decision.events, decision.effects), (vec![], vec![]), "a stale answer");
+        }
+    }
+
+    pub(crate) fn a_tool_answers(&mut self, chance: &mut Chance) {
+        let Some((call_id, attempt_id)) = chance.take(&mut self.tools) else { return };
+        let outcome = outcome(chance);
+        if let ToolOutcome::NotSent { .. }
+        | ToolOutcome::Failed { hint: RepeatHint::DidNotRun, .. } = outcome
+        {
+            self.watch.did_not_run.insert(attempt_id);
+        }
+        let is_wanted = self.is_wanted(call_id, attempt_id);
+        let is_open = self.state.active.lifecycle == Lifecycle::Open;
+        let decision = self
+            .take(Input::ToolFinished { call_id, attempt_id, outcome })
+            .expect("facts are never refused");
+        if !is_wanted {
+            // R1: recorded, and nothing else.
+            let events: Vec<_> = decision.events.iter().map(|record| &record.event).collect();
+            let is_noted = matches!(events[..], [SessionEvent::LateResult { .. }]);
+            assert!(if is_open { is_noted } else { events.is_empty() }, "{events:?}");
+            assert_eq!(decision.effects, vec![]);
+        }
+    }
+
+    pub(crate) fn a_tool_progresses(&mut self, chance: &mut Chance) {
+        if self.tools.is_empty() {
+            return;
+        }
+        let (call_id, attempt_id) = *chance.pick(&self.tools);
+        let numbers = [0.1 + 0.2, 1e300, f64::NAN, f64::INFINITY, -0.0, 5e-324];
+        let (progress, total) = (*chance.pick(&numbers), *chance.pick(&numbers));
+        let input = Input::ToolProgressed {
+            call_id,
+            attempt_id,
+            progress,
+            total: Some(total),
+            message: Some(chance.text()),
+        };
+        let before = self.state.active.clone();
+        let is_wanted = self.is_wanted(call_id, attempt_id);
+        let decision = self.take(input).expect("facts are never refused");
+        assert_eq!(decision.events.len(), usize::from(is_wanted));
+        assert_eq!(self.state.active, before);
+    }
+
+    fn is_wanted(&self, call_id: CallId, attempt_id: AttemptId) -> bool {
+        let mut calls = self.state.active.run.iter().flat_map(|run| &run.calls);
+        calls.any(|call| {
+            let runs =
+                matches!(call.phase, CallPhase::Running { attempt_id: a, .. } if a == attempt_id);
+            runs && call.call_id == call_id
+        })
+    }
+
+    pub(crate) fn time_passes(&mut self, chance: &mut Chance) {
+        let millis = *chance.pick(&[0, 1, 500, 2_000, 30_000, 61_000]);
+        self.now = self.now.after(Duration::from_millis(millis));
+        if !chance.one_in(3) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn tools_change(&mut self, chance: &mut Chance) {
+        self.rules.tools = Arc::new(rules::book(2, chance.one_in(2)));
+    }
+}
+
+fn completion(chance: &mut Chance, calls: usize) -> Completion {
+    let reasoning = match chance.below(4) {
+        0 => vec![Reasoning::Thinking { text: chance.text(), signature: Some(chance.text()) }],
+        1 => vec![Reasoning::Redacted { payload: chance.text() }],
+        _ => vec![],
+    };
+    let calls = (0..calls).map(|_| call(chance)).collect();
+    let reasons = [StopReason::EndTurn, StopReason::ToolUse, StopReason::MaxTokens];
+    let message = AssistantMessage { text: chance.text(), reasoning, calls };
+    let input_tokens = *chance.pick(&[0, 7, u64::MAX]);
+    let usage = Usage { input_tokens, output_tokens: 3, cached_tokens: 1 };
+    Completion { message, usage, stop_reason: *chance.pick(&reasons) }
+}
+
+fn call(chance: &mut Chance) -> ProposedCall {
+    let any = f64::from_bits(chance.next());
+    let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
+    let arguments = match chance.below(8) {
+        0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
+        1 => Arguments::Json(json!([1, "not an object"])),
+        2 => Arguments::Json(Value::Null),
+        3 => Arguments::Json(json!({"n": i64::MIN, "m": u64::MAX, "x": odd})),
+        _ => Arguments::Json(json!({"n": odd, "text": chance.text(), "deep": {"b": [], "a": {}}})),
+    };
+    ProposedCall {
+        call_id: CallId(Uuid::nil()),
+        provider_id: chance.text(),
+        tool: (*chance.pick(&rules::CALLED)).to_owned(),
+        arguments,
+    }
+}
+
+fn failure(chance: &mut Chance) -> StepFailure {
+    let message = chance.text();
+    let failure = match chance.below(4) {
+        0 => ModelFailure::permanent(message),
+        1 => ModelFailure::of_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
+        _ => ModelFailure::temporary(message),
+    };
+    StepFailure { failure, streamed: chance.one_in(2) }
+}
+
+fn outcome(chance: &mut Chance) -> ToolOutcome {
+    let error = chance.text();
+    match chance.below(10) {
+        0 => ToolOutcome::Failed { error, hint: RepeatHint::Unsaid },
+        1 => ToolOutcome::Failed { error, hint: RepeatHint::Temporary },
+        2 => ToolOutcome::Failed { error, hint: RepeatHint::DidNotRun },
+        3 => ToolOutcome::NotSent { error },
+        4 => ToolOutcome::TimedOut { after_ms: 30_000 },
+        5 => ToolOutcome::Crashed { error },
+        _ => ToolOutcome::Completed(ToolOutput {
+            text: error,
+            structured: chance.one_in(2).then(|| json!({"price": 0.1, "name": "\u{0}é"})),
+            truncated: chance.one_in(5),
+        }),
+    }
+}

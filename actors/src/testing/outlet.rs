@@ -1,0 +1,118 @@
+//! A client that keeps what it is told, as far as there is room.
+
+use super::lock;
+use crate::feed::{FeedItem, FeedKind, Offer, Outlet};
+use greenroom_core::{ids::MessageId, session::EventRecord};
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
+
+/// An outlet into memory. Clones are the same outlet: give one to a subscriber, keep one.
+#[derive(Clone)]
+pub struct CollectingOutlet {
+    items: Arc<watch::Sender<Vec<FeedItem>>>,
+    room: Arc<Mutex<Room>>,
+}
+
+#[derive(Debug)]
+struct Room {
+    left: usize,
+    gone: bool,
+    refused: usize,
+}
+
+impl CollectingOutlet {
+    /// An outlet with room for so many items.
+    pub fn with_room(room: usize) -> Self {
+        Self {
+            items: Arc::new(watch::Sender::new(Vec::new())),
+            room: Arc::new(Mutex::new(Room { left: room, gone: false, refused: 0 })),
+        }
+    }
+
+    /// Makes room for so many more. The subscriber must hear of it.
+    pub fn make_room(&self, more: usize) {
+        let mut room = lock(&self.room);
+        room.left = room.left.saturating_add(more);
+    }
+
+    /// Nobody listens from now on.
+    pub fn leave(&self) {
+        lock(&self.room).gone = true;
+    }
+
+    /// How often there was no room.
+    pub fn refused(&self) -> usize {
+        lock(&self.room).refused
+    }
+
+    /// What it was told so far.
+    pub fn items(&self) -> Vec<FeedItem> {
+        self.items.borrow().clone()
+    }
+
+    /// The events among it.
+    pub fn events(&self) -> Vec<EventRecord> {
+        events_of(&self.items.borrow())
+    }
+
+    /// The text it was told of that message.
+    pub fn text_of(&self, message_id: &MessageId) -> String {
+        text_of(&self.items.borrow(), message_id)
+    }
+
+    /// Waits until `found` finds something in what it was told.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within [`super::PATIENCE`].
+    pub async fn wait_for<T>(
+        &self,
+        what: &str,
+        mut found: impl FnMut(&[FeedItem]) -> Option<T>,
+    ) -> T {
+        let mut items = self.items.subscribe();
+        let search = async {
+            loop {
+                if let Some(found) = found(&items.borrow_and_update()) {
+                    return found;
+                }
+                items.changed().await.expect("the outlet holds the sender");
+            }
+        };
+        super::within_patience(what, search).await
+    }
+}
+
+fn events_of(items: &[FeedItem]) -> Vec<EventRecord> {
+    let event = |item: &FeedItem| match &item.kind {
+        FeedKind::Event(record) => Some((**record).clone()),
+        FeedKind::Delta { .. } | FeedKind::Draining | FeedKind::Broken(_) => None,
+    };
+    items.iter().filter_map(event).collect()
+}
+
+fn text_of(items: &[FeedItem], wanted: &MessageId) -> String {
+    let piece = |item: &FeedItem| match &item.kind {
+        FeedKind::Delta { message_id, text, .. } if message_id == wanted => Some(text.clone()),
+        FeedKind::Delta { .. } | FeedKind::Event(_) | FeedKind::Draining | FeedKind::Broken(_) => {
+            None
+        }
+    };
+    items.iter().filter_map(piece).map(|piece| piece.to_string()).collect()
+}
+
+impl Outlet for CollectingOutlet {
+    fn offer(&mut self, item: &FeedItem) -> Offer {
+        let mut room = lock(&self.room);
+        if room.gone {
+            return Offer::Gone;
+        }
+        if room.left == 0 {
+            room.refused += 1;
+            return Offer::Full;
+        }
+        room.left -= 1;
+        self.items.send_modify(|items| items.push(item.clone()));
+        Offer::Taken
+    }
+}

@@ -1,0 +1,304 @@
+//! A runtime on test parts.
+
+use super::{CollectingOutlet, FakeTools, ManualClock, MemoryJournal, ScriptedModel};
+use crate::{
+    governance::Governance,
+    observation::Board,
+    ports::Clock,
+    runtime::{Parts, Runtime},
+    session::CommandError,
+    subscriber::{Drained, Stop, Subscriber},
+};
+use actix::Addr;
+use greenroom_core::{
+    agent::AgentProfile,
+    call::RetryPolicy,
+    cursor::Cursor,
+    ids::{AgentName, MessageId, RunId, SessionId, UserId},
+    json::Digest,
+    policy::{Matrix, Preset, Settings},
+    session::{EventRecord, Input, OnBusy, Reply, SessionEvent},
+};
+use std::{sync::Arc, time::Duration};
+
+/// What a world shall be.
+pub struct WorldBuilder {
+    journal: MemoryJournal,
+    model: Arc<ScriptedModel>,
+    tools: Arc<FakeTools>,
+    clock: Arc<ManualClock>,
+    governance: Governance,
+    idle_timeout: Duration,
+    arbiters: usize,
+}
+
+/// A runtime on test parts, in the actix system that the test runs in.
+pub struct World {
+    /// The actors.
+    pub runtime: Runtime,
+    /// The log.
+    pub journal: MemoryJournal,
+    /// The model.
+    pub model: Arc<ScriptedModel>,
+    /// The tools.
+    pub tools: Arc<FakeTools>,
+    /// The time.
+    pub clock: Arc<ManualClock>,
+    governance: Governance,
+    idle_timeout: Duration,
+    arbiters: usize,
+}
+
+/// A subscriber with its outlet.
+pub struct Listener {
+    /// What it was told.
+    pub outlet: CollectingOutlet,
+    /// The actor.
+    pub address: Addr<Subscriber>,
+}
+
+impl WorldBuilder {
+    /// This model.
+    pub fn model(mut self, model: ScriptedModel) -> Self {
+        self.model = Arc::new(model);
+        self
+    }
+
+    /// These tools.
+    pub fn tools(mut self, tools: FakeTools) -> Self {
+        self.tools = Arc::new(tools);
+        self
+    }
+
+    /// This clock; without one, a flowing one.
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Changes the rules; the agent is called `default`.
+    pub fn governance(mut self, change: impl FnOnce(&mut Governance)) -> Self {
+        change(&mut self.governance);
+        self
+    }
+
+    /// Changes the agent.
+    pub fn agent(self, change: impl FnOnce(&mut AgentProfile)) -> Self {
+        self.governance(|governance| {
+            let agent = governance.agents.get_mut(&World::agent()).expect("it is always there");
+            change(Arc::make_mut(agent));
+        })
+    }
+
+    /// How long an idle session stays in memory.
+    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+
+    /// Threads for sessions.
+    pub fn arbiters(mut self, arbiters: usize) -> Self {
+        self.arbiters = arbiters;
+        self
+    }
+
+    /// Starts it.
+    pub async fn start(self) -> World {
+        let Self { journal, model, tools, clock, governance, idle_timeout, arbiters } = self;
+        let shared: Arc<dyn Clock> = clock.clone();
+        let parts = Parts {
+            journal: Arc::new(journal.clone()),
+            models: model.clone(),
+            tools: tools.clone(),
+            board: Board::new(shared.clone()),
+            clock: shared,
+            governance: governance.clone(),
+            idle_timeout,
+            arbiters,
+        };
+        let runtime = Runtime::start(parts).await.expect("the journal in memory can be read");
+        World { runtime, journal, model, tools, clock, governance, idle_timeout, arbiters }
+    }
+}
+
+impl World {
+    /// A world with an agent called `default` under the default policy, without tools, with a
+    /// model that has nothing to say. Failed model calls are tried again at once.
+    pub fn builder() -> WorldBuilder {
+        let profile = AgentProfile {
+            models: vec!["scripted".to_owned()],
+            ..AgentProfile::named(Self::agent())
+        };
+        let mut governance = Governance::new([profile], Matrix::from(Preset::default()));
+        let moment = Duration::from_millis(1);
+        governance.model_retry = RetryPolicy { retries_max: 3, base: moment, cap: moment };
+        WorldBuilder {
+            journal: MemoryJournal::new(),
+            model: Arc::new(ScriptedModel::saying([])),
+            tools: Arc::default(),
+            clock: Arc::new(ManualClock::flowing()),
+            governance,
+            idle_timeout: Duration::from_secs(300),
+            arbiters: 1,
+        }
+    }
+
+    /// The default world with that model and these tools.
+    pub async fn start(model: ScriptedModel, tools: FakeTools) -> Self {
+        Self::builder().model(model).tools(tools).start().await
+    }
+
+    /// The agent of every session.
+    pub fn agent() -> AgentName {
+        AgentName::parse("default").expect("a plain word is an agent's name")
+    }
+
+    /// The owner of every session.
+    pub fn user() -> UserId {
+        UserId::parse("ada").expect("a plain word is a user's name")
+    }
+
+    /// The process dies, and another one starts on what was stored: with the same model, tools,
+    /// clock and rules. The old actors change nothing any more.
+    pub async fn crash_and_restart(self) -> Self {
+        self.crash().start().await
+    }
+
+    /// The process dies; what is returned starts another one on what was stored.
+    pub fn crash(self) -> WorldBuilder {
+        let Self { runtime: _, journal, model, tools, clock, governance, idle_timeout, arbiters } =
+            self;
+        let journal = journal.crash();
+        WorldBuilder { journal, model, tools, clock, governance, idle_timeout, arbiters }
+    }
+
+    /// A new session with those settings.
+    pub async fn create_with(&self, settings: Settings) -> SessionId {
+        let session_id = SessionId(self.runtime.new_id());
+        let (owner, agent) = (Self::user(), Self::agent());
+        let create = Input::CreateSession { owner, agent, title: None, settings };
+        let created = self.command(session_id, create).await;
+        assert_eq!(created.expect("the session is created"), Reply::Done);
+        session_id
+    }
+
+    /// A new session with default settings.
+    pub async fn create(&self) -> SessionId {
+        self.create_with(Settings::default()).await
+    }
+
+    /// Sends an input and waits for the answer.
+    ///
+    /// # Panics
+    ///
+    /// When there is none within [`super::PATIENCE`].
+    pub async fn command(
+        &self,
+        session_id: SessionId,
+        input: Input,
+    ) -> Result<Reply, CommandError> {
+        super::within_patience("an answer", self.runtime.command(session_id, input)).await
+    }
+
+    /// The input that submits `text`; the text is its message's id too.
+    pub fn message(text: &str) -> Input {
+        Input::SubmitMessage {
+            message_id: MessageId::parse(text).expect("the text can be an id"),
+            text: text.into(),
+            digest: Digest::of_bytes(text.as_bytes()),
+            on_busy: OnBusy::Queue,
+        }
+    }
+
+    /// Submits `text`, and returns the run.
+    ///
+    /// # Panics
+    ///
+    /// When it is not taken.
+    pub async fn submit(&self, session_id: SessionId, text: &str) -> RunId {
+        match self.command(session_id, Self::message(text)).await {
+            Ok(Reply::Submitted { run_id, .. }) => run_id,
+            other => panic!("the message was not taken: {other:?}"),
+        }
+    }
+
+    /// Cancels what runs.
+    pub async fn cancel(&self, session_id: SessionId) -> Result<Reply, CommandError> {
+        let cancel = Input::Cancel { run_id: None, by: Self::user(), partial: None };
+        self.command(session_id, cancel).await
+    }
+
+    /// Waits until `found` finds something in a session's committed events.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within [`super::PATIENCE`]; the events are printed.
+    pub async fn wait_for<T>(
+        &self,
+        session_id: SessionId,
+        what: &str,
+        mut found: impl FnMut(&[EventRecord]) -> Option<T>,
+    ) -> T {
+        let mut changes = self.journal.changes();
+        let search = async {
+            loop {
+                changes.mark_unchanged();
+                if let Some(found) = found(&self.journal.events(session_id)) {
+                    return found;
+                }
+                changes.changed().await.expect("the journal holds the sender");
+            }
+        };
+        match tokio::time::timeout(super::PATIENCE, search).await {
+            Ok(found) => found,
+            Err(_) => panic!("waited in vain for {what}: {:#?}", self.journal.events(session_id)),
+        }
+    }
+
+    /// Waits until that run has ended, and returns how.
+    ///
+    /// # Panics
+    ///
+    /// When it has not within [`super::PATIENCE`].
+    pub async fn run_end(&self, session_id: SessionId, run_id: RunId) -> SessionEvent {
+        let is_end = |record: &&EventRecord| {
+            record.run_id == Some(run_id)
+                && matches!(
+                    record.event,
+                    SessionEvent::RunCompleted { .. }
+                        | SessionEvent::RunFailed { .. }
+                        | SessionEvent::RunCancelled { .. }
+                )
+        };
+        self.wait_for(session_id, "the run's end", |events| {
+            events.iter().find(is_end).map(|record| record.event.clone())
+        })
+        .await
+    }
+
+    /// Subscribes from `cursor`, with unlimited room.
+    pub fn listen(&self, session_id: SessionId, cursor: Cursor) -> Listener {
+        self.listen_with_room(session_id, cursor, usize::MAX)
+    }
+
+    /// Subscribes from `cursor`, with room for so many items.
+    pub fn listen_with_room(&self, session_id: SessionId, cursor: Cursor, room: usize) -> Listener {
+        let outlet = CollectingOutlet::with_room(room);
+        let boxed = Box::new(outlet.clone());
+        let address = self.runtime.subscribe(session_id, Self::agent(), cursor, boxed);
+        Listener { outlet, address }
+    }
+}
+
+impl Listener {
+    /// Makes room for so many more items, and tells the subscriber.
+    pub async fn drain(&self, more: usize) {
+        self.outlet.make_room(more);
+        self.address.send(Drained).await.expect("the subscriber lives");
+    }
+
+    /// Ends the subscriber.
+    pub async fn stop(self) {
+        self.address.send(Stop).await.expect("the subscriber lives");
+    }
+}

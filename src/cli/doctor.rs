@@ -1,0 +1,119 @@
+//! `greenroom doctor`: whether everything that the server needs is there.
+
+use super::ConfigArgs;
+use crate::{
+    configuration::{Configuration, REHEARSAL},
+    rehearsal::Script,
+    startup::{self, SystemClock},
+    tool,
+};
+use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
+use std::sync::Arc;
+
+/// Check configuration, database, models and tools.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs the command; errs when something is wrong.
+pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
+    let mut report = Report::default();
+    let configuration = match args.config.load() {
+        Ok(configuration) => configuration,
+        Err(error) => {
+            report.bad("configuration", format!("{error:#}"));
+            return report.verdict();
+        }
+    };
+    let file = configuration.file.as_ref();
+    let read = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
+    report.good("configuration", read);
+    match configuration.check_exposure(false) {
+        Ok(()) => report.good("address", configuration.listen.to_string()),
+        Err(error) => report.bad("address", error.to_string()),
+    }
+    check_database(&configuration, &mut report).await;
+    check_models(&configuration, &mut report);
+    check_tools(configuration, &mut report).await;
+    report.verdict()
+}
+
+async fn check_database(configuration: &Configuration, report: &mut Report) {
+    let path = configuration.database.display();
+    if !configuration.database.exists() {
+        return report.good("database", format!("{path} will be created"));
+    }
+    match startup::open_journal(configuration).await {
+        Ok(journal) => match journal.check().await {
+            Ok(()) => report.good("database", path.to_string()),
+            Err(error) => report.bad("database", format!("{path}: {error}")),
+        },
+        Err(error) => report.bad("database", format!("{error:#}")),
+    }
+}
+
+fn check_models(configuration: &Configuration, report: &mut Report) {
+    for agent in configuration.agents.values() {
+        let name = format!("agent {}", agent.name);
+        let Some(model) = agent.models.first() else {
+            report.bad(&name, "has no model".to_owned());
+            continue;
+        };
+        if model != REHEARSAL {
+            report.good(&name, format!("model {model}"));
+            continue;
+        }
+        let script = match &configuration.rehearsal {
+            Some(path) => Script::load(path),
+            None => Script::tour(),
+        };
+        match script {
+            Ok(script) => {
+                report.good(&name, format!("rehearses a script of {} rules", script.rules.len()));
+            }
+            Err(error) => report.bad(&name, error.to_string()),
+        }
+    }
+}
+
+async fn check_tools(configuration: Configuration, report: &mut Report) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let board = Board::new(clock.clone());
+    let servers = configuration.mcp_servers.into_values().map(Into::into);
+    let tools = tool::start(servers, configuration.catalog, &board, &clock);
+    tools.ready().await;
+    for server in tools.status() {
+        let name = format!("tools {}", server.name);
+        match server.state {
+            ServerState::Ready => report.good(&name, format!("{} tools", server.tools)),
+            ServerState::Starting | ServerState::BackingOff | ServerState::Stopped => {
+                let reason = server.reason.unwrap_or_else(|| "not ready".to_owned());
+                report.bad(&name, reason);
+            }
+        }
+    }
+    tools.shutdown().await;
+}
+
+#[derive(Default)]
+struct Report {
+    wrong: usize,
+}
+
+impl Report {
+    fn good(&mut self, what: &str, said: String) {
+        println!("ok    {what}: {said}");
+    }
+
+    fn bad(&mut self, what: &str, said: String) {
+        self.wrong += 1;
+        println!("FAIL  {what}: {said}");
+    }
+
+    fn verdict(self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.wrong == 0, "{} things are wrong", self.wrong);
+        Ok(())
+    }
+}

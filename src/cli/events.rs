@@ -1,0 +1,87 @@
+//! `greenroom events`: the events of a running server, one a line.
+
+use super::{ConfigArgs, client::Client};
+use greenroom_core::model::sse::EventParser;
+use serde_json::Value;
+
+/// Print events of a running server.
+#[derive(Debug, clap::Args)]
+pub struct EventsArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Go on with what happens from now on
+    #[arg(long)]
+    follow: bool,
+    /// Only this session, from its first event on; else all sessions, from now on
+    #[arg(long, value_name = "ID")]
+    session: Option<greenroom_core::ids::SessionId>,
+    /// Only what comes after this cursor of the session
+    #[arg(long, value_name = "CURSOR", requires = "session")]
+    after: Option<greenroom_core::cursor::Cursor>,
+    /// Print whole events as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
+    let client = Client::of(&args.config.load()?)?;
+    let after = args.after.unwrap_or_default();
+    let path = match args.session {
+        Some(session_id) => format!("/agent/session/{session_id}/events?after={after}"),
+        None => "/admin/events".to_owned(),
+    };
+    if !args.follow {
+        anyhow::ensure!(args.session.is_some(), "without --follow, name a session with --session");
+        return print_pages(&client, &path, args.json).await;
+    }
+    let mut response = client.stream(&path).await?;
+    let mut parser = EventParser::default();
+    while let Some(bytes) = response.chunk().await? {
+        parser.push::<anyhow::Error>(&bytes, |event| {
+            if let Ok(frame) = serde_json::from_str::<Value>(&event.data) {
+                print(&frame, args.json);
+            }
+            Ok(())
+        })?;
+    }
+    anyhow::bail!("the server has closed the stream")
+}
+
+async fn print_pages(client: &Client, path: &str, json: bool) -> anyhow::Result<()> {
+    let mut path = path.to_owned();
+    loop {
+        let page = client.get(&path).await?;
+        let events = page["events"].as_array().cloned().unwrap_or_default();
+        events.iter().for_each(|event| print(event, json));
+        let Some(next) = page["next"].as_str().filter(|_| !events.is_empty()) else {
+            return Ok(());
+        };
+        let (before, _) = path.split_once("after=").unwrap_or((&path, ""));
+        path = format!("{before}after={next}");
+    }
+}
+
+fn print(frame: &Value, json: bool) {
+    if json {
+        return println!("{frame}");
+    }
+    let text = |key: &str| frame[key].as_str().unwrap_or_default();
+    let time = text("at").get(11..23).unwrap_or_default();
+    let session: String = text("session_id").chars().rev().take(6).collect();
+    let session: String = session.chars().rev().collect();
+    println!("{time}  {session}  {:5}  {:24}  {}", frame["seq"], text("type"), gist(frame));
+}
+
+/// What a person wants to see of an event at a glance.
+fn gist(frame: &Value) -> String {
+    const TELLING: [&str; 8] =
+        ["tool", "reason", "error", "text", "message", "iteration", "attempt", "outcome"];
+    let payload = if frame["payload"].is_object() { &frame["payload"] } else { frame };
+    let told = TELLING.iter().filter_map(|key| match &payload[*key] {
+        Value::String(text) => Some(greenroom_core::text::cut(text, 80).replace('\n', " ")),
+        Value::Number(number) => Some(format!("{key} {number}")),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    });
+    told.take(3).collect::<Vec<_>>().join("  ")
+}

@@ -1,0 +1,77 @@
+//! `greenroom serve`: the server, until it is told to stop.
+
+use super::ConfigArgs;
+use crate::{
+    configuration::{Configuration, REHEARSAL},
+    startup::Server,
+    telemetry::Metrics,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serve sessions, the dashboard and the administration.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs the command.
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let configuration = args.config.load()?;
+    let welcome = Welcome::of(&configuration);
+    let server = Server::start(configuration, Metrics::start()?).await?;
+    welcome.print(&server);
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping");
+    server.stop().await;
+    Ok(())
+}
+
+/// What a person who starts the server wants to know.
+struct Welcome {
+    configuration: String,
+    database: String,
+    rehearses: bool,
+}
+
+impl Welcome {
+    fn of(configuration: &Configuration) -> Self {
+        let mut models = configuration.agents.values().flat_map(|agent| &agent.models);
+        Self {
+            configuration: configuration
+                .file
+                .as_ref()
+                .map_or("defaults".to_owned(), |file| file.display().to_string()),
+            database: configuration.database.display().to_string(),
+            rehearses: models.any(|model| model == REHEARSAL),
+        }
+    }
+
+    fn print(&self, server: &Server) {
+        let (address, token) = (server.address(), server.token().reveal());
+        println!("Greenroom is ready.");
+        println!();
+        println!("  Open       http://{address}/?token={token}");
+        println!("  API        http://{address}");
+        println!("  Config     {}", self.configuration);
+        println!("  Database   {}", self.database);
+        if self.rehearses && server.rehearsal_url().is_some() {
+            println!(
+                "  Model      rehearsal: a scripted model answers, since no API key is configured"
+            );
+        }
+        for tool_server in server.tools().status() {
+            let what = match tool_server.reason {
+                Some(reason) => format!("unavailable: {reason}"),
+                None => format!("{} tools", tool_server.tools),
+            };
+            println!("  Tools      {}: {what}", tool_server.name);
+        }
+        println!();
+    }
+}

@@ -1,0 +1,223 @@
+//! The native dialect `agent`: every event by its own name, but for the few that clients know by
+//! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
+
+use super::Frame;
+use crate::redaction::Redactor;
+use greenroom_actors::feed::{FeedItem, FeedKind};
+use greenroom_core::{
+    Timestamp,
+    approval::Approval,
+    call::ToolOutput,
+    ids::ApprovalId,
+    message::Arguments,
+    session::{Allowance, EventRecord, SessionEvent},
+};
+use serde_json::{Map, Value, json};
+
+/// The frame of a question that waits.
+pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
+/// The control frame of a server that shuts down (D8).
+pub const SERVER_DRAINING: &str = "server_draining";
+/// The control frame of a stream that can't go on; the client reconnects with its cursor.
+pub const STREAM_BROKEN: &str = "stream_broken";
+
+/// What the dialect says of `item`: always exactly one frame.
+pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame {
+    let frame = |kind, payload| Frame {
+        kind,
+        session_id: item.session_id,
+        agent: item.agent.clone(),
+        cursor: Some(item.cursor),
+        run_id: None,
+        step: None,
+        plan_id: None,
+        at: sent_at,
+        payload,
+    };
+    match &item.kind {
+        FeedKind::Event(record) => {
+            let said = said_of(record);
+            let mut payload = Value::Object(said.payload);
+            redactor.scrub(&mut payload);
+            Frame {
+                run_id: record.run_id,
+                step: record.step,
+                plan_id: said.plan_id,
+                at: record.at,
+                ..frame(said.kind, into_map(payload))
+            }
+        }
+        FeedKind::Delta { run_id, step, message_id, text } => {
+            let mut payload = Map::new();
+            payload.insert("text".to_owned(), redactor.text(text).into());
+            payload.insert("message_id".to_owned(), message_id.as_str().into());
+            Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
+        }
+        FeedKind::Draining => Frame { cursor: None, ..frame(SERVER_DRAINING, Map::new()) },
+        FeedKind::Broken(error) => {
+            let payload = into_map(json!({"error": redactor.text(error)}));
+            Frame { cursor: None, ..frame(STREAM_BROKEN, payload) }
+        }
+    }
+}
+
+/// A question as clients see it, not yet redacted.
+pub fn plan(approval: &Approval) -> Value {
+    json!({
+        "plan_id": approval.approval_id,
+        "approval_id": approval.approval_id,
+        "kind": approval.kind,
+        "purpose": approval.purpose,
+        "steps": approval.steps,
+        "tool_count": approval.steps.len(),
+        "max_risk_level": approval.max_risk_level,
+        "requested_at": approval.requested_at,
+        "deadline": approval.deadline,
+    })
+}
+
+/// A tool's result as clients see it: structured where it can be, else text.
+pub fn result(output: &ToolOutput) -> Value {
+    output.structured.clone().unwrap_or_else(|| output.text.clone().into())
+}
+
+/// A call's arguments as clients see them.
+pub fn arguments(arguments: &Arguments) -> Value {
+    match arguments {
+        Arguments::Json(value) => value.clone(),
+        Arguments::Malformed { raw, .. } => raw.clone().into(),
+    }
+}
+
+struct Said {
+    kind: &'static str,
+    plan_id: Option<ApprovalId>,
+    payload: Map<String, Value>,
+}
+
+/// `payload` must be an object.
+fn said(kind: &'static str, payload: Value) -> Said {
+    Said { kind, plan_id: None, payload: into_map(payload) }
+}
+
+fn of_plan(kind: &'static str, plan_id: ApprovalId, payload: Value) -> Said {
+    let mut said = Said { plan_id: Some(plan_id), ..said(kind, payload) };
+    for name in ["plan_id", "approval_id"] {
+        said.payload.insert(name.to_owned(), plan_id.to_string().into());
+    }
+    said
+}
+
+/// The event with the payload it is stored with.
+fn as_stored(kind: &'static str, event: &SessionEvent) -> Said {
+    let mut stored = serde_json::to_value(event).unwrap_or_default();
+    said(kind, stored["payload"].take())
+}
+
+fn into_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    }
+}
+
+/// The vocabulary. Long because it is a table.
+fn said_of(record: &EventRecord) -> Said {
+    use SessionEvent as E;
+    let event = &record.event;
+    match event {
+        E::SessionCreated { .. } => as_stored("session_created", event),
+        E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
+        E::SessionClosed { .. } => as_stored("session_closed", event),
+        // Digests of messages are ours, to tell a repetition from a new body.
+        E::MessageQueued { message_id, text, digest: _, steers } => {
+            let delivery = match steers {
+                None => "next_run",
+                Some(steering) if steering.after_decision => "after_decision",
+                Some(_) => "next_step",
+            };
+            let told = json!({"message_id": message_id, "text": text, "delivery": delivery});
+            said("message_queued", told)
+        }
+        E::MessageAccepted { message_id, text, digest: _ } => {
+            said("message_accepted", json!({"message_id": message_id, "text": text}))
+        }
+        E::MessageStarted { .. } => as_stored("message_started", event),
+        // Thinking blocks stay inside: they are the provider's, and signed.
+        E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => said(
+            "message_completed",
+            json!({
+                "message_id": message_id, "text": text, "stop_reason": stop_reason,
+                "stopped": stopped,
+            }),
+        ),
+        E::MessageDiscarded { .. } => as_stored("message_discarded", event),
+        E::RunStarted { .. } => as_stored("run_started", event),
+        E::RunCompleted { message_id, usage } => {
+            said("done", json!({"message_id": message_id, "outcome": "completed", "usage": usage}))
+        }
+        E::RunFailed { .. } => as_stored("error", event),
+        E::RunCancelled { by, message_id, usage } => said(
+            "done",
+            json!({"message_id": message_id, "outcome": "cancelled", "by": by, "usage": usage}),
+        ),
+        // The iteration is the step; a further attempt of it is not another iteration.
+        E::StepStarted { attempt: 1, model, attempt_id: _ } => {
+            said("thinking", json!({"iteration": record.step, "model": model}))
+        }
+        E::StepStarted { .. } => as_stored("step_started", event),
+        E::StepCompleted { .. } => as_stored("step_completed", event),
+        E::StepRetrying { .. } => as_stored("step_retrying", event),
+        E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => said(
+            "tool_call_started",
+            json!({
+                "call_id": call_id, "tool": tool, "arguments": arguments(passed),
+                "digest": digest, "risk": risk,
+            }),
+        ),
+        E::ToolCallAllowed { by, .. } => Said {
+            plan_id: match by {
+                Allowance::Approval { approval_id, .. } => Some(*approval_id),
+                Allowance::Policy { .. } => None,
+            },
+            ..as_stored("tool_call_allowed", event)
+        },
+        E::ToolCallAttemptStarted { .. } => as_stored("tool_call_attempt_started", event),
+        E::ToolCallProgress { .. } => as_stored("tool_call_progress", event),
+        E::ToolCallRetrying { .. } => as_stored("tool_call_retrying", event),
+        E::LateResult { .. } => as_stored("late_result", event),
+        E::ToolCallCompleted { call_id, tool, output } => said(
+            "tool_call_completed",
+            json!({
+                "call_id": call_id, "tool": tool, "result": result(output),
+                "truncated": output.truncated,
+            }),
+        ),
+        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted } => said(
+            "tool_call_failed",
+            json!({
+                "call_id": call_id, "tool": tool, "reason": reason, "error": error,
+                "retries_exhausted": retries_exhausted,
+            }),
+        ),
+        E::AuthorizationDenied { .. } => as_stored("authorization_denied", event),
+        E::ApprovalRequested { approval } => {
+            let payload = json!({"plan": plan(approval)});
+            of_plan(WAITING_FOR_APPROVAL, approval.approval_id, payload)
+        }
+        E::ApprovalDecided { approval_id, steps, closed } => {
+            let payload = json!({"steps": steps, "closed": closed});
+            of_plan("approval_decided", *approval_id, payload)
+        }
+        E::ApprovalExpired { approval_id } => of_plan("approval_expired", *approval_id, json!({})),
+        E::ApprovalCancelled { approval_id } => {
+            of_plan("approval_cancelled", *approval_id, json!({}))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

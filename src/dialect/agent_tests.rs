@@ -1,0 +1,272 @@
+//! Every event with the exact frame it becomes.
+
+use super::super::Frame;
+use super::*;
+use greenroom_core::{cursor::Cursor, ids::Seq};
+
+const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+const SESSION: &str = "0198c0de-0000-7000-8000-00000000000a";
+const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
+const AT: &str = "2026-11-21T20:00:00.123Z";
+const DIGEST: &str = "0101010101010101010101010101010101010101010101010101010101010101";
+
+fn item(kind: FeedKind, cursor: Cursor) -> FeedItem {
+    let agent = greenroom_core::ids::AgentName::parse("trader").unwrap();
+    FeedItem { session_id: SESSION.parse().unwrap(), agent, cursor, kind }
+}
+
+fn frame_of(kind: &str, payload: &Value) -> Frame {
+    let record: EventRecord = serde_json::from_value(json!({
+        "seq": 7, "at": AT, "run_id": RUN, "step": 2, "type": kind, "payload": payload,
+    }))
+    .unwrap_or_else(|error| panic!("{kind}: {error}"));
+    let item = item(FeedKind::Event(record.into()), Cursor::after(Seq(7)));
+    encode(&item, Timestamp(0), &Redactor::default())
+}
+
+/// Checks the frame of an event: `expected` is its `type` and what it says beside the envelope.
+fn check(kind: &str, payload: &Value, frame_kind: &str, expected: Value) {
+    let mut expected = expected;
+    for (name, value) in [
+        ("type", json!(frame_kind)),
+        ("seq", json!(7)),
+        ("session_id", json!(SESSION)),
+        ("run_id", json!(RUN)),
+        ("step", json!(2)),
+        ("agent_id", json!(SESSION)),
+        ("agent_type", json!("trader")),
+        ("at", json!(AT)),
+    ] {
+        expected[name] = value;
+    }
+    let frame = frame_of(kind, payload);
+    assert_eq!(serde_json::to_value(frame.flat()).unwrap(), expected, "{kind}");
+}
+
+/// The frame has the event's own name and payload.
+fn check_same(kind: &str, payload: Value) {
+    check(kind, &payload, kind, payload.clone());
+}
+
+fn settings() -> Value {
+    json!({
+        "autonomy_level": 1, "require_confirmation": true, "blocked_tools": [],
+        "allowed_regions": null, "budget_limit": null,
+    })
+}
+
+fn usage() -> Value {
+    json!({"input_tokens": 10, "output_tokens": 5, "cached_tokens": 0})
+}
+
+#[test]
+fn e1_events_of_sessions_and_messages() {
+    check_same(
+        "session_created",
+        json!({"owner": "u", "agent": "trader", "title": "t", "settings": settings()}),
+    );
+    check_same(
+        "session_settings_changed",
+        json!({"settings": settings(), "title": "t", "by": "u"}),
+    );
+    check_same("session_closed", json!({"by": "u"}));
+    let taken = json!({"message_id": "m", "text": "hi", "digest": DIGEST});
+    for kind in ["message_queued", "message_accepted"] {
+        check(kind, &taken, kind, json!({"message_id": "m", "text": "hi"}));
+    }
+    check_same("message_started", json!({"message_id": "m"}));
+    check(
+        "message_completed",
+        &json!({
+            "message_id": "m", "text": "hello", "stop_reason": "end_turn",
+            "reasoning": [{"kind": "thinking", "text": "hmm", "signature": "s"}],
+        }),
+        "message_completed",
+        json!({"message_id": "m", "text": "hello", "stop_reason": "end_turn", "stopped": false}),
+    );
+    check_same("message_discarded", json!({"message_id": "m", "reason": "cut"}));
+}
+
+#[test]
+fn e1_events_of_runs_and_steps() {
+    check_same("run_started", json!({"message_id": "m"}));
+    check(
+        "run_completed",
+        &json!({"message_id": "m", "usage": usage()}),
+        "done",
+        json!({"message_id": "m", "outcome": "completed", "usage": usage()}),
+    );
+    check(
+        "run_cancelled",
+        &json!({"by": "u", "usage": usage()}),
+        "done",
+        json!({"message_id": null, "outcome": "cancelled", "by": "u", "usage": usage()}),
+    );
+    let failed = json!({"code": "max_iterations", "error": "maximum", "usage": usage()});
+    check("run_failed", &failed, "error", failed.clone());
+    let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
+    check("step_started", &started(1), "thinking", json!({"iteration": 2, "model": "small"}));
+    check_same("step_started", started(2));
+    check_same("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"}));
+    check_same(
+        "step_retrying",
+        json!({"attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429"}),
+    );
+}
+
+#[test]
+fn e1_events_of_calls() {
+    let started = |arguments: Value| {
+        json!({
+            "call_id": ID, "provider_id": "toolu_1", "tool": "buy", "arguments": arguments,
+            "digest": DIGEST, "risk": "write_high_risk", "parallel": false, "repeatable": false,
+        })
+    };
+    let said = |arguments: Value| {
+        json!({
+            "call_id": ID, "tool": "buy", "arguments": arguments, "digest": DIGEST,
+            "risk": "write_high_risk",
+        })
+    };
+    let kind = "tool_call_started";
+    check(kind, &started(json!({"json": {"n": 1}})), kind, said(json!({"n": 1})));
+    let malformed = json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}});
+    check(kind, &started(malformed), kind, said(json!("{\"n\":")));
+    check_same(
+        "tool_call_allowed",
+        json!({"call_id": ID, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),
+    );
+    check_same("tool_call_attempt_started", json!({"call_id": ID, "attempt_id": ID, "attempt": 1}));
+    check_same(
+        "tool_call_progress",
+        json!({"call_id": ID, "tool": "buy", "progress": 0.5, "total": 1.0, "message": "half"}),
+    );
+    check_same(
+        "tool_call_retrying",
+        json!({
+            "call_id": ID, "tool": "buy", "attempt": 1, "failures": 1, "delay_ms": 900,
+            "until": AT, "reason": "timeout",
+        }),
+    );
+    check_same("late_result", json!({"call_id": ID, "attempt_id": ID, "summary": "ok"}));
+    let completed = |output: Value| json!({"call_id": ID, "tool": "buy", "output": output});
+    let told = |result: Value, cut| json!({"call_id": ID, "tool": "buy", "result": result, "truncated": cut});
+    let kind = "tool_call_completed";
+    check(kind, &completed(json!({"text": "5", "truncated": true})), kind, told(json!("5"), true));
+    let structured = completed(json!({"text": "x", "structured": {"n": 5}}));
+    check(kind, &structured, kind, told(json!({"n": 5}), false));
+    check(
+        "tool_call_failed",
+        &json!({"call_id": ID, "tool": "buy", "reason": "rejected", "error": "no"}),
+        "tool_call_failed",
+        json!({
+            "call_id": ID, "tool": "buy", "reason": "rejected", "error": "no",
+            "retries_exhausted": false,
+        }),
+    );
+    check_same(
+        "authorization_denied",
+        json!({"call_id": ID, "tool": "buy", "reason": "requires …", "required_level": 2}),
+    );
+}
+
+fn approval() -> Value {
+    json!({
+        "approval_id": ID, "kind": "plan", "purpose": "Execute 1 tool",
+        "steps": [{
+            "call_id": ID, "tool": "buy", "arguments": {"n": 1}, "digest": DIGEST,
+            "risk": "critical", "description": "Buys", "why": "critical",
+        }],
+        "max_risk_level": "critical", "requested_at": AT, "deadline": null,
+    })
+}
+
+#[test]
+fn e1_events_of_approvals() {
+    let mut plan = approval();
+    plan["plan_id"] = json!(ID);
+    plan["tool_count"] = json!(1);
+    let asked = json!({"approval": approval()});
+    check(
+        "approval_requested",
+        &asked,
+        "waiting_for_approval",
+        json!({"plan_id": ID, "approval_id": ID, "plan": plan}),
+    );
+    let step = json!({
+        "call_id": ID, "approved": false, "reason": "dear", "by": "u", "surface": "rest",
+        "at": AT, "digest": DIGEST,
+    });
+    check(
+        "approval_decided",
+        &json!({"approval_id": ID, "steps": [step], "closed": true}),
+        "approval_decided",
+        json!({"plan_id": ID, "approval_id": ID, "steps": [step], "closed": true}),
+    );
+    for kind in ["approval_expired", "approval_cancelled"] {
+        let ids = json!({"plan_id": ID, "approval_id": ID});
+        check(kind, &json!({"approval_id": ID}), kind, ids);
+    }
+}
+
+#[test]
+fn over_a_websocket_the_payload_stands_apart_and_a_plan_is_summed_up() {
+    let frame = frame_of("approval_requested", &json!({"approval": approval()}));
+    let nested = serde_json::to_value(frame.nested()).unwrap();
+    let payload = &nested["payload"];
+    assert_eq!(payload["purpose"], "Execute 1 tool");
+    assert_eq!(payload["tool_count"], 1);
+    assert_eq!(payload["plan"]["plan_id"], ID);
+    let mut envelope = nested.clone();
+    envelope.as_object_mut().unwrap().remove("payload");
+    let expected = json!({
+        "type": "waiting_for_approval", "session_id": SESSION, "plan_id": ID, "step_index": 2,
+        "timestamp": AT, "seq": 7, "cursor": "7",
+    });
+    assert_eq!(envelope, expected);
+}
+
+#[test]
+fn text_and_control_frames() {
+    let delta = FeedKind::Delta {
+        run_id: RUN.parse().unwrap(),
+        step: 2,
+        message_id: greenroom_core::ids::MessageId::parse("m").unwrap(),
+        text: "hé".into(),
+    };
+    let item_ = item(delta, Cursor { seq: Seq(7), offset: 3 });
+    let sent_at: Timestamp = serde_json::from_value(json!(AT)).unwrap();
+    let frame = encode(&item_, sent_at, &Redactor::default());
+    let expected = json!({
+        "type": "text", "text": "hé", "message_id": "m", "seq": 7, "session_id": SESSION,
+        "run_id": RUN, "step": 2, "agent_id": SESSION, "agent_type": "trader", "at": AT,
+    });
+    assert_eq!(serde_json::to_value(frame.flat()).unwrap(), expected);
+    assert_eq!(serde_json::to_value(frame.nested()).unwrap()["cursor"], "7.3");
+    for (kind, expected) in [
+        (FeedKind::Draining, json!({"type": "server_draining"})),
+        (FeedKind::Broken("why".into()), json!({"type": "stream_broken", "error": "why"})),
+    ] {
+        let frame = encode(&item(kind, Cursor::default()), sent_at, &Redactor::default());
+        let mut expected = expected;
+        expected["session_id"] = json!(SESSION);
+        expected["at"] = json!(AT);
+        assert_eq!(serde_json::to_value(frame.flat()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn e7_frames_are_redacted() {
+    let redactor = Redactor::new(["hunter2hunter2".to_owned()]);
+    let record: EventRecord = serde_json::from_value(json!({
+        "seq": 1, "at": AT, "type": "tool_call_completed", "payload": {
+            "call_id": ID, "tool": "t",
+            "output": {"text": "", "structured": {"api_key": "k", "say": "hunter2hunter2!"}},
+        },
+    }))
+    .unwrap();
+    let item = item(FeedKind::Event(record.into()), Cursor::after(Seq(1)));
+    let frame = encode(&item, Timestamp(0), &redactor);
+    let expected = json!({"api_key": "[redacted]", "say": "[redacted]!"});
+    assert_eq!(frame.payload["result"], expected);
+}

@@ -1,0 +1,164 @@
+//! Dialects: wire vocabularies for the same events. Pure functions from what happened to frames;
+//! no transport, no clock, no state.
+//!
+//! [`Frame`] is what a dialect makes of one [`FeedItem`]; the transports in [`crate::http`] write
+//! it with a cursor. Each dialect is a file beside this one.
+
+pub mod agent;
+
+use crate::redaction::Redactor;
+use greenroom_actors::feed::FeedItem;
+use greenroom_core::{
+    Timestamp,
+    cursor::Cursor,
+    ids::{AgentName, ApprovalId, RunId, SessionId},
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Map, Value};
+use std::str::FromStr;
+
+/// A wire vocabulary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// The native one.
+    #[default]
+    Agent,
+}
+
+/// No dialect has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no dialect `{0}`; there is `agent`")]
+pub struct UnknownDialect(String);
+
+impl FromStr for Dialect {
+    type Err = UnknownDialect;
+    fn from_str(name: &str) -> Result<Self, UnknownDialect> {
+        match name {
+            "agent" => Ok(Self::Agent),
+            other => Err(UnknownDialect(other.chars().take(32).collect())),
+        }
+    }
+}
+
+impl Dialect {
+    /// What this dialect says of `item`, if anything. `sent_at` is the time of what has none of
+    /// its own: text and control frames.
+    pub fn encode(self, item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Option<Frame> {
+        match self {
+            Self::Agent => Some(agent::encode(item, sent_at, redactor)),
+        }
+    }
+}
+
+/// One thing said to a client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// The `type`.
+    pub kind: &'static str,
+    /// The session.
+    pub session_id: SessionId,
+    /// The session's profile.
+    pub agent: AgentName,
+    /// Where the client is once it has this; `None` for control frames, which have no place.
+    pub cursor: Option<Cursor>,
+    /// The run it belongs to.
+    pub run_id: Option<RunId>,
+    /// The step of that run.
+    pub step: Option<u32>,
+    /// The question it is about.
+    pub plan_id: Option<ApprovalId>,
+    /// When.
+    pub at: Timestamp,
+    /// The rest, redacted.
+    pub payload: Map<String, Value>,
+}
+
+impl Frame {
+    /// As one flat JSON object, the form of SSE and JSON pages.
+    pub fn flat(&self) -> Flat<'_> {
+        Flat(self)
+    }
+
+    /// As an object with a `payload`, the form of WebSockets.
+    pub fn nested(&self) -> Nested<'_> {
+        Nested(self)
+    }
+
+    fn is_control(&self) -> bool {
+        self.cursor.is_none()
+    }
+}
+
+/// See [`Frame::flat`].
+#[derive(Debug)]
+pub struct Flat<'a>(&'a Frame);
+
+impl Serialize for Flat<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let frame = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", frame.kind)?;
+        for (key, value) in &frame.payload {
+            map.serialize_entry(key, value)?;
+        }
+        if let Some(cursor) = frame.cursor {
+            map.serialize_entry("seq", &cursor.seq)?;
+        }
+        map.serialize_entry("session_id", &frame.session_id)?;
+        if !frame.is_control() {
+            map.serialize_entry("run_id", &frame.run_id)?;
+            map.serialize_entry("step", &frame.step)?;
+            map.serialize_entry("agent_id", &frame.session_id)?;
+            map.serialize_entry("agent_type", &frame.agent)?;
+        }
+        map.serialize_entry("at", &frame.at)?;
+        map.end()
+    }
+}
+
+/// See [`Frame::nested`].
+#[derive(Debug)]
+pub struct Nested<'a>(&'a Frame);
+
+struct Payload<'a>(&'a Frame);
+
+impl Serialize for Nested<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let frame = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", frame.kind)?;
+        map.serialize_entry("session_id", &frame.session_id)?;
+        map.serialize_entry("plan_id", &frame.plan_id)?;
+        map.serialize_entry("step_index", &frame.step)?;
+        map.serialize_entry("payload", &Payload(frame))?;
+        map.serialize_entry("timestamp", &frame.at)?;
+        if let Some(cursor) = frame.cursor {
+            map.serialize_entry("seq", &cursor.seq)?;
+            map.serialize_entry("cursor", &cursor)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Payload<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let frame = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        // People who are asked read the purpose and the size of a plan before its steps.
+        if frame.kind == agent::WAITING_FOR_APPROVAL
+            && let Some(plan) = frame.payload.get("plan")
+        {
+            map.serialize_entry("purpose", &plan["purpose"])?;
+            map.serialize_entry("tool_count", &plan["steps"].as_array().map_or(0, Vec::len))?;
+        }
+        for (key, value) in &frame.payload {
+            map.serialize_entry(key, value)?;
+        }
+        if !frame.is_control() {
+            map.serialize_entry("run_id", &frame.run_id)?;
+            map.serialize_entry("agent_id", &frame.session_id)?;
+            map.serialize_entry("agent_type", &frame.agent)?;
+        }
+        map.end()
+    }
+}

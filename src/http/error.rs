@@ -1,0 +1,383 @@
+//! The one place where what goes wrong becomes `application/problem+json`.
+//!
+//! Every handler answers `Result<_, Problem>`; every refusal of the layers below has its status
+//! and its stable `code` here. `docs/protocol.md` lists the codes.
+
+use actix_web::{
+    HttpResponse, HttpResponseBuilder, ResponseError,
+    http::{StatusCode, header},
+};
+use greenroom_actors::{ports::JournalError, runtime::CursorError, session::CommandError};
+use greenroom_core::{
+    cursor::InvalidCursor,
+    ids::InvalidId,
+    policy::{SettingsError, TooMany, Widening},
+    session::Rejection,
+};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// A refusal or failure, as the client sees it (RFC 9457).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// Stable, for programs.
+    pub code: &'static str,
+    /// For people.
+    pub detail: String,
+    /// Seconds after which trying again makes sense.
+    pub retry_after: Option<u64>,
+    /// The methods there are, where the wrong one was used.
+    pub allow: Option<&'static str>,
+    /// More members, for programs.
+    pub extra: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem without extras.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        let (detail, extra) = (detail.into(), Map::new());
+        Self { status, code, detail, retry_after: None, allow: None, extra }
+    }
+
+    /// With one more member.
+    pub fn with(mut self, name: &str, value: impl serde::Serialize) -> Self {
+        let value = serde_json::to_value(value).unwrap_or_default();
+        self.extra.insert(name.to_owned(), value);
+        self
+    }
+
+    /// With a hint when to try again.
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// 400: the request itself is no good.
+    pub fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// 422: well-formed, but not acceptable; `field` names where.
+    pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", detail);
+        if field.is_empty() { problem } else { problem.with("field", field) }
+    }
+
+    /// 422: a thing of the protocol that this server does not do.
+    pub fn not_supported(field: &str, what: impl fmt::Display) -> Self {
+        let detail = format!("{what} is not supported by this version");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not_supported", detail).with("field", field)
+    }
+
+    /// 401.
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    /// 403.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// 404 for a session: unknown and foreign ones look the same.
+    pub fn session_not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
+    }
+
+    /// 404 for a question: unknown and foreign ones look the same.
+    pub fn approval_not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "approval_not_found", "there is no such approval")
+    }
+
+    /// 413.
+    pub fn too_large(code: &'static str, what: &str, max: usize) -> Self {
+        let detail = format!("{what} may have at most {max} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).with("max", max)
+    }
+
+    /// 429 for a limit of so many.
+    pub fn too_many(code: &'static str, detail: impl Into<String>, max: u64) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail).with("limit", max)
+    }
+
+    /// The members as JSON.
+    pub fn to_json(&self) -> Value {
+        let mut body = json!({
+            "type": format!("urn:greenroom:problem:{}", self.code),
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "code": self.code,
+        });
+        if let Value::Object(body) = &mut body {
+            for (name, value) in &self.extra {
+                body.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        body
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut answer = HttpResponseBuilder::new(self.status);
+        answer.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        answer.insert_header((header::CACHE_CONTROL, "no-store"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"greenroom\""));
+        }
+        if let Some(seconds) = self.retry_after {
+            answer.insert_header((header::RETRY_AFTER, seconds.to_string()));
+        }
+        if let Some(methods) = self.allow {
+            answer.insert_header((header::ALLOW, methods));
+        }
+        answer.body(self.to_json().to_string())
+    }
+}
+
+/// What can be tried again soon.
+fn unavailable(code: &'static str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
+}
+
+impl From<Rejection> for Problem {
+    fn from(rejection: Rejection) -> Self {
+        use Rejection as R;
+        let detail = rejection.to_string();
+        let conflict = |code| Self::new(StatusCode::CONFLICT, code, detail.clone());
+        let invalid = |code| Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail.clone());
+        match rejection {
+            R::UnknownSession => Self::session_not_found(),
+            R::SessionExists => conflict("session_exists"),
+            R::SessionClosed => conflict("session_closed"),
+            R::Busy { run_id } => conflict("session_busy").with("run_id", run_id),
+            R::QueueFull { limit } => {
+                Self::too_many("queue_full", detail, limit as u64).retry_after(1)
+            }
+            R::MessageIdReused { message_id } => {
+                invalid("message_id_reused").with("message_id", message_id)
+            }
+            R::NoRun => conflict("no_run"),
+            R::RunNotActive { run_id } => conflict("run_not_active").with("run_id", run_id),
+            R::UnknownApproval { .. } => Self::approval_not_found(),
+            R::AlreadyDecided { first } => conflict("already_decided").with("first", first),
+            R::ApprovalExpired => conflict("approval_expired"),
+            R::ApprovalCancelled => conflict("approval_cancelled"),
+            R::UnknownStep { call_id } => invalid("unknown_step").with("call_id", call_id),
+            R::UnclearAnswer => invalid("unclear_answer"),
+        }
+    }
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Rejected(rejection) => rejection.into(),
+            CommandError::MailboxFull => {
+                let detail = "the session has too much to do right now";
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                Self::new(status, "mailbox_full", detail).retry_after(1)
+            }
+            CommandError::Parked { error } => {
+                let detail = format!("the session failed repeatedly and is parked: {error}");
+                unavailable("session_parked", detail).retry_after(60)
+            }
+            CommandError::Unavailable(why) => {
+                tracing::warn!(error = %why, "a command could not be stored");
+                unavailable("unavailable", "the request could not be stored; nothing was done")
+            }
+            CommandError::Draining => unavailable("draining", "the server is shutting down"),
+        }
+    }
+}
+
+impl From<JournalError> for Problem {
+    fn from(error: JournalError) -> Self {
+        tracing::warn!(error = %error, "the journal did not answer");
+        match error {
+            JournalError::Conflict | JournalError::Unavailable(_) => {
+                unavailable("unavailable", "the database is unavailable")
+            }
+            JournalError::Corrupt(_) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "corrupt",
+                "what is stored can't be read; the server's log says more",
+            ),
+        }
+    }
+}
+
+impl From<CursorError> for Problem {
+    fn from(error: CursorError) -> Self {
+        match error {
+            CursorError::Invalid => Self::bad_request(
+                "cursor_invalid",
+                "the cursor's offset is not a place in the message that is open there",
+            ),
+            CursorError::Ahead { head } => {
+                let detail = format!("the cursor is ahead of the session, whose head is {head}");
+                Self::new(StatusCode::CONFLICT, "cursor_ahead", detail).with("head", head)
+            }
+            CursorError::Journal(error) => error.into(),
+        }
+    }
+}
+
+impl From<InvalidCursor> for Problem {
+    fn from(error: InvalidCursor) -> Self {
+        Self::bad_request("cursor_invalid", error.to_string())
+    }
+}
+
+impl From<InvalidId> for Problem {
+    fn from(error: InvalidId) -> Self {
+        Self::bad_request("invalid_id", error.to_string())
+    }
+}
+
+impl From<TooMany> for Problem {
+    fn from(error: TooMany) -> Self {
+        let field = error.field;
+        Self::invalid(field, error.to_string())
+    }
+}
+
+impl From<Widening> for Problem {
+    fn from(error: Widening) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self::new(status, "settings_widened", error.to_string()).with("field", error.field)
+    }
+}
+
+impl From<SettingsError> for Problem {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::TooMany(error) => error.into(),
+            SettingsError::Widening(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use greenroom_core::ids::{ApprovalId, CallId, MessageId, RunId, Seq};
+    use uuid::Uuid;
+
+    fn check(problem: impl Into<Problem>, status: u16, code: &str, extra: &Value) {
+        let problem = problem.into();
+        assert_eq!((problem.status.as_u16(), problem.code), (status, code));
+        let body = problem.to_json();
+        assert_eq!(body["status"], status);
+        assert_eq!(body["code"], code);
+        for (name, value) in extra.as_object().unwrap() {
+            assert_eq!(&body[name], value, "{name} of {body}");
+        }
+    }
+
+    #[test]
+    fn every_rejection_has_its_status_and_code() {
+        let nil = Uuid::nil();
+        let message_id = MessageId::parse("m").unwrap();
+        let id = nil.to_string();
+        let cases = [
+            (Rejection::UnknownSession, 404, "session_not_found", json!({})),
+            (Rejection::SessionExists, 409, "session_exists", json!({})),
+            (Rejection::SessionClosed, 409, "session_closed", json!({})),
+            (Rejection::Busy { run_id: RunId(nil) }, 409, "session_busy", json!({"run_id": id})),
+            (Rejection::QueueFull { limit: 64 }, 429, "queue_full", json!({"limit": 64})),
+            (
+                Rejection::MessageIdReused { message_id },
+                422,
+                "message_id_reused",
+                json!({"message_id": "m"}),
+            ),
+            (Rejection::NoRun, 409, "no_run", json!({})),
+            (
+                Rejection::RunNotActive { run_id: RunId(nil) },
+                409,
+                "run_not_active",
+                json!({"run_id": id}),
+            ),
+            (
+                Rejection::UnknownApproval { approval_id: ApprovalId(nil) },
+                404,
+                "approval_not_found",
+                json!({}),
+            ),
+            (
+                Rejection::AlreadyDecided { first: vec![] },
+                409,
+                "already_decided",
+                json!({"first": []}),
+            ),
+            (Rejection::ApprovalExpired, 409, "approval_expired", json!({})),
+            (Rejection::ApprovalCancelled, 409, "approval_cancelled", json!({})),
+            (
+                Rejection::UnknownStep { call_id: CallId(nil) },
+                422,
+                "unknown_step",
+                json!({"call_id": id}),
+            ),
+            (Rejection::UnclearAnswer, 422, "unclear_answer", json!({})),
+        ];
+        for (rejection, status, code, extra) in cases {
+            check(rejection, status, code, &extra);
+        }
+    }
+
+    #[test]
+    fn what_may_pass_says_when_to_try_again() {
+        for (error, status, code) in [
+            (CommandError::MailboxFull, 429, "mailbox_full"),
+            (CommandError::Parked { error: "x".into() }, 503, "session_parked"),
+            (CommandError::Unavailable("disk full".into()), 503, "unavailable"),
+            (CommandError::Draining, 503, "draining"),
+        ] {
+            let problem = Problem::from(error);
+            let answer = problem.error_response();
+            assert!(answer.headers().contains_key(header::RETRY_AFTER), "{code}");
+            check(problem, status, code, &json!({}));
+        }
+    }
+
+    #[test]
+    fn e3_cursors_that_lead_nowhere() {
+        check(InvalidCursor, 400, "cursor_invalid", &json!({}));
+        check(CursorError::Invalid, 400, "cursor_invalid", &json!({}));
+        let ahead = CursorError::Ahead { head: Seq(7) };
+        check(ahead, 409, "cursor_ahead", &json!({"head": 7}));
+    }
+
+    #[test]
+    fn the_body_is_a_problem_document_and_extras_do_not_overwrite_it() {
+        let problem = Problem::invalid("message", "must not be empty").with("code", "mine");
+        let expected = json!({
+            "type": "urn:greenroom:problem:invalid_request",
+            "title": "Unprocessable Entity",
+            "status": 422,
+            "detail": "must not be empty",
+            "code": "invalid_request",
+            "field": "message",
+        });
+        assert_eq!(problem.to_json(), expected);
+        let answer = problem.error_response();
+        let kind = answer.headers().get(header::CONTENT_TYPE).unwrap();
+        assert_eq!(kind, "application/problem+json");
+    }
+}

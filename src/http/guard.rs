@@ -1,0 +1,136 @@
+//! The door: who is calling, from where, and how often (X1, X3, X4). Wrapped around everything,
+//! so that a new resource is closed until it is listed as open.
+
+use super::{Problem, State, origin, throttle::Throttle};
+use crate::auth::{Credential, Principal, Via};
+use actix_web::{
+    Error, HttpMessage, HttpRequest,
+    body::{BoxBody, MessageBody},
+    dev::{Payload, ServiceRequest, ServiceResponse},
+    http::{Method, StatusCode, header},
+    middleware::Next,
+    web,
+};
+use std::{future::Ready, time::Instant};
+
+/// The browser's cookie.
+pub(super) const COOKIE: &str = "greenroom_session";
+
+/// Whoever got through the door; what handlers ask for.
+pub(super) struct Caller(pub(super) Principal);
+
+impl actix_web::FromRequest for Caller {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let principal = request.extensions().get::<Principal>().cloned();
+        std::future::ready(principal.map(Self).ok_or_else(|| missing_credential()))
+    }
+}
+
+impl Caller {
+    /// Errs unless they are an administrator.
+    pub(super) fn must_be_admin(&self) -> Result<(), Problem> {
+        let refused = || Problem::forbidden("this needs the role `admin`");
+        self.0.is_admin().then_some(()).ok_or_else(refused)
+    }
+}
+
+/// The middleware.
+pub(super) async fn guard(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    match admit(&request) {
+        Ok(principal) => {
+            if let Some(principal) = principal {
+                request.extensions_mut().insert(principal);
+            }
+            Ok(next.call(request).await?.map_into_boxed_body())
+        }
+        Err(problem) => Ok(request.error_response(problem)),
+    }
+}
+
+/// What anybody may see: whether the server lives, and the page that then signs in.
+fn is_open(method: &Method, path: &str) -> bool {
+    let page = path == "/" || path.starts_with("/page/");
+    *method == Method::GET && (page || path == "/healthz" || path == "/readyz")
+}
+
+fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
+    let state = request.app_data::<State>().ok_or_else(|| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server has no state")
+    })?;
+    let origin = check_origin(request, state)?;
+    if is_open(request.method(), request.path()) {
+        return Ok(None);
+    }
+    let principal = authenticate(request, state)?;
+    let upgrade = request.headers().contains_key(header::UPGRADE);
+    let acts = !request.method().is_safe() || upgrade;
+    if principal.via == Via::Cookie && acts && origin == Origin::Unsaid {
+        return Err(origin_forbidden("a request with a cookie must say its Origin"));
+    }
+    admit_one(&state.throttle, &principal)?;
+    Ok(Some(principal))
+}
+
+/// Counts one request of that principal (X4).
+pub(super) fn admit_one(throttle: &Throttle, principal: &Principal) -> Result<(), Problem> {
+    if throttle.admit(&principal.user, Instant::now()) {
+        return Ok(());
+    }
+    let limit = throttle.per_second();
+    let detail = format!("at most {limit} requests per second");
+    Err(Problem::too_many("rate_limited", detail, limit).retry_after(1))
+}
+
+#[derive(PartialEq)]
+enum Origin {
+    Unsaid,
+    Welcome,
+}
+
+fn check_origin(
+    request: &ServiceRequest,
+    state: &web::Data<super::AppState>,
+) -> Result<Origin, Problem> {
+    let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(Origin::Unsaid) };
+    // Not `connection_info`, which believes forwarding headers that any client can send.
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    let origin = origin.to_str().unwrap_or_default();
+    if origin::is_welcome(origin, host, &state.allowed_origins) {
+        return Ok(Origin::Welcome);
+    }
+    Err(origin_forbidden("pages of this origin may not call"))
+}
+
+fn origin_forbidden(detail: &str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "origin_forbidden", detail)
+}
+
+fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
+    let now = Instant::now();
+    if let Some(value) = request.headers().get(header::AUTHORIZATION) {
+        let token = value.to_str().ok().and_then(bearer).ok_or_else(missing_credential)?;
+        let principal = state.auth.authenticate(Credential::Bearer(token), now);
+        return principal.ok_or_else(|| Problem::unauthorized("the token is not known here"));
+    }
+    let cookie = request.cookie(COOKIE).ok_or_else(missing_credential)?;
+    let principal = state.auth.authenticate(Credential::Cookie(cookie.value()), now);
+    principal.ok_or_else(|| {
+        Problem::unauthorized("this browser is not signed in any more; open the link again")
+    })
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn missing_credential() -> Problem {
+    Problem::unauthorized("send `Authorization: Bearer` with a token")
+}

@@ -1,0 +1,242 @@
+//! Reading requests: bodies, queries and ids, with problems that say where they are wrong.
+
+use super::{Problem, State};
+use actix_web::{
+    FromRequest, HttpRequest,
+    dev::Payload,
+    http::{StatusCode, header},
+    web,
+};
+use futures::{StreamExt as _, future::LocalBoxFuture};
+use greenroom_core::{
+    cursor::Cursor,
+    ids::{InvalidId, UserId},
+};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+use std::str::FromStr;
+
+/// A JSON body. No body is an empty object.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let mut payload = payload.take();
+        Box::pin(async move {
+            let max = request.app_data::<State>().map_or(0, |state| state.limits.body_bytes_max);
+            let announced = request.headers().get(header::CONTENT_LENGTH);
+            let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+            let too_large = || Problem::too_large("body_too_large", "a request's body", max);
+            if announced.is_some_and(|length| length > max as u64) {
+                return Err(too_large());
+            }
+            let mut body = web::BytesMut::new();
+            while let Some(piece) = payload.next().await {
+                let cut = |_| Problem::bad_request("body_cut", "the body ended too early");
+                let piece = piece.map_err(cut)?;
+                if body.len() + piece.len() > max {
+                    return Err(too_large());
+                }
+                body.extend_from_slice(&piece);
+            }
+            if !body.is_empty() {
+                check_content_type(&request)?;
+            }
+            parse(&body).map(Self)
+        })
+    }
+}
+
+fn check_content_type(request: &HttpRequest) -> Result<(), Problem> {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str());
+    let plain = match kind {
+        None => return Ok(()),
+        Some(Ok(kind)) => kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase(),
+        Some(Err(_)) => String::new(),
+    };
+    if plain == "application/json" || plain.ends_with("+json") {
+        return Ok(());
+    }
+    let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    Err(Problem::new(status, "unsupported_media_type", "the body must be application/json"))
+}
+
+/// Parses a JSON text: broken JSON says line and column, a wrong type says the field.
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
+    let text = if text.trim_ascii().is_empty() { b"{}" } else { text };
+    let value: Value = serde_json::from_slice(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Problem::bad_request("malformed_json", format!("the body is not valid JSON: {error}"))
+            .with("line", line)
+            .with("column", column)
+    })?;
+    parse_value(value)
+}
+
+/// Turns JSON into a request; the problem names the field.
+pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let what = error.into_inner().to_string();
+        // At the top there is no path: the message itself names the field.
+        match path.as_str() {
+            "." | "?" => Problem::invalid(named_in(&what).unwrap_or_default(), what.clone()),
+            path => Problem::invalid(path, format!("{path}: {what}")),
+        }
+    })
+}
+
+/// The field that serde's message quotes, as in "missing field `message`".
+fn named_in(message: &str) -> Option<&str> {
+    let rest = message.strip_prefix("missing field `").or_else(|| {
+        message
+            .strip_prefix("unknown field `")
+            .or_else(|| message.strip_prefix("duplicate field `"))
+    });
+    rest?.split('`').next()
+}
+
+/// The query, as `T`.
+pub(super) fn query<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Problem> {
+    web::Query::<T>::from_query(request.query_string())
+        .map(web::Query::into_inner)
+        .map_err(|error| Problem::bad_request("invalid_query", error.to_string()))
+}
+
+/// The id of that name in the path.
+pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
+    request: &HttpRequest,
+    name: &str,
+) -> Result<T, Problem> {
+    Ok(request.match_info().query(name).parse()?)
+}
+
+/// Whether the client asks for an event stream.
+pub(super) fn wants_stream(request: &HttpRequest) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| {
+        accept.split(',').any(|kind| {
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case("text/event-stream")
+        })
+    })
+}
+
+/// Where the client's stream is to begin: `Last-Event-ID`, which a browser sends by itself when
+/// it reconnects, before `?after=`, which then is still that of the first request.
+pub(super) fn cursor(request: &HttpRequest, after: Option<&str>) -> Result<Cursor, Problem> {
+    let invalid = Problem::from(greenroom_core::cursor::InvalidCursor);
+    let last = request.headers().get("last-event-id");
+    let last = last.map(|id| id.to_str().map_err(|_| invalid)).transpose()?;
+    let text = last.filter(|id| !id.is_empty()).or(after);
+    Ok(text.map(str::parse).transpose()?.unwrap_or_default())
+}
+
+/// How many entries a page has: what was asked for, within 1 and `max`.
+pub(super) fn page_size(
+    asked: Option<usize>,
+    default: usize,
+    max: usize,
+) -> Result<usize, Problem> {
+    match asked {
+        None => Ok(default),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(_) => Err(Problem::bad_request("invalid_query", format!("limit must be 1 to {max}"))),
+    }
+}
+
+/// A user's id, which some clients have as a number.
+pub(super) fn user_id<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<UserId>, D::Error> {
+    let text = match Value::deserialize(deserializer)? {
+        Value::Null => return Ok(None),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text,
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+            return Err(serde::de::Error::custom("a user's id must be a number or a string"));
+        }
+    };
+    UserId::parse(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+    use serde_json::json;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Wish {
+        message: String,
+        #[serde(default)]
+        inner: Option<Inner>,
+        #[serde(default, alias = "character_id", deserialize_with = "user_id")]
+        user_id: Option<UserId>,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Inner {
+        count: u8,
+    }
+
+    #[test]
+    fn broken_json_says_line_and_column() {
+        let problem = parse::<Wish>(b"{\n  \"message\": oops}").unwrap_err();
+        assert_eq!(problem.code, "malformed_json");
+        let body = problem.to_json();
+        assert_eq!((&body["line"], &body["column"]), (&json!(2), &json!(14)));
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (text, field) in [
+            (r#"{"message": 5}"#, "message"),
+            (r#"{"message": "a", "inner": {"count": "x"}}"#, "inner.count"),
+            (r#"{"message": "a", "inner": {"count": 300}}"#, "inner.count"),
+            (r#"{"message": "a", "user_id": true}"#, "user_id"),
+            (r"{}", "message"),
+            ("", "message"),
+        ] {
+            let problem = parse::<Wish>(text.as_bytes()).unwrap_err();
+            assert_eq!(problem.code, "invalid_request", "{text}");
+            assert_eq!(problem.to_json()["field"], field, "{text}");
+        }
+    }
+
+    #[test]
+    fn users_may_be_numbers_and_characters() {
+        for text in [r#"{"message":"m","user_id":91}"#, r#"{"message":"m","character_id":"91"}"#] {
+            let wish: Wish = parse(text.as_bytes()).unwrap();
+            assert_eq!(wish.user_id, Some(UserId::parse("91").unwrap()));
+        }
+    }
+
+    #[test]
+    fn e3_the_last_event_id_wins_over_the_url() {
+        let request = TestRequest::default().insert_header(("Last-Event-ID", "9.3"));
+        let request = request.to_http_request();
+        assert_eq!(cursor(&request, Some("4")).unwrap().to_string(), "9.3");
+        let fresh = TestRequest::default().to_http_request();
+        assert_eq!(cursor(&fresh, Some("4")).unwrap().to_string(), "4");
+        assert_eq!(cursor(&fresh, None).unwrap().to_string(), "0");
+        assert_eq!(cursor(&fresh, Some("x")).unwrap_err().code, "cursor_invalid");
+    }
+
+    #[test]
+    fn a_stream_is_sent_to_who_asks_for_one() {
+        for (accept, stream) in [
+            ("text/event-stream", true),
+            ("application/json, Text/Event-Stream;q=0.9", true),
+            ("*/*", false),
+            ("application/json", false),
+        ] {
+            let request = TestRequest::default().insert_header(("Accept", accept));
+            assert_eq!(wants_stream(&request.to_http_request()), stream, "{accept}");
+        }
+    }
+}

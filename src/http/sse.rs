@@ -1,0 +1,179 @@
+//! The server-sent-events transport: a response whose body is fed by one subscriber.
+//!
+//! `id:` is the cursor, `data:` one line of JSON. What is ready leaves in one write. A client
+//! that went away is noticed at the next write, at the latest by the heartbeat, and its
+//! subscriber stops.
+
+use super::{
+    AppState, Problem,
+    follow::Follow,
+    pipe::{Pipe, Subscription},
+};
+use crate::dialect::{Dialect, Frame};
+use actix_web::{
+    HttpResponse,
+    http::header,
+    rt::time::{Instant, Interval, interval_at},
+    web::Bytes,
+};
+use futures::Stream;
+use greenroom_core::{cursor::Cursor, session::SessionRow};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// Time between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a browser waits before it reconnects, in milliseconds.
+const RETRY_MS: u64 = 1_000;
+
+/// The stream of one session from `cursor`, which was checked.
+pub(super) fn of_session(
+    state: &AppState,
+    session: &SessionRow,
+    cursor: Cursor,
+    follow: Follow,
+    dialect: Dialect,
+) -> HttpResponse {
+    let pipe = Pipe::default();
+    let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
+    let encode = move |item: &_| {
+        dialect.encode(item, clock.now(), &redactor).map(|frame| event(&frame, true))
+    };
+    let subscription = pipe.attach(follow, "sse", encode, |outlet| {
+        let agent = session.agent.clone();
+        state.runtime.subscribe(session.session_id, agent, cursor, outlet)
+    });
+    respond(Body::new(pipe, subscription))
+}
+
+/// The stream of all sessions from now on. Its frames have no `id:`: there is no one log to
+/// resume from.
+pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
+    let pipe = Pipe::default();
+    let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
+    let encode = move |item: &_| {
+        dialect.encode(item, clock.now(), &redactor).map(|frame| event(&frame, false))
+    };
+    let subscription = pipe
+        .attach(Follow::Everything, "sse", encode, |outlet| state.runtime.subscribe_all(outlet));
+    respond(Body::new(pipe, subscription))
+}
+
+/// Whether the session has room for one more subscriber (X4).
+pub(super) fn check_room(state: &AppState, session: &SessionRow) -> Result<(), Problem> {
+    let max = state.limits.subscribers_per_session_max;
+    if state.runtime.subscribers(session.session_id) < max {
+        return Ok(());
+    }
+    let detail = format!("the session has {max} subscribers already");
+    Err(Problem::too_many("too_many_subscribers", detail, max as u64).retry_after(1))
+}
+
+/// A frame as an event of the stream.
+fn event(frame: &Frame, with_id: bool) -> String {
+    // Plain data: serialising it can't fail. One line: JSON escapes line breaks.
+    let json = serde_json::to_string(&frame.flat()).unwrap_or_default();
+    match frame.cursor.filter(|_| with_id) {
+        Some(cursor) => format!("id: {cursor}\ndata: {json}\n\n"),
+        None => format!("data: {json}\n\n"),
+    }
+}
+
+fn respond(body: Body) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/event-stream"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(body)
+}
+
+/// The response's body.
+struct Body {
+    pipe: Pipe,
+    subscription: Subscription,
+    heartbeat: Interval,
+    greeted: bool,
+}
+
+impl Body {
+    fn new(pipe: Pipe, subscription: Subscription) -> Self {
+        let heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+        Self { pipe, subscription, heartbeat, greeted: false }
+    }
+}
+
+impl Stream for Body {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if !self.greeted {
+            // At once, so that the client knows that it is connected.
+            self.greeted = true;
+            return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n\n")))));
+        }
+        if let Poll::Ready(mut frames) = self.pipe.poll_frames(cx) {
+            self.subscription.room_again();
+            self.heartbeat.reset();
+            let bytes = match frames.len() {
+                1 => frames.pop_front().unwrap_or_default(),
+                _ => frames.into_iter().collect::<String>(),
+            };
+            return Poll::Ready(Some(Ok(Bytes::from(bytes))));
+        }
+        if self.subscription.has_ended() {
+            return Poll::Ready(None);
+        }
+        if self.heartbeat.poll_tick(cx).is_ready() {
+            // Also in case the word that there is room was lost.
+            self.subscription.room_again();
+            return Poll::Ready(Some(Ok(Bytes::from_static(b": alive\n\n"))));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.pipe.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redaction::Redactor;
+    use greenroom_actors::feed::{FeedItem, FeedKind};
+    use greenroom_core::{
+        Timestamp,
+        ids::{AgentName, MessageId, RunId, Seq, SessionId},
+    };
+    use uuid::Uuid;
+
+    #[test]
+    fn e3_an_event_has_its_cursor_and_one_line_of_data_and_no_name() {
+        let item = FeedItem {
+            session_id: SessionId(Uuid::nil()),
+            agent: AgentName::parse("a").unwrap(),
+            cursor: Cursor { seq: Seq(7), offset: 9 },
+            kind: FeedKind::Delta {
+                run_id: RunId(Uuid::nil()),
+                step: 1,
+                message_id: MessageId::parse("m").unwrap(),
+                text: "two\nlines".into(),
+            },
+        };
+        let frame = Dialect::Agent.encode(&item, Timestamp(0), &Redactor::default()).unwrap();
+        let text = event(&frame, true);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines[0], "id: 7.9");
+        assert!(lines[1].starts_with(r#"data: {"type":"text""#), "{text}");
+        assert!(lines[1].contains(r"two\nlines"));
+        assert_eq!(lines[2], "");
+        assert!(event(&frame, false).starts_with("data: "));
+    }
+}

@@ -1,0 +1,93 @@
+//! Requests per second of each principal (X4): a bucket of tokens each, refilled by time.
+
+use greenroom_core::ids::UserId;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Principals remembered at once. Forgetting one gives it a full bucket, no more.
+const PRINCIPALS_MAX: usize = 10_000;
+
+/// Counts requests.
+#[derive(Debug)]
+pub struct Throttle {
+    per_second: f64,
+    buckets: Mutex<HashMap<UserId, Bucket>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Throttle {
+    /// One that lets each principal make so many requests per second, saved up for a second at
+    /// most.
+    pub fn new(per_second: u32) -> Self {
+        Self { per_second: f64::from(per_second.max(1)), buckets: Mutex::default() }
+    }
+
+    /// How many per second.
+    pub fn per_second(&self) -> u64 {
+        self.per_second as u64
+    }
+
+    /// Takes one request of that principal, or refuses it.
+    pub fn admit(&self, user: &UserId, now: Instant) -> bool {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if !buckets.contains_key(user) && buckets.len() >= PRINCIPALS_MAX {
+            // After a second a bucket is full again and no different from a new one.
+            buckets.retain(|_, bucket| now.duration_since(bucket.at) < Duration::from_secs(1));
+            if buckets.len() >= PRINCIPALS_MAX {
+                buckets.clear();
+            }
+        }
+        let full = Bucket { tokens: self.per_second, at: now };
+        let bucket = buckets.entry(user.clone()).or_insert(full);
+        let elapsed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        bucket.tokens = (bucket.tokens + elapsed * self.per_second).min(self.per_second);
+        bucket.at = now;
+        let admitted = bucket.tokens >= 1.0;
+        if admitted {
+            bucket.tokens -= 1.0;
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(number: usize) -> UserId {
+        UserId::parse(&format!("user-{number}")).unwrap()
+    }
+
+    #[test]
+    fn x4_so_many_a_second_and_each_user_alone() {
+        let throttle = Throttle::new(100);
+        let start = Instant::now();
+        let admitted = (0..150).filter(|_| throttle.admit(&user(1), start)).count();
+        assert_eq!(admitted, 100);
+        assert!(throttle.admit(&user(2), start));
+        let soon = start + Duration::from_millis(500);
+        let admitted = (0..150).filter(|_| throttle.admit(&user(1), soon)).count();
+        assert_eq!(admitted, 50);
+        let much_later = start + Duration::from_secs(3600);
+        let admitted = (0..150).filter(|_| throttle.admit(&user(1), much_later)).count();
+        assert_eq!(admitted, 100);
+    }
+
+    #[test]
+    fn x4_many_principals_do_not_fill_the_memory() {
+        let throttle = Throttle::new(1);
+        let now = Instant::now();
+        for number in 0..=PRINCIPALS_MAX {
+            throttle.admit(&user(number), now);
+        }
+        assert!(throttle.buckets.lock().unwrap().len() <= PRINCIPALS_MAX);
+    }
+}

@@ -1,0 +1,28 @@
+//! `GET /agent/tools`: the tools there are now, each with its risk and why.
+
+use super::{Problem, State, guard::Caller};
+use actix_web::HttpResponse;
+use serde_json::json;
+
+/// `GET /agent/tools`
+pub(super) async fn list(state: State, _caller: Caller) -> Result<HttpResponse, Problem> {
+    let book = state.runtime.tools.book();
+    let tools: Vec<_> = book
+        .iter()
+        .map(|tool| {
+            json!({
+                "name": tool.name,
+                "server": tool.server,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+                "risk": tool.risk,
+                "risk_source": tool.risk_source,
+                "parallel": tool.parallel,
+                "repeatable": tool.repeatable,
+                "available": tool.unavailable.is_none(),
+                "unavailable_because": tool.unavailable,
+            })
+        })
+        .collect();
+    Ok(HttpResponse::Ok().json(json!({"tools": tools})))
+}

@@ -1,0 +1,181 @@
+//! What may leave, and what is blacked out on its way (E7). Pure.
+//!
+//! The log holds real values, because a restart must run what was approved; everything that
+//! encodes for clients, administrators or logs passes through a [`Redactor`]. It owns the list of
+//! secret keys and the configured secrets, and knows nothing of transports.
+
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What stands where a secret was.
+pub const REDACTED: &str = "[redacted]";
+
+/// The shortest configured secret: anything shorter would black out ordinary words.
+pub const SECRET_BYTES_MIN: usize = 8;
+
+/// Values under keys that end with one of these are secret, whatever their case and however they
+/// are hyphenated: `api_key`, `X-Api-Key`, `accessToken` …
+const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
+
+/// Nesting below which nothing is looked at any more; it is blacked out as a whole.
+const DEPTH_MAX: usize = 128;
+
+/// Blacks out secrets.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    /// Longest first, so that a secret that contains another goes as a whole.
+    secrets: Vec<Box<str>>,
+}
+
+impl Redactor {
+    /// One that also blacks out these texts wherever they stand. Those shorter than
+    /// [`SECRET_BYTES_MIN`] are left out.
+    pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
+        let long = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
+        let mut secrets: Vec<Box<str>> =
+            secrets.into_iter().filter(long).map(String::into_boxed_str).collect();
+        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        secrets.dedup();
+        Self { secrets }
+    }
+
+    /// `text` without the configured secrets.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut clean = Cow::Borrowed(text);
+        for secret in &self.secrets {
+            if clean.contains(&**secret) {
+                clean = Cow::Owned(clean.replace(&**secret, REDACTED));
+            }
+        }
+        clean
+    }
+
+    /// Blacks out, in place, what stands under secret keys, and configured secrets everywhere.
+    /// Text that is itself a JSON object or array, as tools like to answer, is treated as one.
+    pub fn scrub(&self, value: &mut Value) {
+        self.scrub_below(value, 0);
+    }
+
+    /// The scrubbed value.
+    pub fn scrubbed(&self, mut value: Value) -> Value {
+        self.scrub(&mut value);
+        value
+    }
+
+    fn scrub_below(&self, value: &mut Value, depth: usize) {
+        if depth > DEPTH_MAX {
+            *value = REDACTED.into();
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                // A secret may even be a key.
+                let dirty: Vec<_> =
+                    map.keys().filter(|key| self.text(key) != key.as_str()).cloned().collect();
+                for key in dirty {
+                    if let Some(inner) = map.remove(&key) {
+                        map.insert(self.text(&key).into_owned(), inner);
+                    }
+                }
+                for (key, inner) in map.iter_mut() {
+                    if is_secret_key(key) && !inner.is_null() {
+                        *inner = REDACTED.into();
+                    } else {
+                        self.scrub_below(inner, depth + 1);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| self.scrub_below(item, depth + 1));
+            }
+            Value::String(text) => {
+                if let Some(clean) = self.clean_json(text, depth) {
+                    *text = clean;
+                } else if let Cow::Owned(clean) = self.text(text) {
+                    *text = clean;
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// `text` cleaned as JSON, if it is a JSON object or array with something to clean.
+    fn clean_json(&self, text: &str, depth: usize) -> Option<String> {
+        if !text.trim_start().starts_with(['{', '[']) {
+            return None;
+        }
+        let value: Value = serde_json::from_str(text).ok()?;
+        let mut clean = value.clone();
+        self.scrub_below(&mut clean, depth + 1);
+        (clean != value).then(|| clean.to_string())
+    }
+}
+
+/// Whether what stands under `key` is secret by its name alone.
+fn is_secret_key(key: &str) -> bool {
+    let plain: String = key
+        .chars()
+        .filter(|c| !matches!(c, '-' | '_' | ' ' | '.'))
+        .flat_map(char::to_lowercase)
+        .collect();
+    SECRET_KEYS.iter().any(|secret| plain.ends_with(secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn e7_values_under_secret_keys_go_whatever_the_spelling() {
+        let value = json!({
+            "Password": "x", "access_token": 5, "X-Api-Key": ["a"], "apiKey": "k",
+            "Authorization": {"a": 1}, "client_secret": "s", "Set-Cookie": "c", "token": null,
+            "max_tokens": 7, "input_tokens": 9, "keyboard": "q", "secretary": "Ann",
+            "deep": [{"refresh-token": "r", "name": "n"}],
+        });
+        let expected = json!({
+            "Password": REDACTED, "access_token": REDACTED, "X-Api-Key": REDACTED,
+            "apiKey": REDACTED, "Authorization": REDACTED, "client_secret": REDACTED,
+            "Set-Cookie": REDACTED, "token": null, "max_tokens": 7, "input_tokens": 9,
+            "keyboard": "q", "secretary": "Ann",
+            "deep": [{"refresh-token": REDACTED, "name": "n"}],
+        });
+        assert_eq!(Redactor::default().scrubbed(value), expected);
+    }
+
+    #[test]
+    fn e7_configured_secrets_go_everywhere_the_longest_first() {
+        let secrets = ["hunter2hunter2", "hunter2h", "short"].map(str::to_owned);
+        let redactor = Redactor::new(secrets);
+        assert_eq!(redactor.text("a hunter2hunter2 b hunter2h short"), {
+            "a [redacted] b [redacted] short"
+        });
+        let value = json!({"hunter2hunter2": ["so hunter2h!"], "n": 1});
+        let expected = json!({"[redacted]": ["so [redacted]!"], "n": 1});
+        assert_eq!(redactor.scrubbed(value), expected);
+    }
+
+    #[test]
+    fn e7_json_inside_of_text_is_cleaned_and_other_text_stays_byte_for_byte() {
+        let redactor = Redactor::default();
+        let inner = json!({"api_key": "k", "n": 1}).to_string();
+        let clean = redactor.scrubbed(json!({"text": inner}));
+        let text = clean["text"].as_str().unwrap();
+        let expected = json!({"api_key": REDACTED, "n": 1});
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
+        for same in ["{ \"a\" : 1 }", "{not json", "[1,  2]", "plain"] {
+            assert_eq!(redactor.scrubbed(json!(same)), json!(same));
+        }
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_to_look_at_does_not_leave() {
+        let mut value = json!({"password": "p"});
+        for _ in 0..200 {
+            value = Value::Array(vec![value]);
+        }
+        let clean = Redactor::default().scrubbed(value).to_string();
+        assert!(clean.contains(REDACTED) && !clean.contains("\"p\""));
+    }
+}

@@ -1,0 +1,265 @@
+//! Putting the server together from its configuration, and taking it down again.
+//!
+//! The only place that knows all parts at once. `greenroom serve` calls [`Server::start`]; so do
+//! tests that want a whole server in their own process.
+
+use crate::{
+    auth::{Authenticator, Token},
+    configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
+    http::{self, AppState, HttpLimits},
+    model::HttpModels,
+    redaction::Redactor,
+    rehearsal::{Rehearsal, Script},
+    store::{self, SqliteJournal, StoreOptions},
+    telemetry::Metrics,
+    tool::{self, ToolServerConfig, ToolTransport},
+};
+use actix_web::{App, HttpServer, dev::ServerHandle};
+use anyhow::Context as _;
+use greenroom_actors::{
+    governance::Governance,
+    observation::Board,
+    ports::{Clock, Journal},
+    runtime::{Parts, Runtime},
+    tool_host::Tools,
+};
+use greenroom_core::{Timestamp, ids::AgentName};
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How often the wait for running steps looks again while the server drains.
+const DRAIN_POLL: Duration = Duration::from_millis(50);
+
+/// The machine's clock, and its randomness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn seed(&self) -> u64 {
+        uuid::Uuid::new_v4().as_u64_pair().0
+    }
+}
+
+/// A running server.
+pub struct Server {
+    address: SocketAddr,
+    token: Token,
+    state: AppState,
+    tools: Tools,
+    rehearsal: Option<Rehearsal>,
+    http: ServerHandle,
+    drain: Duration,
+}
+
+impl Server {
+    /// Starts everything `configuration` asks for, and listens. Needs a running actix system.
+    pub async fn start(configuration: Configuration, metrics: Metrics) -> anyhow::Result<Self> {
+        configuration.check_exposure(false)?;
+        // First of all: a port that is taken is the most likely mistake, and the cheapest to find.
+        let listener = TcpListener::bind(configuration.listen)
+            .with_context(|| format!("can't listen on {}", configuration.listen))?;
+        let address = listener.local_addr()?;
+        let token = admin_token(&configuration)?;
+        let journal = open_journal(&configuration).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let board = Board::new(clock.clone());
+        let (models, rehearsal) = models(&configuration)?;
+        let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
+        let tools = tool::start(servers, configuration.catalog.clone(), &board, &clock);
+        // A session that comes back to life must find the tools it was using.
+        tools.ready().await;
+        let limits = &configuration.limits;
+        let governance = Governance {
+            parallel_calls_max: limits.parallel_calls.get(),
+            queued_messages_max: limits.queued_messages.get(),
+            ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
+        };
+        let runtime = Runtime::start(Parts {
+            journal,
+            models: Arc::new(HttpModels::new(models, clock.clone())?),
+            tools: Arc::new(tools.clone()),
+            clock,
+            board,
+            governance,
+            idle_timeout: limits.idle_timeout.0,
+            arbiters: std::thread::available_parallelism().map_or(1, usize::from),
+        })
+        .await
+        .context("can't read what is stored")?;
+        let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
+        let auth = Authenticator::new(token.clone());
+        let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
+            body_bytes_max: limits.request_body_bytes.get(),
+            message_bytes_max: limits.message_bytes.get(),
+            open_sessions_max: u64::try_from(limits.open_sessions_per_user.get())?,
+            running_runs_max: u64::try_from(limits.running_runs_per_user.get())?,
+            subscribers_per_session_max: limits.subscribers_per_session.get(),
+            requests_per_second: u32::try_from(limits.requests_per_second.get())?,
+            ..HttpLimits::default()
+        });
+        state.redactor = Arc::new(redactor(&configuration, &token));
+        state.default_settings = Arc::new(configuration.settings.clone());
+        state.metrics = Some(metrics.handle());
+        let served = state.clone();
+        let server = HttpServer::new(move || {
+            let state = served.clone();
+            App::new().configure(|app| http::configure(app, state))
+        })
+        .on_connect(http::on_connect)
+        .disable_signals()
+        .shutdown_timeout(1)
+        .listen(listener)?
+        .run();
+        let http = server.handle();
+        actix_web::rt::spawn(async move {
+            if let Err(error) = server.await {
+                tracing::error!(%error, "the HTTP server failed");
+            }
+        });
+        let drain = configuration.drain;
+        Ok(Self { address, token, state, tools, rehearsal, http, drain })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The administrator's token.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Where the rehearsal listens, if one is running.
+    pub fn rehearsal_url(&self) -> Option<String> {
+        self.rehearsal.as_ref().map(Rehearsal::url)
+    }
+
+    /// What its handlers share.
+    pub fn state(&self) -> &AppState {
+        &self.state
+    }
+
+    /// The connections to its tools.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Takes nothing new, tells the clients, lets steps that are streaming come to their end for
+    /// the configured time, and ends (D8). What is unfinished then continues at the next start.
+    pub async fn stop(self) {
+        self.state.draining.store(true, Relaxed);
+        self.state.runtime.drain();
+        let running = async {
+            while self.has_live_streams() {
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        };
+        if tokio::time::timeout(self.drain, running).await.is_err() {
+            tracing::info!("steps are still streaming; they restart at the next start");
+        }
+        self.http.stop(true).await;
+        self.tools.shutdown().await;
+        if let Some(rehearsal) = self.rehearsal {
+            rehearsal.stop().await;
+        }
+    }
+
+    fn has_live_streams(&self) -> bool {
+        let board = &self.state.runtime.board;
+        board.snapshots("/sessions/").iter().any(|actor| actor.kind == "LlmStream")
+    }
+}
+
+/// The administrator's token: the environment's, or the one beside the database (X1).
+pub fn admin_token(configuration: &Configuration) -> anyhow::Result<Token> {
+    match &configuration.token {
+        Some(token) => Token::from_text(token.expose()).context("GREENROOM_TOKEN is not usable"),
+        None => Ok(Token::load_or_create(&token_path(&configuration.database))?),
+    }
+}
+
+/// The file of the administrator's token, beside the database.
+pub fn token_path(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(".token");
+    path.into()
+}
+
+/// Opens the database that is configured, bringing it up to date.
+pub async fn open_journal(configuration: &Configuration) -> anyhow::Result<Arc<dyn Journal>> {
+    let durability = match configuration.durability {
+        configuration::Durability::Fsync => store::Durability::Fsync,
+        configuration::Durability::Process => store::Durability::Process,
+    };
+    let options = StoreOptions { durability, ..StoreOptions::default() };
+    let path = &configuration.database;
+    let journal = SqliteJournal::open(path, options)
+        .await
+        .with_context(|| format!("can't open the database {}", path.display()))?;
+    Ok(Arc::new(journal))
+}
+
+/// The models there are; a rehearsal is started if an agent wants one (M5).
+fn models(
+    configuration: &Configuration,
+) -> anyhow::Result<(Vec<ModelEndpoint>, Option<Rehearsal>)> {
+    let mut models: Vec<_> = configuration.models.values().cloned().collect();
+    let rehearses = |model: &String| model == REHEARSAL;
+    if !configuration.agents.values().any(|agent| agent.models.iter().any(rehearses)) {
+        return Ok((models, None));
+    }
+    let script = match &configuration.rehearsal {
+        Some(path) => {
+            Script::load(path).with_context(|| format!("can't use {}", path.display()))?
+        }
+        None => Script::tour()?,
+    };
+    let rehearsal = Rehearsal::start(script, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        .context("can't start the rehearsal")?;
+    models.push(ModelEndpoint::unlocked(REHEARSAL, Wire::Anthropic, rehearsal.url()));
+    Ok((models, Some(rehearsal)))
+}
+
+/// Everything that must never leave, wherever it turns up (E7).
+fn redactor(configuration: &Configuration, token: &Token) -> Redactor {
+    let models = configuration.models.values().filter_map(|model| model.api_key.as_ref());
+    let servers = configuration.mcp_servers.values().flat_map(McpServer::secrets);
+    let secrets = models.chain(servers).map(|secret| secret.expose().to_owned());
+    Redactor::new(secrets.chain([token.reveal().to_owned()]))
+}
+
+impl From<McpServer> for ToolServerConfig {
+    fn from(server: McpServer) -> Self {
+        let exposed = |secrets: std::collections::BTreeMap<String, configuration::Secret>| {
+            secrets.into_iter().map(|(key, secret)| (key, secret.expose().to_owned())).collect()
+        };
+        let allow_private = server.allow_private;
+        let transport = match server.transport {
+            configuration::Transport::Stdio { command, args, env, cwd } => {
+                ToolTransport::Stdio { command, args, env: exposed(env), cwd }
+            }
+            configuration::Transport::Http { url, headers } => {
+                ToolTransport::Http { url, headers: exposed(headers), allow_private }
+            }
+        };
+        let mut config = Self::new(server.name, transport);
+        config.trusted = server.trusted;
+        config.lifecycle = match server.lifecycle {
+            configuration::Lifecycle::Auto => tool::Lifecycle::Auto,
+            configuration::Lifecycle::Initialize => tool::Lifecycle::Initialize,
+            configuration::Lifecycle::Discover => tool::Lifecycle::Discover,
+        };
+        config.start_timeout = server.timeout.unwrap_or(config.start_timeout);
+        config
+    }
+}
