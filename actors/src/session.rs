@@ -29,10 +29,12 @@ use greenroom_core::{
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
     limits as core_limits,
     message::Arguments,
+    scrub::Scrubber,
     session::{
         Decision, Effect, EventRecord, Input, Projection, Rejection, Reply, SessionEvent,
         SessionState, StepPhase, decide, evolve,
     },
+    usage::Usage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -113,7 +115,7 @@ pub struct Session {
     myself: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
     /// The stream that was stopped for the command at hand, and whether it had said anything.
-    stopped: Option<(AttemptId, bool)>,
+    stopped: Option<(AttemptId, bool, Usage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
     outage: outage::Outage,
     commands_handled: u64,
@@ -284,7 +286,9 @@ impl Session {
                         bus: self.bus.clone(),
                     };
                     let client = self.around.models.clone();
-                    let stream = LlmStream::new(attempt, client, request, watch.clone()).start();
+                    let scrubber = Scrubber::new(self.around.governance.secrets.clone());
+                    let stream =
+                        LlmStream::new(attempt, client, request, scrubber, watch.clone()).start();
                     self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
                 }
                 Effect::StopModel { attempt_id } => {

@@ -29,7 +29,9 @@ impl Session {
                 return actor.myself(ctx).tell(Command { input, reply });
             };
             let streamed = !said.message.text.is_empty();
-            actor.stopped = actor.stream.take().map(|(attempt_id, _)| (attempt_id, streamed));
+            let usage = said.usage;
+            actor.stopped =
+                actor.stream.take().map(|(attempt_id, _)| (attempt_id, streamed, usage));
             let mut input = input;
             if let Input::Cancel { partial, .. }
             | Input::Close { partial, .. }
@@ -47,6 +49,7 @@ impl Session {
         let run = self.state.active.run.as_ref()?;
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
+            // Taken before: it will be answered, and ends nothing.
             Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
             Input::Close { .. } => true,
             Input::CreateSession { .. }
@@ -66,8 +69,11 @@ impl Session {
     /// What became of a stream that was stopped for a command that could not be stored: it was
     /// cut, and its step is tried again.
     pub(super) fn cut_in_vain(&mut self) -> Option<Input> {
-        let (attempt_id, streamed) = self.stopped.take()?;
+        let (attempt_id, streamed, usage) = self.stopped.take()?;
         let failure = ModelFailure::temporary("stopped for a cancel that could not be stored");
-        Some(Input::StepFinished { attempt_id, result: Err(StepFailure { failure, streamed }) })
+        Some(Input::StepFinished {
+            attempt_id,
+            result: Err(StepFailure { failure, streamed, usage }),
+        })
     }
 }
