@@ -2,6 +2,7 @@
 
 use super::*;
 use greenroom_core::policy::{Autonomy, Cell, Preset, Risk, RiskSource};
+use greenroom_core::usage::Price;
 use std::fs;
 
 /// Loads `files`, of which the first is the configuration; `{}` in an error is their folder.
