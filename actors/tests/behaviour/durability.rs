@@ -342,6 +342,7 @@ async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
     let answer = Input::DecideApproval {
         approval_id: before.approval_id,
         answer: ApprovalAnswer::Whole { approved: true, reason: None },
+        for_session: None,
         by: World::user(),
         surface: Surface::Rest,
     };
