@@ -8,7 +8,7 @@ use crate::{
     configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
     model::HttpModels,
-    redaction::Redactor,
+    redaction::{Redactor, SECRET_BYTES_MIN},
     rehearsal::{Rehearsal, Script},
     store::{self, SqliteJournal, StoreOptions},
     telemetry::Metrics,
@@ -23,8 +23,9 @@ use greenroom_actors::{
     runtime::{Parts, Runtime},
     tool_host::Tools,
 };
-use greenroom_core::{Timestamp, ids::AgentName};
+use greenroom_core::{Timestamp, ids::AgentName, usage::Price};
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -81,6 +82,8 @@ impl Server {
         let governance = Governance {
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
+            prices: Arc::new(prices(&configuration)),
+            secrets: secrets(&configuration, &token).collect(),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let runtime = Runtime::start(Parts {
@@ -106,7 +109,7 @@ impl Server {
             requests_per_second: u32::try_from(limits.requests_per_second.get())?,
             ..HttpLimits::default()
         });
-        state.redactor = Arc::new(redactor(&configuration, &token));
+        state.redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
         let served = state.clone();
@@ -230,12 +233,19 @@ fn models(
     Ok((models, Some(rehearsal)))
 }
 
+/// The models whose price is known (M6).
+fn prices(configuration: &Configuration) -> BTreeMap<String, Price> {
+    let priced = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
+    configuration.models.values().filter_map(priced).collect()
+}
+
 /// Everything that must never leave, wherever it turns up (E7).
-fn redactor(configuration: &Configuration, token: &Token) -> Redactor {
+fn secrets(configuration: &Configuration, token: &Token) -> impl Iterator<Item = String> {
     let models = configuration.models.values().filter_map(|model| model.api_key.as_ref());
     let servers = configuration.mcp_servers.values().flat_map(McpServer::secrets);
     let secrets = models.chain(servers).map(|secret| secret.expose().to_owned());
-    Redactor::new(secrets.chain([token.reveal().to_owned()]))
+    let long_enough = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
+    secrets.chain([token.reveal().to_owned()]).filter(long_enough)
 }
 
 impl From<McpServer> for ToolServerConfig {

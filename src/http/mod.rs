@@ -20,6 +20,8 @@ mod read;
 mod sessions;
 mod settings;
 mod sse;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod tools;
 mod ws;

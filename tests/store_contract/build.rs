@@ -14,7 +14,7 @@ use greenroom_core::{
         Allowance, ApprovalRow, ApprovalState, EventRecord, Projection, RunFailure, SessionEvent,
         SessionRow, SessionStatus,
     },
-    usage::Usage,
+    usage::{Spending, Usage},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -84,7 +84,10 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
         status,
         created_at: Timestamp(NEW_YEAR + i64::from(n)),
         updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
-        usage: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+        usage: Spending {
+            tokens: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+            cost_usd: Some(0.1),
+        },
     }
 }
 
@@ -188,7 +191,8 @@ fn session_events() -> Vec<SessionEvent> {
 fn run_events() -> Vec<SessionEvent> {
     use SessionEvent as E;
     let message_id = || MessageId::parse("m").unwrap();
-    let usage = Usage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
+    let tokens = Usage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
+    let usage = Spending { tokens, cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
         E::RunStarted { message_id: message_id() },
@@ -197,6 +201,7 @@ fn run_events() -> Vec<SessionEvent> {
             attempt: 1,
             failures: 1,
             delay_ms: 1000,
+            usage,
             until,
             reason: "529".to_owned(),
         },

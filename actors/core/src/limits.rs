@@ -86,3 +86,22 @@ pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
 pub const RETRIES_MAX: u32 = 20;
 /// Bytes of a result that the catalog may let one tool keep.
 pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of one expression of the catalog (G5).
+pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
+/// Operators and brackets in one expression.
+pub const EXPRESSION_SIGNS_MAX: usize = 256;
+/// Brackets within each other in an expression, as the parser counts.
+pub const EXPRESSION_NESTING_MAX: u16 = 24;
+/// Levels of a parsed expression.
+pub const EXPRESSION_DEPTH_MAX: usize = 24;
+/// Loops (`all`, `exists`, `map` …) of an expression within or after each other.
+pub const EXPRESSION_LOOPS_MAX: usize = 2;
+/// Work of evaluating one expression: parts evaluated, times what each may look at.
+pub const EXPRESSION_WORK_MAX: u64 = 1_000_000_000;
+/// Nesting of arguments that expressions look at.
+pub const EXPRESSION_ARGUMENTS_DEPTH_MAX: usize = 128;
+/// Constraints of one entry of the catalog.
+pub const CONSTRAINTS_MAX: usize = 64;
+/// Bytes of the key that an `exclusive` expression gives (T8).
+pub const EXCLUSIVE_KEY_BYTES_MAX: usize = 256;

@@ -10,7 +10,7 @@ use crate::{
     model::delta::StopReason,
     policy::{Autonomy, Risk, Settings},
     time::Timestamp,
-    usage::Usage,
+    usage::Spending,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ pub enum SessionEvent {
     RunCompleted {
         /// The final message.
         message_id: MessageId,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
     /// A run failed; the session stays usable.
     RunFailed {
@@ -133,8 +133,8 @@ pub enum SessionEvent {
         code: RunFailure,
         /// For people.
         error: String,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
     /// A run, or a queued message's run to be, was cancelled.
     RunCancelled {
@@ -143,8 +143,8 @@ pub enum SessionEvent {
         /// The message that was stopped, if one was open.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
 
     /// An attempt of a model call begins.
@@ -158,8 +158,8 @@ pub enum SessionEvent {
     },
     /// The model call is done.
     StepCompleted {
-        /// Its tokens.
-        usage: Usage,
+        /// Its tokens and their cost.
+        usage: Spending,
         /// Why the model stopped.
         stop_reason: StopReason,
     },
@@ -176,6 +176,9 @@ pub enum SessionEvent {
         until: Timestamp,
         /// Why it failed.
         reason: String,
+        /// Tokens of the attempt, as far as they were told, and their cost.
+        #[serde(default)]
+        usage: Spending,
     },
 
     /// The model proposed a call.

@@ -50,11 +50,13 @@ impl SessionState {
                     self.conversation.push(Message::User { message_id, text });
                 }
             }
-            E::StepCompleted { usage, .. } => self.usage = self.usage.plus(*usage),
-            E::StepStarted { .. }
-            | E::RunCompleted { .. }
-            | E::RunFailed { .. }
-            | E::RunCancelled { .. } => self.seal_step(record),
+            E::StepStarted { .. } => self.seal_step(record),
+            E::RunCompleted { usage, .. }
+            | E::RunFailed { usage, .. }
+            | E::RunCancelled { usage, .. } => {
+                self.seal_step(record);
+                self.usage = self.usage.plus(*usage);
+            }
             E::ApprovalDecided { approval_id, steps, closed } => {
                 if *closed {
                     self.close_approval(*approval_id, ApprovalEnd::Decided, steps, record.at);
@@ -72,6 +74,7 @@ impl SessionState {
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }
             | E::RunStarted { .. }
+            | E::StepCompleted { .. }
             | E::StepRetrying { .. }
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
@@ -245,7 +248,7 @@ impl Active {
             calls: Vec::new(),
             steering: Vec::new(),
             answer: None,
-            usage: crate::usage::Usage::default(),
+            usage: crate::usage::Spending::default(),
             started_at: record.at,
         });
     }
@@ -266,7 +269,8 @@ impl Active {
             run.calls.clear();
             let (attempt_id, attempt) = (*attempt_id, *attempt);
             run.phase = StepPhase::Streaming { attempt_id, attempt, failures, message_id };
-        } else if let E::StepRetrying { attempt, failures, until, .. } = &record.event {
+        } else if let E::StepRetrying { attempt, failures, until, usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
             let message_id = run.open_message().cloned();
             let (until, attempts, failures) = (*until, *attempt, *failures);
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };

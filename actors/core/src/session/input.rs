@@ -7,6 +7,7 @@ use crate::{
     json::Digest,
     model::delta::{Completion, ModelFailure},
     policy::Settings,
+    usage::Usage,
 };
 use std::sync::Arc;
 
@@ -164,4 +165,6 @@ pub struct StepFailure {
     pub failure: ModelFailure,
     /// Whether any of the message had reached clients.
     pub streamed: bool,
+    /// Tokens, as far as the provider had told.
+    pub usage: Usage,
 }

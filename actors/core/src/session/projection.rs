@@ -7,7 +7,7 @@ use crate::{
     ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
     time::Timestamp,
-    usage::Usage,
+    usage::Spending,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
@@ -45,8 +45,8 @@ pub struct SessionRow {
     pub created_at: Timestamp,
     /// When this row last changed.
     pub updated_at: Timestamp,
-    /// Tokens of all runs up to this row's change.
-    pub usage: Usage,
+    /// Tokens of all runs up to this row's change, and their cost.
+    pub usage: Spending,
 }
 
 /// Where a question stands.
@@ -118,7 +118,7 @@ impl SessionRow {
             status: status(state),
             created_at: identity.created_at,
             updated_at: identity.updated_at,
-            usage: state.usage,
+            usage: state.spent(),
         })
     }
 

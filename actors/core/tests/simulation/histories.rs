@@ -234,7 +234,7 @@ impl Story {
     fn first_run(&mut self) {
         self.submit("u1");
         let failure = ModelFailure::temporary("the stream was cut");
-        self.model(Err(StepFailure { failure, streamed: true }));
+        self.model(Err(StepFailure { failure, streamed: true, usage: Usage::default() }));
         self.wake_at_next();
         self.take(Input::Rehydrated);
         let broken = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
@@ -297,6 +297,7 @@ impl Story {
         self.model(Err(StepFailure {
             failure: ModelFailure::permanent("no such model"),
             streamed: false,
+            usage: Usage::default(),
         }));
         self.take(Input::Close { by: user("ann"), partial: None });
     }

@@ -11,7 +11,7 @@ use crate::{
     json::Digest,
     limits,
     message::{Arguments, Message, ProposedCall},
-    policy::{Denial, Risk, Tool, Verdict, judge},
+    policy::{Denial, JudgeContext, Risk, Tool, Verdict, judge},
     session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
@@ -76,15 +76,24 @@ impl Deciding<'_> {
             return None;
         }
         let rules = self.env.rules;
-        let headless = rules.agent.headless;
-        match judge(tool, arguments, &self.active.settings, &rules.matrix, headless) {
-            Verdict::Allow { why } => {
+        let session = self.session.session_id.to_string();
+        let judging = JudgeContext {
+            settings: &self.active.settings,
+            matrix: &rules.matrix,
+            headless: rules.agent.headless,
+            user: self.session.identity.as_ref().map_or("", |identity| identity.owner.as_str()),
+            session: &session,
+            agent: rules.agent.name.as_str(),
+            remaining: None,
+        };
+        match judge(tool, arguments, &judging) {
+            Verdict::Allow { why, cost: _ } => {
                 let digest = Digest::of(arguments);
                 let by = Allowance::Policy { why };
                 self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by });
                 None
             }
-            Verdict::Ask { why } => Some(why),
+            Verdict::Ask { why, cost: _ } => Some(why),
             Verdict::Deny(Denial { reason, required_level }) => {
                 let tool = tool.name.to_string();
                 let event =

@@ -208,7 +208,7 @@ impl Scene {
     }
 
     fn model_fails(&self, failure: ModelFailure, streamed: bool) -> Input {
-        let result = Err(StepFailure { failure, streamed });
+        let result = Err(StepFailure { failure, streamed, usage: Usage::default() });
         Input::StepFinished { attempt_id: self.streaming_attempt(), result }
     }
 

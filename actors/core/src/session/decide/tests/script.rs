@@ -112,7 +112,7 @@ impl Names {
             }
             E::RunStarted { message_id } => format!("run_started {message_id}"),
             E::RunCompleted { message_id, usage } => {
-                format!("run_completed {} {}", self.message(message_id), usage.input_tokens)
+                format!("run_completed {} {}", self.message(message_id), usage.tokens.input_tokens)
             }
             E::RunFailed { code, error, .. } => format!("run_failed {code:?} ({error})"),
             E::RunCancelled { by, message_id, .. } => {
@@ -123,9 +123,9 @@ impl Names {
                 format!("step_started {} #{attempt} {model}", self.name('a', attempt_id.0))
             }
             E::StepCompleted { usage, stop_reason } => {
-                format!("step_completed {stop_reason:?} {}", usage.input_tokens)
+                format!("step_completed {stop_reason:?} {}", usage.tokens.input_tokens)
             }
-            E::StepRetrying { attempt, failures, delay_ms, until, reason } => {
+            E::StepRetrying { attempt, failures, delay_ms, until, reason, usage: _ } => {
                 assert_eq!(until.0 - now.0, i64::try_from(*delay_ms).unwrap());
                 format!("step_retrying #{attempt} failures {failures} ({reason})")
             }
