@@ -64,7 +64,10 @@ async fn g8_steps_are_decided_one_by_one(wire: Wire) {
     let tools: Vec<_> = house.effects().iter().map(|effect| effect["tool"].clone()).collect();
     assert_eq!(tools, ["market_order_create", "create_shopping_list"]);
     let read = house.get(&path).await.ok();
-    assert_eq!((&read["state"], read["decisions"].as_array().unwrap().len()), (&json!("decided"), 2));
+    assert_eq!(
+        (&read["state"], read["decisions"].as_array().unwrap().len()),
+        (&json!("decided"), 2)
+    );
     assert_eq!(house.get("/agent/approvals?state=pending").await.ok()["approvals"], json!([]));
 }
 

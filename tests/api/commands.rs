@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::{
-    harness::{Setup, market_binary, run},
+    harness::{Setup, TOKEN, market_binary, run},
     scripts::STALLS_ONCE,
 };
 use greenroom::rehearsal::Wire;
@@ -57,7 +57,12 @@ async fn a4_doctor_says_what_is_wrong() {
     write_configuration(folder.path(), "");
     let well = run(folder.path(), &["doctor"], &[]).await;
     assert!(well.status.success(), "{}", both(&well));
-    for words in ["ok    configuration", "ok    database", "ok    agent default", "ok    tools market: 20 tools"] {
+    for words in [
+        "ok    configuration",
+        "ok    database",
+        "ok    agent default",
+        "ok    tools market: 20 tools",
+    ] {
         assert!(out(&well).contains(words), "{words} in {}", out(&well));
     }
     write_configuration(folder.path(), "[mcpServers.broken]\ncommand = '/nonexistent/program'");
@@ -113,7 +118,7 @@ async fn events_prints_all_of_a_session() {
         house.say(&session, "again").await;
     }
     let address = house.url().trim_start_matches("http://").to_owned();
-    let env = [("GREENROOM_LISTEN", address.as_str())];
+    let env = [("GREENROOM_LISTEN", address.as_str()), ("GREENROOM_TOKEN", TOKEN)];
     let args = ["events", "--session", &session, "--json"];
     let printed = run(house.folder(), &args, &env).await;
     assert!(printed.status.success(), "{}", both(&printed));
@@ -121,6 +126,7 @@ async fn events_prints_all_of_a_session() {
         out(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events = house.events(&session).await;
     assert!(events.len() > 100, "{}", events.len());
+    assert_eq!(printed.len(), events.len(), "all pages");
     assert_eq!(printed, events);
     let args = ["events", "--session", &session, "--after", "3"];
     let printed = run(house.folder(), &args, &env).await;
@@ -128,6 +134,6 @@ async fn events_prints_all_of_a_session() {
     let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
     let unknown = run(house.folder(), &args, &env).await;
     assert!(!unknown.status.success() && both(&unknown).contains("no such session"));
-    let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1")]).await;
+    let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
     assert!(both(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }

@@ -32,7 +32,6 @@ pub(crate) struct Setup {
     configuration: String,
     agent: String,
     market_env: Vec<(String, String)>,
-    key: String,
 }
 
 impl Setup {
@@ -53,7 +52,6 @@ impl Setup {
             configuration: String::new(),
             agent: String::new(),
             market_env: Vec::new(),
-            key: MODEL_KEY.to_owned(),
         }
     }
 
@@ -77,12 +75,6 @@ impl Setup {
         self
     }
 
-    /// Another key for the model.
-    pub(crate) fn key(mut self, key: &str) -> Self {
-        key.clone_into(&mut self.key);
-        self
-    }
-
     /// Starts everything.
     pub(crate) async fn start(self) -> House {
         // The clients of the test need it too; another test may have installed it.
@@ -94,8 +86,8 @@ impl Setup {
         self.write_configuration(folder.path(), &rehearsal.url());
         let client = reqwest::Client::builder().timeout(PATIENCE).build();
         let client = client.expect("a client can be built");
-        let server = Server::start(folder.path(), &self.key).await;
-        House { server: Some(server), rehearsal, client, key: self.key, folder }
+        let server = Server::start(folder.path()).await;
+        House { server: Some(server), rehearsal, client, folder }
     }
 
     fn write_configuration(&self, folder: &Path, url: &str) {
@@ -162,7 +154,7 @@ fn greenroom(folder: &Path) -> Command {
 /// Runs the program to its end in that folder.
 pub(crate) async fn run(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = greenroom(folder);
-    command.args(args).env("MODEL_KEY", MODEL_KEY).env("GREENROOM_TOKEN", TOKEN);
+    command.args(args).env("MODEL_KEY", MODEL_KEY);
     let ends = command.envs(env.iter().copied()).output();
     let output = tokio::time::timeout(PATIENCE, ends).await.expect("the command ends");
     output.expect("the program can be started")
@@ -176,13 +168,13 @@ struct Server {
 }
 
 impl Server {
-    async fn start(folder: &Path, key: &str) -> Self {
+    async fn start(folder: &Path) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut child = greenroom(folder)
             .arg("serve")
             .envs([("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)])
-            .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", key)])
+            .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", MODEL_KEY)])
             .stdout(Stdio::piped())
             .stderr(file.expect("the log can be written"))
             .spawn()
@@ -222,7 +214,6 @@ pub(crate) struct House {
     server: Option<Server>,
     pub(crate) rehearsal: Rehearsal,
     client: reqwest::Client,
-    key: String,
     folder: TempDir,
 }
 
@@ -277,7 +268,7 @@ impl House {
     /// Starts it again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server = Some(Server::start(self.folder.path(), &self.key).await);
+        self.server = Some(Server::start(self.folder.path()).await);
     }
 
     pub(crate) async fn crash(&mut self) {

@@ -210,7 +210,8 @@ async fn s1_sessions_are_listed_read_renamed_and_closed() {
 
 #[actix_web::test]
 async fn x4_what_waits_is_bounded() {
-    let limits = "[limits]\nqueued_messages = 1\nrunning_runs_per_user = 1\nopen_sessions_per_user = 2";
+    let limits =
+        "[limits]\nqueued_messages = 1\nrunning_runs_per_user = 1\nopen_sessions_per_user = 2";
     let house = Setup::script(Wire::Anthropic, STALLS_ONCE).with(limits).start().await;
     let session = house.session_at(1).await;
     let other = house.session_at(1).await;

@@ -29,19 +29,21 @@ async fn play(wire: Wire, script: &str) -> (crate::harness::House, String, Vec<F
     (house, session, frames)
 }
 
+/// A rule that goes wrong in that way. A message after a run without an answer is one with it to
+/// the model, so the rule for what comes after stands first.
 fn fails(how: &str) -> String {
     format!(
         r#"
+[[rule]]
+user = "again"
+[[rule.reply]]
+text = "Here I am."
 [[rule]]
 user = "go"
 chunk = {{ text = 8 }}
 {how}
 [[rule.reply]]
 text = "The whole answer is longer than thirty characters."
-[[rule]]
-user = "again"
-[[rule.reply]]
-text = "Here I am."
 "#
     )
 }
@@ -166,7 +168,8 @@ async fn m2_bytes_may_be_split_anywhere(wire: Wire) {
     let first = of_kind(&frames, "message_completed")[0];
     assert_eq!(first.text("text"), "Größe: 🚀 und 日本.");
     assert_eq!(house.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
-    let all: String = of_kind(&frames, "message_completed").iter().map(|f| f.text("text")).collect();
+    let all: String =
+        of_kind(&frames, "message_completed").iter().map(|f| f.text("text")).collect();
     assert_eq!(said(&frames), all);
 }
 
@@ -181,7 +184,10 @@ async fn m2_thinking_goes_back_as_it_came(wire: Wire) {
     let second = house.rehearsal.requests().pop().unwrap().body;
     if wire == Wire::Anthropic {
         let block = &second["messages"][1]["content"][0];
-        assert_eq!((&block["type"], &block["thinking"]), (&json!("thinking"), &json!("First I look.")));
+        assert_eq!(
+            (&block["type"], &block["thinking"]),
+            (&json!("thinking"), &json!("First I look."))
+        );
         assert!(block["signature"].is_string());
     }
 }

@@ -15,7 +15,10 @@ async fn g4_settings_are_read_and_changed() {
     assert_eq!(defaults["autonomy_level"], 1);
     assert_eq!(defaults["autonomy_name"], "RECOMMENDATIONS");
     assert_eq!(defaults["require_confirmation"], true);
-    assert_eq!((&defaults["allowed_regions"], &defaults["blocked_tools"]), (&json!(null), &json!([])));
+    assert_eq!(
+        (&defaults["allowed_regions"], &defaults["blocked_tools"]),
+        (&json!(null), &json!([]))
+    );
     let patch = json!({"autonomy_level": 2, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002], "budget_limit": 5_000_000});
     let changed = house.patch("/agent/settings", patch).await.ok();
@@ -85,7 +88,10 @@ async fn g3_levels_change_what_is_asked() {
     let order = calls("market_order_create", crate::scripts::ORDER);
     let house = Setup::script(Wire::OpenAi, &order).start().await;
     // L2 without confirmation, and L3, do not ask for an order.
-    house.patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false})).await.ok();
+    house
+        .patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false}))
+        .await
+        .ok();
     for (level, confirm, asks) in [(2, false, false), (3, true, false), (2, true, true)] {
         let wish = json!({"autonomy_level": level, "settings": {"require_confirmation": confirm}});
         let session = house.session(wish).await;
@@ -93,7 +99,11 @@ async fn g3_levels_change_what_is_asked() {
         let frames = house.chat_with(body).await.rest().await;
         let found = of_kind(&frames, "waiting_for_approval").len() == 1;
         assert_eq!(found, asks, "level {level}, confirmation {confirm}");
-        assert_eq!(of_kind(&frames, "done").len() == 1, !asks, "`until: pause` ends the stream there");
+        assert_eq!(
+            of_kind(&frames, "done").len() == 1,
+            !asks,
+            "`until: pause` ends the stream there"
+        );
     }
     assert_eq!(house.effects().len(), 2);
 }

@@ -73,11 +73,23 @@ async fn garbage_is_answered_and_the_connection_goes_on() {
         (r#"{"type": "explode"}"#.to_owned(), "unknown_type"),
         (r#"{"type": "send", "message": "hi"}"#.to_owned(), "invalid_request"),
         (json!({"type": "subscribe", "session_id": nobody}).to_string(), "session_not_found"),
-        (json!({"type": "subscribe", "session_id": session, "after": "x"}).to_string(), "cursor_invalid"),
-        (json!({"type": "subscribe", "session_id": session, "after": 99}).to_string(), "cursor_ahead"),
-        (json!({"type": "send", "session_id": session, "message": " "}).to_string(), "invalid_request"),
+        (
+            json!({"type": "subscribe", "session_id": session, "after": "x"}).to_string(),
+            "cursor_invalid",
+        ),
+        (
+            json!({"type": "subscribe", "session_id": session, "after": 99}).to_string(),
+            "cursor_ahead",
+        ),
+        (
+            json!({"type": "send", "session_id": session, "message": " "}).to_string(),
+            "invalid_request",
+        ),
         (json!({"type": "cancel", "session_id": session}).to_string(), "no_run"),
-        (json!({"type": "decide", "plan_id": nobody, "decision": "approve"}).to_string(), "approval_not_found"),
+        (
+            json!({"type": "decide", "plan_id": nobody, "decision": "approve"}).to_string(),
+            "approval_not_found",
+        ),
     ] {
         socket.send_text(&text).await;
         let answered = socket.next().await;

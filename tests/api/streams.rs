@@ -74,7 +74,9 @@ async fn e3_a_live_message_is_resumed_over_a_websocket() {
     let text = text["payload"]["text"].as_str().unwrap();
     assert_eq!(format!("{}{}", said(&heard), said_over(&rest)), text);
     for frame in &rest {
-        for key in ["type", "session_id", "plan_id", "step_index", "payload", "timestamp", "seq", "cursor"] {
+        for key in
+            ["type", "session_id", "plan_id", "step_index", "payload", "timestamp", "seq", "cursor"]
+        {
             assert!(frame.get(key).is_some(), "{key} of {frame}");
         }
     }

@@ -10,7 +10,8 @@ use serde_json::json;
 
 on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client_and_model);
 
-const TEST_TOOLS: &str = "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
+const TEST_TOOLS: &str =
+    "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
 
 fn with_test_tools(wire: Wire, tool: &str, arguments: &str) -> Setup {
     Setup::script(wire, &calls(tool, arguments)).with(TEST_TOOLS).market("MARKET_TEST_TOOLS", "1")
@@ -62,10 +63,11 @@ async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
     assert_eq!(the(&rest, "tool_call_failed").data["reason"], "cancelled");
     assert_eq!(the(&rest, "done").data["outcome"], "cancelled");
     // The tool heard of it.
-    house.until("the scan stops", |house| {
-        house.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
-    })
-    .await;
+    house
+        .until("the scan stops", |house| {
+            house.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
+        })
+        .await;
     assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
 }
 
@@ -86,10 +88,11 @@ async fn t2_a_server_that_dies_comes_back() {
 async fn t2_a_server_that_will_not_start_stops_nobody() {
     let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
     let house = Setup::tour(Wire::Anthropic).with(broken).start().await;
-    let tools = house.get("/agent/tools").await.ok();
-    let servers = tools["servers"].as_array().unwrap();
-    let broken = servers.iter().find(|server| server["name"] == "broken").unwrap();
-    assert!(!broken["reason"].as_str().unwrap().is_empty(), "{broken}");
+    let listed = house.get("/admin/actors?kind=ToolConnection").await.ok();
+    let actors = listed["actors"].as_array().unwrap();
+    let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
+    assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
+    assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
     let session = house.session_at(1).await;
     let frames = house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
     assert!(answer(&frames).contains("4.12 ISK"));
@@ -105,5 +108,8 @@ async fn t4_a_call_that_takes_too_long_is_given_up() {
     let frames = house.say(&session, "go").await;
     assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
     let failed = &the(&frames, "tool_call_failed").data;
-    assert_eq!((&failed["reason"], &failed["retries_exhausted"]), (&json!("timeout"), &json!(true)));
+    assert_eq!(
+        (&failed["reason"], &failed["retries_exhausted"]),
+        (&json!("timeout"), &json!(true))
+    );
 }

@@ -103,7 +103,10 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: Wire) {
     let plan = &asked["plan"];
     assert_eq!(asked["plan_id"], plan["plan_id"]);
     assert_eq!(plan["purpose"], "Execute 1 tool");
-    assert_eq!((&plan["kind"], &plan["max_risk_level"]), (&json!("plan"), &json!("write_high_risk")));
+    assert_eq!(
+        (&plan["kind"], &plan["max_risk_level"]),
+        (&json!("plan"), &json!("write_high_risk"))
+    );
     assert!(plan["deadline"].is_string(), "{plan}");
     let step = &plan["steps"][0];
     assert_eq!(step["tool"], "market_order_create");
