@@ -7,7 +7,7 @@ use crate::{
     auth::{Authenticator, Token},
     configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
-    model::HttpModels,
+    model::{HttpModels, Scrubbed},
     redaction::Redactor,
     rehearsal::{Rehearsal, Script},
     store::{self, SqliteJournal, StoreOptions},
@@ -72,7 +72,9 @@ impl Server {
         let journal = open_journal(&configuration).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());
+        let redactor = Arc::new(redactor(&configuration, &token));
         let (models, rehearsal) = models(&configuration)?;
+        let models = HttpModels::new(models, clock.clone())?;
         let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
         let tools = tool::start(servers, configuration.catalog.clone(), &board, &clock);
         // A session that comes back to life must find the tools it was using.
@@ -85,7 +87,7 @@ impl Server {
         };
         let runtime = Runtime::start(Parts {
             journal,
-            models: Arc::new(HttpModels::new(models, clock.clone())?),
+            models: Arc::new(Scrubbed::new(models, redactor.clone())),
             tools: Arc::new(tools.clone()),
             clock,
             board,
@@ -106,7 +108,7 @@ impl Server {
             requests_per_second: u32::try_from(limits.requests_per_second.get())?,
             ..HttpLimits::default()
         });
-        state.redactor = Arc::new(redactor(&configuration, &token));
+        state.redactor = redactor;
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
         let served = state.clone();

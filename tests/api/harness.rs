@@ -29,6 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(crate) struct Setup {
     wire: Wire,
     script: String,
+    top: String,
     configuration: String,
     agent: String,
     market_env: Vec<(String, String)>,
@@ -49,6 +50,7 @@ impl Setup {
         Self {
             wire,
             script: script.to_owned(),
+            top: String::new(),
             configuration: String::new(),
             agent: String::new(),
             market_env: Vec::new(),
@@ -59,6 +61,12 @@ impl Setup {
     pub(crate) fn with(mut self, configuration: &str) -> Self {
         self.configuration.push_str(configuration);
         self.configuration.push('\n');
+        self
+    }
+
+    /// A key of configuration that is in no table.
+    pub(crate) fn top(mut self, line: &str) -> Self {
+        self.top.push_str(line);
         self
     }
 
@@ -101,6 +109,7 @@ impl Setup {
         let text = format!(
             r#"
 include = [{catalog}]
+{top}
 [models.scripted]
 wire = "{wire}"
 model = "rehearsal"
@@ -118,6 +127,7 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
             command = quoted(market_binary()),
             file = quoted(folder.join("market.jsonl")),
             log = quoted(folder.join("calls.jsonl")),
+            top = self.top,
             agent = self.agent,
             more = self.configuration,
         );
@@ -263,6 +273,16 @@ impl House {
     pub(crate) async fn kill(&mut self) {
         let mut server = self.server.take().expect("the server runs");
         server.child.kill().await.expect("it can be killed");
+    }
+
+    /// Tells it to stop, as a service manager does, and waits for its end.
+    pub(crate) async fn stop(&mut self) -> std::process::ExitStatus {
+        let mut server = self.server.take().expect("the server runs");
+        let id = server.child.id().and_then(|id| i32::try_from(id).ok()).expect("it lives");
+        let id = nix::unistd::Pid::from_raw(id);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it can be told");
+        let end = tokio::time::timeout(PATIENCE, server.child.wait()).await;
+        end.expect("it ends").expect("its end is known")
     }
 
     /// Starts it again, with the same files.

@@ -24,6 +24,7 @@ mod bad_input;
 mod commands;
 mod crash;
 mod harness;
+mod lifecycle;
 mod messages;
 mod models;
 mod scripts;
