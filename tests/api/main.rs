@@ -1,5 +1,6 @@
 //! The main job, from outside: the real `greenroom` binary over real sockets, with a real MCP
 //! server behind it and a scripted model before it. One file a subject.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
 
 /// Runs each test once with each provider's wire between server and model.
 macro_rules! on_both_wires {

@@ -112,10 +112,10 @@ async fn e2_pages_and_both_transports_tell_the_same() {
         }
     }
     // From each place on, each hears the rest.
-    for after in 0..seqs.len() {
+    for (after, expected) in pages.iter().enumerate() {
         let rest = house.follow(&session, &after.to_string()).await.until("done").await;
         let first = rest.iter().find(|frame| frame.kind() != "text").unwrap();
-        assert_eq!(first.data, pages[after]);
+        assert_eq!(first.data, *expected);
     }
 }
 
