@@ -38,12 +38,14 @@ use uuid::Uuid;
 const CURRENT: &str = "v0_1_every_event";
 
 /// Every type of event there is.
-const TYPES: [&str; 28] = [
+const TYPES: [&str; 30] = [
     "approval_cancelled",
     "approval_decided",
     "approval_expired",
     "approval_requested",
     "authorization_denied",
+    "grant_added",
+    "grant_revoked",
     "late_result",
     "message_accepted",
     "message_completed",
