@@ -1,6 +1,6 @@
 //! `greenroom events`: the events of a running server, one a line.
 
-use super::{ConfigArgs, client::Client};
+use super::{ConfigArgs, client::Client, terminal::safe};
 use anyhow::Context as _;
 use greenroom_core::model::sse::EventParser;
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn gist(frame: &Value) -> String {
         ["tool", "reason", "error", "text", "message", "iteration", "attempt", "outcome"];
     let payload = if frame["payload"].is_object() { &frame["payload"] } else { frame };
     let told = TELLING.iter().filter_map(|key| match &payload[*key] {
-        Value::String(text) => Some(greenroom_core::text::cut(text, 80).replace('\n', " ")),
+        Value::String(text) => Some(safe(&greenroom_core::text::cut(text, 80).replace('\n', " "))),
         Value::Number(number) => Some(format!("{key} {number}")),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     });

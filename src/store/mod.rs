@@ -9,7 +9,7 @@ mod error;
 mod sqlite;
 
 pub use error::StoreError;
-pub use sqlite::{Migrated, SqliteJournal, migrate};
+pub use sqlite::{Migrated, ReadOnlyJournal, SqliteJournal, migrate};
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -9,9 +9,11 @@ mod batch;
 mod file;
 mod heads;
 mod read;
+mod read_only;
 mod schema;
 mod writer;
 
+pub use read_only::ReadOnlyJournal;
 pub use schema::Migrated;
 
 use super::{Durability, StoreError, StoreOptions};
@@ -64,16 +66,16 @@ impl SqliteJournal {
     pub async fn open(path: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let (file, connection, migrated) = prepare(path, &options).await?;
         let failed = |source| StoreError::Open { path: file.path.clone(), source };
-        let readers = SqlitePoolOptions::new()
-            .max_connections(options.readers.max(1))
-            // A file does not hang up as a network does: asking first would double the cost.
-            .test_before_acquire(false)
-            .connect_with(base_options(&file.path, &options).read_only(true))
-            .await
-            .map_err(failed)?;
+        let readers = readers(&file.path, &options).await.map_err(failed)?;
         let writer = Writer::start(connection, writer_options(&file.path, &options))
             .map_err(|source| failed(sqlx::Error::Io(source)))?;
         Ok(Self { writer, readers, migrated, file })
+    }
+
+    /// Opens a database to look at it alone, also while a server has it open: nothing is created,
+    /// migrated or locked.
+    pub async fn open_read_only(path: &Path) -> Result<ReadOnlyJournal, StoreError> {
+        ReadOnlyJournal::open(path).await
     }
 
     /// What opening did to the schema.
@@ -105,6 +107,15 @@ async fn prepare(
     let mut connection = options.connect().await.map_err(failed)?;
     let migrated = schema::migrate(&mut connection, &file.path, version).await?;
     Ok((file, connection, migrated))
+}
+
+async fn readers(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {
+    SqlitePoolOptions::new()
+        .max_connections(options.readers.max(1))
+        // A file does not hang up as a network does: asking first would double the cost.
+        .test_before_acquire(false)
+        .connect_with(base_options(path, options).read_only(true))
+        .await
 }
 
 fn base_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
