@@ -34,6 +34,7 @@ fn judged(toml: &str, tool: &str, arguments: Value, settings: Value) -> Finding 
         status: SessionStatus::Idle,
         created_at: Timestamp(0),
         updated_at: Timestamp(0),
+        grants: Vec::new(),
         usage: Spending::default(),
     });
     session.settings = serde_json::from_value(settings).unwrap();

@@ -71,6 +71,11 @@ impl Recording {
                 Allowance::Policy { why } => return self.decided(call_id, Ruling::Allow, why),
                 // Its question was recorded before.
                 Allowance::Approval { .. } => {}
+                // The policy would have asked; a person had answered before.
+                Allowance::Grant { .. } => {
+                    let why = "it was granted for the session".to_owned();
+                    return self.decided(call_id, Ruling::Ask, why);
+                }
             },
             E::AuthorizationDenied { call_id, reason, .. } => {
                 return self.decided(call_id, Ruling::Deny, reason);
@@ -106,7 +111,9 @@ impl Recording {
             | E::ToolCallCompleted { .. }
             | E::ApprovalDecided { .. }
             | E::ApprovalExpired { .. }
-            | E::ApprovalCancelled { .. } => {}
+            | E::ApprovalCancelled { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => {}
         }
         Vec::new()
     }
@@ -142,6 +149,7 @@ mod tests {
             status: SessionStatus::Idle,
             created_at: Timestamp(0),
             updated_at: Timestamp(0),
+            grants: Vec::new(),
             usage: Spending::default(),
         })
     }
@@ -172,7 +180,7 @@ mod tests {
 
     fn allowed(number: u128, by: Allowance) -> SessionEvent {
         let digest = Digest::of(&json!({}));
-        SessionEvent::ToolCallAllowed { call_id: call_id(number), digest, by }
+        SessionEvent::ToolCallAllowed { call_id: call_id(number), digest, by, edit: None }
     }
 
     fn asked(number: u128) -> SessionEvent {
