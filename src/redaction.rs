@@ -5,10 +5,10 @@
 //! secret keys and the configured secrets, and knows nothing of transports.
 
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 /// What stands where a secret was.
-pub const REDACTED: &str = "[redacted]";
+pub use greenroom_core::scrub::REDACTED;
 
 /// The shortest configured secret: anything shorter would black out ordinary words.
 pub const SECRET_BYTES_MIN: usize = 8;
@@ -111,56 +111,6 @@ impl Redactor {
     }
 }
 
-/// Text that comes in pieces, without the configured secrets: what may be the beginning of one is
-/// held back until the next piece tells.
-#[derive(Debug)]
-pub struct Scrubber {
-    redactor: Arc<Redactor>,
-    /// Shorter than the longest secret.
-    held: String,
-}
-
-impl Scrubber {
-    /// One that has seen nothing yet.
-    pub fn new(redactor: Arc<Redactor>) -> Self {
-        Self { redactor, held: String::new() }
-    }
-
-    /// Takes a piece; returns what is clean by now.
-    pub fn push(&mut self, piece: &str) -> String {
-        let mut text = std::mem::take(&mut self.held);
-        text.push_str(piece);
-        let mut clean = String::with_capacity(text.len());
-        let mut rest = text.as_str();
-        while let Some(first) = rest.chars().next() {
-            let secrets = &self.redactor.secrets;
-            if secrets.iter().any(|secret| secret.len() > rest.len() && secret.starts_with(rest)) {
-                rest.clone_into(&mut self.held);
-                break;
-            }
-            // The longest stands first.
-            let found = secrets.iter().find_map(|secret| rest.strip_prefix(&**secret));
-            match found {
-                Some(after) => {
-                    clean.push_str(REDACTED);
-                    rest = after;
-                }
-                None => {
-                    clean.push(first);
-                    rest = &rest[first.len_utf8()..];
-                }
-            }
-        }
-        clean
-    }
-
-    /// What was still held back, now that nothing follows.
-    pub fn finish(&mut self) -> String {
-        let held = std::mem::take(&mut self.held);
-        self.redactor.text(&held).into_owned()
-    }
-}
-
 /// Whether what stands under `key` is secret by its name alone.
 fn is_secret_key(key: &str) -> bool {
     let plain: String = key
@@ -204,40 +154,6 @@ mod tests {
         let value = json!({"hunter2hunter2": ["so hunter2h!"], "n": 1});
         let expected = json!({"[redacted]": ["so [redacted]!"], "n": 1});
         assert_eq!(redactor.scrubbed(value), expected);
-    }
-
-    #[test]
-    fn e7_a_secret_in_pieces_is_found_wherever_it_is_cut() {
-        let secrets = ["hunter2hunter2", "hunter2h", "größe-🚀-x"].map(str::to_owned);
-        let redactor = Arc::new(Redactor::new(secrets));
-        for (text, expected) in [
-            ("a hunter2hunter2 b hunter2h c", "a [redacted] b [redacted] c"),
-            ("hunter2hunter", "[redacted]unter"),
-            ("hunthunter2h", "hunt[redacted]"),
-            ("die größe-🚀-x und größe-🚀", "die [redacted] und größe-🚀"),
-            ("hunter", "hunter"),
-            ("", ""),
-        ] {
-            let cuts: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-            for (first, second) in cuts.iter().flat_map(|a| cuts.iter().map(move |b| (a, b))) {
-                let (first, second) = (*first.min(second), *first.max(second));
-                let mut scrubber = Scrubber::new(redactor.clone());
-                let mut clean = scrubber.push(&text[..first]);
-                clean += &scrubber.push(&text[first..second]);
-                clean += &scrubber.push(&text[second..]);
-                clean += &scrubber.finish();
-                assert_eq!(clean, expected, "{text} cut at {first} and {second}");
-            }
-        }
-    }
-
-    #[test]
-    fn e7_only_the_beginning_of_a_secret_is_held_back() {
-        let redactor = Arc::new(Redactor::new(["hunter2hunter2".to_owned()]));
-        let mut scrubber = Scrubber::new(redactor);
-        assert_eq!(scrubber.push("so I say: hunt"), "so I say: ");
-        assert_eq!(scrubber.push("ing is over"), "hunting is over");
-        assert_eq!(scrubber.finish(), "");
     }
 
     #[test]

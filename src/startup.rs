@@ -7,8 +7,8 @@ use crate::{
     auth::{Authenticator, Token},
     configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
-    model::{HttpModels, Scrubbed},
-    redaction::Redactor,
+    model::HttpModels,
+    redaction::{Redactor, SECRET_BYTES_MIN},
     rehearsal::{Rehearsal, Script},
     store::{self, SqliteJournal, StoreOptions},
     telemetry::Metrics,
@@ -23,8 +23,9 @@ use greenroom_actors::{
     runtime::{Parts, Runtime},
     tool_host::Tools,
 };
-use greenroom_core::{Timestamp, ids::AgentName};
+use greenroom_core::{Timestamp, ids::AgentName, usage::Price};
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -72,9 +73,7 @@ impl Server {
         let journal = open_journal(&configuration).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());
-        let redactor = Arc::new(redactor(&configuration, &token));
         let (models, rehearsal) = models(&configuration)?;
-        let models = HttpModels::new(models, clock.clone())?;
         let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
         let tools = tool::start(servers, configuration.catalog.clone(), &board, &clock);
         // A session that comes back to life must find the tools it was using.
@@ -83,11 +82,13 @@ impl Server {
         let governance = Governance {
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
+            prices: Arc::new(prices(&configuration)),
+            secrets: secrets(&configuration, &token).collect(),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let runtime = Runtime::start(Parts {
             journal,
-            models: Arc::new(Scrubbed::new(models, redactor.clone())),
+            models: Arc::new(HttpModels::new(models, clock.clone())?),
             tools: Arc::new(tools.clone()),
             clock,
             board,
@@ -108,7 +109,7 @@ impl Server {
             requests_per_second: u32::try_from(limits.requests_per_second.get())?,
             ..HttpLimits::default()
         });
-        state.redactor = redactor;
+        state.redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
         let served = state.clone();
@@ -232,12 +233,19 @@ fn models(
     Ok((models, Some(rehearsal)))
 }
 
+/// The models whose price is known (M6).
+fn prices(configuration: &Configuration) -> BTreeMap<String, Price> {
+    let priced = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
+    configuration.models.values().filter_map(priced).collect()
+}
+
 /// Everything that must never leave, wherever it turns up (E7).
-fn redactor(configuration: &Configuration, token: &Token) -> Redactor {
+fn secrets(configuration: &Configuration, token: &Token) -> impl Iterator<Item = String> {
     let models = configuration.models.values().filter_map(|model| model.api_key.as_ref());
     let servers = configuration.mcp_servers.values().flat_map(McpServer::secrets);
     let secrets = models.chain(servers).map(|secret| secret.expose().to_owned());
-    Redactor::new(secrets.chain([token.reveal().to_owned()]))
+    let long_enough = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
+    secrets.chain([token.reveal().to_owned()]).filter(long_enough)
 }
 
 impl From<McpServer> for ToolServerConfig {

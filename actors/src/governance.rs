@@ -3,6 +3,7 @@
 use crate::ports::ToolHost;
 use greenroom_core::{
     Rules, agent::AgentProfile, call::RetryPolicy, ids::AgentName, limits, policy::Matrix,
+    usage::Price,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,6 +20,10 @@ pub struct Governance {
     pub queued_messages_max: usize,
     /// How failed model calls are tried again.
     pub model_retry: RetryPolicy,
+    /// What models cost, by their names in configuration.
+    pub prices: Arc<BTreeMap<String, Price>>,
+    /// Texts that a model must not say: they are taken out as they come (E7).
+    pub secrets: Arc<[String]>,
 }
 
 impl Governance {
@@ -32,6 +37,8 @@ impl Governance {
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
+            prices: Arc::default(),
+            secrets: Arc::default(),
         }
     }
 
@@ -49,6 +56,7 @@ impl Governance {
             parallel_calls_max: self.parallel_calls_max,
             queued_messages_max: self.queued_messages_max,
             model_retry: self.model_retry,
+            prices: self.prices.clone(),
         }
     }
 }

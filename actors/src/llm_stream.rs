@@ -21,6 +21,7 @@ use greenroom_core::{
         delta::{Completion, Delta, MessageBuilder, ModelFailure},
         request::ModelRequest,
     },
+    scrub::Scrubber,
     session::{Input, StepFailure},
 };
 use std::{sync::Arc, time::Instant};
@@ -49,6 +50,7 @@ pub struct LlmStream {
     client: Arc<dyn ModelClient>,
     request: Option<ModelRequest>,
     builder: MessageBuilder,
+    scrubber: Scrubber,
     streamed: bool,
     heard_at: Instant,
     concluded: bool,
@@ -56,11 +58,12 @@ pub struct LlmStream {
 }
 
 impl LlmStream {
-    /// An attempt that begins when the actor starts.
+    /// An attempt that begins when the actor starts. `scrubber` takes out what must not be said.
     pub fn new(
         attempt: Attempt,
         client: Arc<dyn ModelClient>,
         request: ModelRequest,
+        scrubber: Scrubber,
         watch: Watch,
     ) -> Self {
         Self {
@@ -68,6 +71,7 @@ impl LlmStream {
             client,
             request: Some(request),
             builder: MessageBuilder::default(),
+            scrubber,
             streamed: false,
             heard_at: Instant::now(),
             concluded: false,
@@ -79,10 +83,25 @@ impl LlmStream {
         let mut text = String::new();
         let mut result = Ok(());
         for delta in deltas {
-            if let Delta::Text(piece) = &delta {
-                text.push_str(piece);
+            let clean = match &delta {
+                Delta::Text(piece) => Some(self.scrubber.push(piece)),
+                // What was held back as a possible secret is text after all.
+                Delta::Finished => Some(self.scrubber.end()),
+                Delta::ReasoningStarted { .. }
+                | Delta::Reasoning { .. }
+                | Delta::ReasoningSignature { .. }
+                | Delta::CallStarted { .. }
+                | Delta::CallArguments { .. }
+                | Delta::Usage(_)
+                | Delta::Stopped(_) => None,
+            };
+            if let Some(clean) = clean.filter(|clean| !clean.is_empty()) {
+                text.push_str(&clean);
+                result = result.and_then(|()| self.builder.push(Delta::Text(clean)));
             }
-            result = result.and_then(|()| self.builder.push(delta));
+            if !matches!(delta, Delta::Text(_)) {
+                result = result.and_then(|()| self.builder.push(delta));
+            }
         }
         if !text.is_empty() && result.is_ok() {
             self.streamed = true;
@@ -99,7 +118,8 @@ impl LlmStream {
             return;
         }
         let streamed = self.streamed;
-        let result = result.map_err(|failure| StepFailure { failure, streamed });
+        let usage = self.builder.usage();
+        let result = result.map_err(|failure| StepFailure { failure, streamed, usage });
         let attempt_id = self.attempt.attempt_id;
         self.attempt.session.tell(Fact(Input::StepFinished { attempt_id, result }));
     }

@@ -5,12 +5,15 @@
 //! decided one after another on a state that never outruns the log. It knows no transport, no
 //! store and no provider, only ports.
 
+mod outage;
+mod stopping;
+
 use crate::{
     approval_desk::{ApprovalDesk, Forget, Track},
     event_bus::{EventBus, Publish},
     governance::Governance,
-    limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX, STORE_RETRY_DELAY},
-    llm_stream::{self, LlmStream, Stopped},
+    limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX},
+    llm_stream::{self, LlmStream},
     mailbox::Mailbox,
     observation::{Board, Watch},
     ports::{Clock, Commit, Journal, JournalError, ModelClient, ToolCall, ToolHost},
@@ -26,16 +29,14 @@ use greenroom_core::{
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
     limits as core_limits,
     message::Arguments,
+    scrub::Scrubber,
     session::{
         Decision, Effect, EventRecord, Input, Projection, Rejection, Reply, SessionEvent,
         SessionState, StepPhase, decide, evolve,
     },
+    usage::Usage,
 };
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// What every session works with.
@@ -113,12 +114,26 @@ pub struct Session {
     state: SessionState,
     myself: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
+    /// The stream that was stopped for the command at hand, and whether it had said anything.
+    stopped: Option<(AttemptId, bool, Usage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
-    unstored: VecDeque<Input>,
+    outage: outage::Outage,
     commands_handled: u64,
     alarm: Option<SpawnHandle>,
     idle_check: Option<SpawnHandle>,
-    end: Result<(), String>,
+    end: End,
+}
+
+/// How a session's actor ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In order: it had nothing to do.
+    Left,
+    /// What it knows is not what the log says, or it could not read the log. No failure of its
+    /// own: it is to be rebuilt.
+    Outdated(String),
+    /// It failed.
+    Failed(String),
 }
 
 impl Session {
@@ -142,13 +157,14 @@ impl Session {
             state: SessionState::vacant(session_id),
             myself: None,
             stream: None,
+            stopped: None,
             executors: HashMap::new(),
-            unstored: VecDeque::new(),
+            outage: outage::Outage::default(),
             commands_handled: 0,
             alarm: None,
             idle_check: None,
             // Replaced by every orderly end; a panic leaves it.
-            end: Err("the session's actor panicked".to_owned()),
+            end: End::Failed("the session's actor panicked".to_owned()),
         }
     }
 
@@ -184,7 +200,9 @@ impl Session {
                         actor.settle(ctx);
                     }
                 }
-                Err(error) => actor.fail(error.to_string(), ctx),
+                // An outage is no failure of the session (D8).
+                Err(JournalError::Unavailable(error)) => actor.end(End::Outdated(error), ctx),
+                Err(error) => actor.end(End::Failed(error.to_string()), ctx),
             },
         ));
     }
@@ -197,7 +215,10 @@ impl Session {
         let kept = reply.is_none().then(|| input.clone());
         let Decision { events, effects, reply: answer } = match decide(&self.state, input, &env) {
             Ok(decision) => decision,
-            Err(rejection) => return respond(reply, Err(rejection.into())),
+            Err(rejection) => {
+                respond(reply, Err(rejection.into()));
+                return self.settle(ctx);
+            }
         };
         if events.is_empty() {
             respond(reply, Ok(answer));
@@ -216,6 +237,8 @@ impl Session {
         ctx.wait(append.into_actor(self).map(move |appended, actor, ctx| match appended {
             Ok(()) => {
                 actor.state = next;
+                actor.outage.is_over();
+                actor.stopped = None;
                 actor.publish(&records);
                 actor.dispatch(effects, &rules, ctx);
                 respond(reply, Ok(answer));
@@ -223,33 +246,6 @@ impl Session {
             }
             Err(error) => actor.not_appended(error, kept, reply, ctx),
         }));
-    }
-
-    fn not_appended(
-        &mut self,
-        error: JournalError,
-        kept: Option<Input>,
-        reply: Option<ReplySender>,
-        ctx: &mut Context<Self>,
-    ) {
-        self.watch.fail(&error.to_string());
-        respond(reply, Err(CommandError::Unavailable(error.to_string())));
-        match error {
-            // Somebody else wrote, or what is stored makes no sense: the log is the truth.
-            JournalError::Conflict | JournalError::Corrupt(_) => self.fail(error.to_string(), ctx),
-            JournalError::Unavailable(_) => {
-                // A worker's result is kept and tried again; a command was refused (D8).
-                if let Some(input) = kept {
-                    self.unstored.push_back(input);
-                }
-                self.watch.set_state("not storing", Some("the database".to_owned()));
-                ctx.run_later(STORE_RETRY_DELAY, |actor, ctx| {
-                    if let Some(input) = actor.unstored.pop_front() {
-                        actor.take(input, None, ctx);
-                    }
-                });
-            }
-        }
     }
 
     fn publish(&self, records: &Arc<[EventRecord]>) {
@@ -290,7 +286,9 @@ impl Session {
                         bus: self.bus.clone(),
                     };
                     let client = self.around.models.clone();
-                    let stream = LlmStream::new(attempt, client, request, watch.clone()).start();
+                    let scrubber = Scrubber::new(self.around.governance.secrets.clone());
+                    let stream =
+                        LlmStream::new(attempt, client, request, scrubber, watch.clone()).start();
                     self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
                 }
                 Effect::StopModel { attempt_id } => {
@@ -338,8 +336,9 @@ impl Session {
         self.executors.insert(attempt_id, Mailbox::new(executor, watch));
     }
 
-    /// After every change: the alarm for the next backoff, the check for idleness, the board.
+    /// After every input: the alarm for the next backoff, the check for idleness, the board.
     fn settle(&mut self, ctx: &mut Context<Self>) {
+        self.store_what_is_kept(ctx);
         if let Some(alarm) = self.alarm.take() {
             ctx.cancel_future(alarm);
         }
@@ -347,7 +346,11 @@ impl Session {
             let delay = at.until_from(self.around.clock.now());
             self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.alarm = None;
-                actor.take(Input::Wake, None, ctx);
+                // A timer may fire right behind a message whose append has just begun: then this
+                // is not the state to decide on, and what follows sets it again.
+                if !ctx.waiting() {
+                    actor.hear(Input::Wake, ctx);
+                }
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
@@ -355,8 +358,8 @@ impl Session {
             ctx.cancel_future(check);
         }
         if self.may_leave() {
-            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, _ctx| {
-                if actor.may_leave() {
+            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, ctx| {
+                if actor.may_leave() && !ctx.waiting() {
                     let (session_id, generation) = (actor.state.session_id, actor.generation);
                     let handled = actor.commands_handled;
                     actor.registry.tell(Idle { session_id, generation, handled });
@@ -368,7 +371,7 @@ impl Session {
     }
 
     fn may_leave(&self) -> bool {
-        self.unstored.is_empty() && (self.state.is_idle() || self.state.is_waiting_for_people())
+        self.outage.is_empty() && (self.state.is_idle() || self.state.is_waiting_for_people())
     }
 
     /// What it is doing, and whom it waits for, for administrators (A1).
@@ -401,69 +404,18 @@ impl Session {
     }
 
     /// Ends this actor; the registry brings the session back from the log, or parks it.
-    fn fail(&mut self, error: String, ctx: &mut Context<Self>) {
-        self.watch.fail(&error);
-        self.end = Err(error);
+    fn end(&mut self, end: End, ctx: &mut Context<Self>) {
+        match &end {
+            End::Left => {}
+            End::Outdated(error) | End::Failed(error) => self.watch.fail(error),
+        }
+        self.end = end;
         ctx.stop();
     }
 
     fn myself(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
         let watch = &self.watch;
         self.myself.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
-    }
-
-    /// A cancel keeps what the model had said: the stream is stopped first, and tells.
-    fn stop_stream_then_take(
-        &mut self,
-        stream: Mailbox<LlmStream>,
-        command: Command,
-        ctx: &mut Context<Self>,
-    ) {
-        let stop = async move { stream.ask(llm_stream::Stop).await };
-        ctx.wait(stop.into_actor(self).map(move |stopped, actor, ctx| {
-            let Command { input, reply } = command;
-            let said = match stopped {
-                Some(Stopped::Partial(said)) => Some(said),
-                // Its end is in our mailbox: that first, then this again.
-                Some(Stopped::AlreadyEnded) => {
-                    actor.stream = None;
-                    actor.commands_handled -= 1;
-                    return actor.myself(ctx).tell(Command { input, reply });
-                }
-                None => None,
-            };
-            let input = match input {
-                Input::Cancel { run_id, by, .. } => Input::Cancel { run_id, by, partial: said },
-                Input::Close { by, .. } => Input::Close { by, partial: said },
-                Input::Interrupt { message_id, text, digest, by, .. } => {
-                    Input::Interrupt { message_id, text, digest, by, partial: said }
-                }
-                other => other,
-            };
-            actor.take(input, reply, ctx);
-        }));
-    }
-
-    /// The live model stream, if `input` would end its run.
-    fn stream_ended_by(&self, input: &Input) -> Option<Mailbox<LlmStream>> {
-        let (_, stream) = self.stream.as_ref()?;
-        let run = self.state.active.run.as_ref()?;
-        let ends = match input {
-            Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
-            Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
-            Input::Close { .. } => true,
-            Input::CreateSession { .. }
-            | Input::ChangeSettings { .. }
-            | Input::SubmitMessage { .. }
-            | Input::DecideApproval { .. }
-            | Input::StepFinished { .. }
-            | Input::ToolFinished { .. }
-            | Input::ToolProgressed { .. }
-            | Input::Wake
-            | Input::Rehydrated => false,
-        };
-        let streaming = matches!(run.phase, StepPhase::Streaming { .. });
-        (ends && streaming).then(|| stream.clone())
     }
 }
 
@@ -494,7 +446,7 @@ impl Actor for Session {
             executor.tell(tool_executor::Cancel);
         }
         let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
-        let end = std::mem::replace(&mut self.end, Ok(()));
+        let end = std::mem::replace(&mut self.end, End::Left);
         let (session_id, generation) = (self.state.session_id, self.generation);
         self.registry.tell(Ended { session_id, generation, end, unfinished });
     }
@@ -506,9 +458,12 @@ impl Handler<Command> for Session {
     fn handle(&mut self, command: Command, ctx: &mut Self::Context) {
         self.commands_handled += 1;
         self.watch.begin("Command");
-        match self.stream_ended_by(&command.input) {
-            Some(stream) => self.stop_stream_then_take(stream, command, ctx),
-            None => self.take(command.input, command.reply, ctx),
+        if !self.outage.is_empty() {
+            respond(command.reply, Err(outage::not_storing()));
+        } else if let Some(stream) = self.stream_ended_by(&command.input) {
+            self.stop_stream_then_take(stream, command, ctx);
+        } else {
+            self.take(command.input, command.reply, ctx);
         }
         self.watch.end();
     }
@@ -520,12 +475,7 @@ impl Handler<Fact> for Session {
     fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
         self.watch.begin("Fact");
         self.let_go(&input);
-        if self.unstored.is_empty() {
-            self.take(input, None, ctx);
-        } else {
-            // Facts are stored in the order they came.
-            self.unstored.push_back(input);
-        }
+        self.hear(input, ctx);
         self.watch.end();
     }
 }
@@ -535,7 +485,6 @@ impl Handler<Passivate> for Session {
 
     fn handle(&mut self, _: Passivate, ctx: &mut Self::Context) {
         self.watch.tick();
-        self.end = Ok(());
-        ctx.stop();
+        self.end(End::Left, ctx);
     }
 }

@@ -9,15 +9,23 @@ use crate::{
     approval_desk::ApprovalDesk,
     event_bus::EventBus,
     limits::{
-        HUB_MAILBOX_MAX, SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_RESTART_DELAY,
+        HUB_MAILBOX_MAX, SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX,
+        SESSION_RESTART_DELAY, STORE_RETRY_DELAY,
     },
     mailbox::{Mailbox, PostError},
     observation::Watch,
-    session::{Command, CommandError, Passivate, ReplySender, Session, Surroundings, respond},
+    session::{Command, CommandError, End, Passivate, ReplySender, Session, Surroundings, respond},
 };
-use actix::{Actor, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult};
+use actix::{
+    Actor, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
+    dev::channel::channel,
+};
 use greenroom_core::{ids::SessionId, session::Input};
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Where sessions live: an arbiter with its bus.
 #[derive(Clone)]
@@ -99,9 +107,13 @@ impl SessionRegistry {
         let registry = Mailbox::new(ctx.address(), self.watch.clone());
         let (around, desk, bus) = (self.around.clone(), self.desk.clone(), home.bus.clone());
         let shown = watch.clone();
-        let address = Session::start_in_arbiter(&home.arbiter, move |_ctx| {
-            Session::new(session_id, generation, around, registry, desk, bus, shown)
+        // `Actor::start_in_arbiter` would give it a small mailbox until it runs, which a burst fills.
+        let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
+        home.arbiter.spawn_fn(move || {
+            let session = Session::new(session_id, generation, around, registry, desk, bus, shown);
+            Context::with_receiver(receiver).run(session);
         });
+        let address = Addr::new(sender);
         Live { mailbox: Mailbox::new(address, watch), generation, delivered: 0 }
     }
 
@@ -123,6 +135,14 @@ impl SessionRegistry {
         failures.count += 1;
         failures.error = error;
         failures.count
+    }
+
+    fn revive_later(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(delay, move |registry, ctx| {
+            if registry.parked(session_id).is_none() {
+                registry.live(session_id, ctx);
+            }
+        });
     }
 
     fn show(&self) {
@@ -228,8 +248,8 @@ pub struct Ended {
     pub session_id: SessionId,
     /// Which of its actors.
     pub generation: u64,
-    /// How: in order, or with that failure.
-    pub end: Result<(), String>,
+    /// How.
+    pub end: End,
     /// Whether something was going on that must be brought back.
     pub unfinished: bool,
 }
@@ -243,15 +263,21 @@ impl Handler<Ended> for SessionRegistry {
         if self.live.get(&session_id).is_some_and(|live| live.generation == generation) {
             self.live.remove(&session_id);
         }
-        let Err(error) = end else { return self.show() };
-        tracing::error!(%session_id, %error, "session actor failed");
-        self.watch.fail(&format!("session {session_id}: {error}"));
-        let count = self.note_failure(session_id, error);
-        if unfinished && count < SESSION_FAILURES_MAX {
-            let delay = SESSION_RESTART_DELAY * 2u32.saturating_pow(count - 1);
-            ctx.run_later(delay, move |registry, ctx| {
-                registry.live(session_id, ctx);
-            });
+        match end {
+            End::Left => {}
+            End::Outdated(reason) => {
+                tracing::warn!(%session_id, %reason, "session is rebuilt from its log");
+                self.revive_later(session_id, STORE_RETRY_DELAY, ctx);
+            }
+            End::Failed(error) => {
+                tracing::error!(%session_id, %error, "session actor failed");
+                self.watch.fail(&format!("session {session_id}: {error}"));
+                let count = self.note_failure(session_id, error);
+                if unfinished && count < SESSION_FAILURES_MAX {
+                    let delay = SESSION_RESTART_DELAY * 2u32.saturating_pow(count - 1);
+                    self.revive_later(session_id, delay, ctx);
+                }
+            }
         }
         self.show();
     }

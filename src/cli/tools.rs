@@ -7,7 +7,9 @@ use greenroom_actors::{
     observation::Board,
     ports::{Clock, ToolHost as _},
 };
-use greenroom_core::policy::{Autonomy, Matrix, RiskSource, Settings, Tool, Verdict, judge};
+use greenroom_core::policy::{
+    Autonomy, JudgeContext, Matrix, RiskSource, Settings, Tool, Verdict, judge_any,
+};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -70,7 +72,16 @@ impl Row {
     fn of(tool: &Tool, matrix: &Matrix, settings: &Settings) -> Self {
         let at = |autonomy_level| {
             let settings = Settings { autonomy_level, ..settings.clone() };
-            match judge(tool, &serde_json::Value::Null, &settings, matrix, false) {
+            let judging = JudgeContext {
+                settings: &settings,
+                matrix,
+                headless: false,
+                user: "",
+                session: "",
+                agent: "",
+                remaining: None,
+            };
+            match judge_any(tool, &judging) {
                 Verdict::Allow { .. } => "allow",
                 Verdict::Ask { .. } => "ask",
                 Verdict::Deny(_) => "deny",

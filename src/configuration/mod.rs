@@ -16,7 +16,7 @@ mod source;
 
 pub use crate::store::Durability;
 pub use limits::Limits;
-pub use models::{MaxTokensParameter, ModelEndpoint, Price, REHEARSAL, Wire};
+pub use models::{MaxTokensParameter, ModelEndpoint, REHEARSAL, Wire};
 pub use servers::{Lifecycle, McpServer, Transport};
 
 use greenroom_core::{

@@ -1,7 +1,7 @@
 //! Models: what is configured of them, what is built in, and which an agent gets that names none.
 
 use super::{Environment, Error, Secret, Surroundings};
-use greenroom_core::duration::Span;
+use greenroom_core::{duration::Span, usage::Price};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,19 +31,6 @@ pub enum MaxTokensParameter {
     Current,
     /// `max_tokens`, for servers that know only this one.
     Legacy,
-}
-
-/// What tokens cost, in USD a million (M6).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// Input that was not cached.
-    pub input: f64,
-    /// Output.
-    pub output: f64,
-    /// Input that was cached; absent, it costs as other input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached: Option<f64>,
 }
 
 /// A model and how to reach it.

@@ -2,6 +2,7 @@
 
 use super::*;
 use greenroom_core::policy::{Autonomy, Cell, Preset, Risk, RiskSource};
+use greenroom_core::usage::Price;
 use std::fs;
 
 /// Loads `files`, of which the first is the configuration; `{}` in an error is their folder.
@@ -401,4 +402,66 @@ fn the_example_is_good() {
     let name = "wallet_transfer".parse().unwrap();
     let tool = configuration.catalog.describe(&Default::default(), &transfer, name);
     assert_eq!((tool.risk, tool.repeatable), (Risk::Critical, false));
+    let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
+    assert_eq!(cost, Some(("args.amount", "ISK")));
+    assert_eq!(configuration.settings.allowed_regions.map(|regions| regions.len()), Some(5));
+}
+
+#[test]
+fn g5_an_expression_that_is_wrong_stops_the_start_and_says_where() {
+    let broken = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
+    let error = file(broken).unwrap_err();
+    let expected = "{}/greenroom.toml:3: the expression `args.price *` is not valid: ";
+    assert!(error.starts_with(expected), "{error}");
+    let main = "include = ['more.toml']";
+    let more = "\n[tools.buy]\nconstraints = [\n    'true',\n    'user.region == 1',\n]\n";
+    let error = load(&[("greenroom.toml", main), ("more.toml", more)], &[]).unwrap_err();
+    let expected = "{}/more.toml:5: the expression `user.region == 1` is not valid: there is no \
+                    `user.region`; there are id,";
+    assert!(error.starts_with(expected), "{error}");
+    let table = "[tools.buy]\nconstraints = [\n  'true',\n  { allow_if = 'args.a.b(' },\n]\n";
+    let error = file(table).unwrap_err();
+    assert!(error.starts_with("{}/greenroom.toml:4: the expression `args.a.b(`"), "{error}");
+}
+
+#[test]
+fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
+    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge};
+    use serde_json::json;
+
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
+    let configuration = Configuration::load(Some(&example), &Environment::new()).unwrap();
+    let remote = RemoteTool {
+        name: "market_order_create".into(),
+        input_schema: json!({"type": "object"}),
+        ..RemoteTool::default()
+    };
+    let name = "market_order_create".parse().unwrap();
+    let tool = configuration.catalog.describe(&Default::default(), &remote, name);
+    let judging = JudgeContext {
+        settings: &configuration.settings,
+        matrix: &configuration.matrix,
+        headless: false,
+        user: "ann",
+        session: "s",
+        agent: AGENT_DEFAULT,
+        remaining: None,
+    };
+    for (order, expected) in [
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}), Ok(12.5)),
+        (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok(0.0)),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
+        (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
+    ] {
+        match (judge(&tool, &order, &judging), expected) {
+            (Verdict::Ask { cost: Some(cost), .. }, Ok(amount)) => {
+                assert_eq!((cost.amount, cost.unit.as_str()), (amount, "ISK"), "{order}");
+            }
+            (Verdict::Deny(denial), Err(reason)) => {
+                assert!(denial.reason.contains(reason), "{}", denial.reason);
+            }
+            (other, _) => panic!("{order}: {other:?}"),
+        }
+    }
 }

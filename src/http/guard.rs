@@ -25,7 +25,7 @@ impl actix_web::FromRequest for Caller {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let principal = request.extensions().get::<Principal>().cloned();
-        std::future::ready(principal.map(Self).ok_or_else(|| missing_credential()))
+        std::future::ready(principal.map(Self).ok_or_else(missing_credential))
     }
 }
 

@@ -86,7 +86,7 @@ impl Page {
             self.queued.push(message("user", record, json!(message_id), text));
         }
         if let E::MessageAccepted { message_id, text, .. } = &record.event {
-            self.unqueue(record.run_id);
+            self.queued.retain(|queued| queued["message_id"] != json!(message_id));
             self.messages.push(message("user", record, json!(message_id), text));
         }
         if let E::MessageCompleted { message_id, text, stopped, stop_reason, .. } = &record.event {
@@ -116,19 +116,17 @@ impl Page {
                 "risk": risk, "status": "open",
             }));
         }
-        let (call_id, end) = match &record.event {
-            E::ToolCallCompleted { call_id, output, .. } => {
-                (*call_id, json!({"status": "completed", "result": agent::result(output)}))
-            }
-            E::ToolCallFailed { call_id, reason, error, .. } => {
-                (*call_id, json!({"status": "failed", "reason": reason, "error": error}))
-            }
-            E::AuthorizationDenied { call_id, reason, .. } => {
-                (*call_id, json!({"status": "denied", "error": reason}))
-            }
-            _not_an_end => return,
-        };
-        self.end_call(call_id, end);
+        if let E::ToolCallCompleted { call_id, output, .. } = &record.event {
+            let end = json!({"status": "completed", "result": agent::result(output)});
+            self.end_call(*call_id, end);
+        }
+        if let E::ToolCallFailed { call_id, reason, error, .. } = &record.event {
+            let end = json!({"status": "failed", "reason": reason, "error": error});
+            self.end_call(*call_id, end);
+        }
+        if let E::AuthorizationDenied { call_id, reason, .. } = &record.event {
+            self.end_call(*call_id, json!({"status": "denied", "error": reason}));
+        }
     }
 
     fn end_call(&mut self, call_id: CallId, end: Value) {

@@ -380,7 +380,7 @@ impl Socket {
 
 /// A frame that was carried out.
 enum Done {
-    Subscribe { session: SessionRow, cursor: Cursor },
+    Subscribe { session: Box<SessionRow>, cursor: Cursor },
     Unsubscribe { session_id: SessionId },
     Told(Value),
 }
@@ -406,7 +406,7 @@ async fn carry_out(
             let session = commands::session_for(state, principal, meant(session_id)?).await?;
             state.runtime.check_cursor(session.session_id, after).await?;
             sse::check_room(state, &session)?;
-            Ok(Done::Subscribe { session, cursor: after })
+            Ok(Done::Subscribe { session: Box::new(session), cursor: after })
         }
         Request::Unsubscribe { session_id } => {
             Ok(Done::Unsubscribe { session_id: meant(session_id)? })

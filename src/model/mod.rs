@@ -3,10 +3,6 @@
 //! Called by `LlmStream` through the port [`ModelClient`]. What is asked and what an answer means
 //! is the core's; here are only addresses, headers, bounds and time limits.
 
-mod scrub;
-
-pub use scrub::Scrubbed;
-
 use crate::configuration::{MaxTokensParameter, ModelEndpoint, Wire};
 use bytes::Bytes;
 use futures::{

@@ -3,9 +3,9 @@
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, ApprovalKind, PlanStep, StepDecision, Surface},
+    approval::{Approval, ApprovalKind, Edit, Grant, PlanStep, StepDecision, Surface},
     call::{FailReason, ToolOutput},
-    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
+    ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
     model::delta::StopReason,
@@ -14,7 +14,7 @@ use greenroom_core::{
         Allowance, ApprovalRow, ApprovalState, EventRecord, Projection, RunFailure, SessionEvent,
         SessionRow, SessionStatus,
     },
-    usage::Usage,
+    usage::{Spending, Usage},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -84,7 +84,11 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
         status,
         created_at: Timestamp(NEW_YEAR + i64::from(n)),
         updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
-        usage: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+        grants: vec![grant()],
+        usage: Spending {
+            tokens: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+            cost_usd: Some(0.1),
+        },
     }
 }
 
@@ -130,6 +134,7 @@ pub(crate) fn decision(n: u32) -> StepDecision {
         surface: Surface::Websocket,
         at: Timestamp(NEW_YEAR + 9),
         digest: Digest::of(&json!({})),
+        edited: Some(json!({"n": 1})),
     }
 }
 
@@ -188,7 +193,8 @@ fn session_events() -> Vec<SessionEvent> {
 fn run_events() -> Vec<SessionEvent> {
     use SessionEvent as E;
     let message_id = || MessageId::parse("m").unwrap();
-    let usage = Usage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
+    let tokens = Usage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
+    let usage = Spending { tokens, cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
         E::RunStarted { message_id: message_id() },
@@ -197,6 +203,7 @@ fn run_events() -> Vec<SessionEvent> {
             attempt: 1,
             failures: 1,
             delay_ms: 1000,
+            usage,
             until,
             reason: "529".to_owned(),
         },
@@ -235,7 +242,12 @@ fn call_events() -> Vec<SessionEvent> {
     vec![
         proposed(Arguments::Json(value)),
         proposed(malformed),
-        E::ToolCallAllowed { call_id, digest, by: Allowance::Policy { why: "L3".to_owned() } },
+        E::ToolCallAllowed {
+            call_id,
+            digest,
+            by: Allowance::Policy { why: "L3".to_owned() },
+            edit: None,
+        },
         E::ToolCallAttemptStarted { call_id, attempt_id, attempt: 2 },
         E::ToolCallProgress {
             call_id,
@@ -280,8 +292,27 @@ fn approval_events() -> Vec<SessionEvent> {
         E::ApprovalDecided { approval_id, steps: vec![decision(1)], closed: true },
         E::ApprovalExpired { approval_id },
         E::ApprovalCancelled { approval_id },
-        E::ToolCallAllowed { call_id: CallId(uuid(4, 1)), digest: Digest::of(&json!(1)), by },
+        E::ToolCallAllowed {
+            call_id: CallId(uuid(4, 1)),
+            digest: Digest::of(&json!(1)),
+            by,
+            edit: Some(Edit { arguments: json!(1), reason: None }),
+        },
+        E::GrantAdded { grant: grant() },
+        E::GrantRevoked { grant_id: grant().grant_id, by: user("bob") },
     ]
+}
+
+/// A grant with everything in it.
+pub(crate) fn grant() -> Grant {
+    Grant {
+        grant_id: GrantId(uuid(6, 1)),
+        tool: "t".to_owned(),
+        server: "s".to_owned(),
+        condition: Some("args.n < 10".to_owned()),
+        by: user("bob"),
+        at: Timestamp(NEW_YEAR),
+    }
 }
 
 /// All events of a session.

@@ -6,8 +6,9 @@ use crate::{
     limits,
     policy::{Matrix, ToolBook},
     time::Timestamp,
+    usage::Price,
 };
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
 /// The rules a session decides by. Replaced as a whole when configuration or tools change.
@@ -25,6 +26,8 @@ pub struct Rules {
     pub queued_messages_max: usize,
     /// How failed model calls are tried again (M3).
     pub model_retry: RetryPolicy,
+    /// What models cost, by their names in configuration; of others the price is unknown (M6).
+    pub prices: Arc<BTreeMap<String, Price>>,
 }
 
 impl Rules {
@@ -37,6 +40,7 @@ impl Rules {
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
+            prices: Arc::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod message;
 pub mod model;
 pub mod policy;
+pub mod scrub;
 pub mod session;
 pub mod text;
 pub mod time;

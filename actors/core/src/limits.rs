@@ -55,6 +55,8 @@ pub const RETRY_CAP_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Time a person has to answer where nothing else is said (G10).
 pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
+/// Grants of one session (G9).
+pub const GRANTS_MAX: usize = 64;
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
 pub const CLOSED_APPROVALS_KEPT: usize = 256;
@@ -86,3 +88,22 @@ pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
 pub const RETRIES_MAX: u32 = 20;
 /// Bytes of a result that the catalog may let one tool keep.
 pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of one expression of the catalog (G5).
+pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
+/// Operators and brackets in one expression.
+pub const EXPRESSION_SIGNS_MAX: usize = 256;
+/// Brackets within each other in an expression, as the parser counts.
+pub const EXPRESSION_NESTING_MAX: u16 = 24;
+/// Levels of a parsed expression.
+pub const EXPRESSION_DEPTH_MAX: usize = 24;
+/// Loops (`all`, `exists`, `map` …) of an expression within or after each other.
+pub const EXPRESSION_LOOPS_MAX: usize = 2;
+/// Work of evaluating one expression: parts evaluated, times what each may look at.
+pub const EXPRESSION_WORK_MAX: u64 = 1_000_000_000;
+/// Nesting of arguments that expressions look at.
+pub const EXPRESSION_ARGUMENTS_DEPTH_MAX: usize = 128;
+/// Constraints of one entry of the catalog.
+pub const CONSTRAINTS_MAX: usize = 64;
+/// Bytes of the key that an `exclusive` expression gives (T8).
+pub const EXCLUSIVE_KEY_BYTES_MAX: usize = 256;

@@ -24,6 +24,40 @@ impl Usage {
     }
 }
 
+/// Tokens, and what they cost. Serialised as one object.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spending {
+    /// The tokens.
+    #[serde(flatten)]
+    pub tokens: Usage,
+    /// US dollars; `None` when the price of any of the tokens is unknown, which is not zero.
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+}
+
+impl Default for Spending {
+    /// Nothing, for nothing.
+    fn default() -> Self {
+        Self { tokens: Usage::default(), cost_usd: Some(0.0) }
+    }
+}
+
+impl Spending {
+    /// What these tokens cost at `price`, if that is known.
+    pub fn at(price: Option<&Price>, tokens: Usage) -> Self {
+        if tokens == Usage::default() {
+            return Self::default();
+        }
+        Self { tokens, cost_usd: price.map(|price| price.cost_usd(tokens)) }
+    }
+
+    /// The sum; its cost is known if both are.
+    pub fn plus(self, other: Self) -> Self {
+        let costs = self.cost_usd.zip(other.cost_usd);
+        Self { tokens: self.tokens.plus(other.tokens), cost_usd: costs.map(|(one, two)| one + two) }
+    }
+}
+
 /// The price of a model, in US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,6 +86,19 @@ impl Price {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn m6_an_unknown_price_makes_the_sum_unknown_not_zero() {
+        let price = Price { input: 1.0, output: 1.0, cached: None };
+        let tokens = Usage { input_tokens: 1_000_000, ..Usage::default() };
+        let known = Spending::at(Some(&price), tokens);
+        let unknown = Spending::at(None, tokens);
+        assert_eq!(known.plus(known).cost_usd, Some(2.0));
+        assert_eq!(known.plus(unknown).cost_usd, None);
+        assert_eq!(known.plus(unknown).tokens.input_tokens, 2_000_000);
+        assert_eq!(known.plus(Spending::default()), known);
+        assert_eq!(Spending::at(None, Usage::default()).cost_usd, Some(0.0));
+    }
 
     #[test]
     fn cached_tokens_have_their_own_price() {

@@ -33,6 +33,9 @@ fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
         retry: RetryPolicy::default(),
         unavailable: None,
         denied: None,
+        constraints: Vec::new(),
+        cost: None,
+        exclusive: None,
     })
 }
 

@@ -102,6 +102,12 @@ impl WorldBuilder {
         self
     }
 
+    /// Starts it `later`, by its clock.
+    pub async fn start_after(self, later: Duration) -> World {
+        self.clock.advance(later);
+        self.start().await
+    }
+
     /// Starts it.
     pub async fn start(self) -> World {
         let Self { journal, model, tools, clock, governance, idle_timeout, arbiters } = self;
@@ -251,7 +257,11 @@ impl World {
         };
         match tokio::time::timeout(super::PATIENCE, search).await {
             Ok(found) => found,
-            Err(_) => panic!("waited in vain for {what}: {:#?}", self.journal.events(session_id)),
+            Err(_) => {
+                let events = self.journal.events(session_id).into_iter();
+                let lines: Vec<_> = events.map(|it| format!("{} {:?}", it.seq, it.event)).collect();
+                panic!("waited in vain for {what}:\n{}", lines.join("\n"))
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{CallId, RunId},
     session::{ApprovalState, EventRecord, RunFailure, SessionEvent, SessionRow},
-    usage::Usage,
+    usage::Spending,
 };
 use serde_json::{Value, json};
 use std::{cell::RefCell, rc::Rc, sync::Arc};
@@ -39,7 +39,7 @@ pub(super) struct Collected {
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
     /// With a final answer.
-    Completed(Usage),
+    Completed(Spending),
     /// By a person.
     Cancelled,
     /// Without an answer.

@@ -231,6 +231,11 @@ impl MessageBuilder {
         self.finished
     }
 
+    /// The tokens as far as the provider has told.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
     /// The text so far.
     pub fn text(&self) -> &str {
         &self.text

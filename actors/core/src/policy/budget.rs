@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 
 /// The unit of a budget and of a cost that name none.
-const UNIT_DEFAULT: &str = "credits";
+pub(super) const UNIT_DEFAULT: &str = "credits";
 
 /// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
 /// unit, for ever.
@@ -32,11 +32,35 @@ pub enum Period {
     Total,
 }
 
+impl Period {
+    /// The name in configuration and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Total => "total",
+        }
+    }
+}
+
 impl BudgetLimit {
     /// Whether who keeps to this limit keeps to `limit`: no more of the same unit, over a period
     /// that is no shorter.
     pub fn is_within(&self, limit: &Self) -> bool {
         self.unit == limit.unit && self.amount <= limit.amount && self.period >= limit.period
+    }
+
+    /// The narrower of both. Amounts of different units can't be compared: then `limit` stands.
+    #[must_use]
+    pub fn within(&self, limit: &Self) -> Self {
+        if self.unit != limit.unit {
+            return limit.clone();
+        }
+        Self {
+            amount: self.amount.min(limit.amount),
+            unit: limit.unit.clone(),
+            period: self.period.max(limit.period),
+        }
     }
 
     fn checked<E: de::Error>(amount: f64, unit: String, period: Period) -> Result<Self, E> {
@@ -45,14 +69,8 @@ impl BudgetLimit {
                 "budget_limit.amount must be greater than 0, not {amount}"
             )));
         }
-        let length = unit.chars().count();
-        let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&length);
-        if !fits || unit.chars().any(char::is_control) {
-            return Err(E::custom(format_args!(
-                "budget_limit.unit must have 1 to {} characters and no control characters",
-                limits::BUDGET_UNIT_CHARS_MAX
-            )));
-        }
+        check_unit(&unit)
+            .map_err(|problem| E::custom(format_args!("budget_limit.unit {problem}")))?;
         Ok(Self { amount, unit, period })
     }
 }
@@ -104,6 +122,16 @@ impl<'de> Deserialize<'de> for BudgetLimit {
         }
         deserializer.deserialize_any(NumberOrTable)
     }
+}
+
+/// Whether that can be the unit of a budget or of a cost.
+pub(super) fn check_unit(unit: &str) -> Result<(), String> {
+    let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&unit.chars().count());
+    if fits && !unit.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let chars_max = limits::BUDGET_UNIT_CHARS_MAX;
+    Err(format!("must have 1 to {chars_max} characters and no control characters"))
 }
 
 fn unit_default() -> String {

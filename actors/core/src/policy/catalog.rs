@@ -3,7 +3,7 @@
 //!
 //! It does not know where entries were read from; what an entry leaves open is settled in `classify`.
 
-use super::{Risk, Tool, ToolBook, names};
+use super::{Constraint, CostRule, Expression, Risk, Tool, ToolBook, budget, names};
 use crate::{
     call::RetryPolicy,
     duration::{Limit, Span},
@@ -41,6 +41,14 @@ pub struct CatalogEntry {
     pub description: Option<String>,
     /// Whether it may never run; `false` exempts it from `unknown_tools = "deny"`.
     pub deny: Option<bool>,
+    /// What must hold of its calls (G5). Those of less specific entries must hold too.
+    pub constraints: Vec<Constraint>,
+    /// What a call costs (G5).
+    pub cost: Option<Expression>,
+    /// The unit of the cost.
+    pub cost_unit: Option<String>,
+    /// The key by which its calls run one at a time across sessions (T8).
+    pub exclusive: Option<Expression>,
 }
 
 /// A tool's own retries; what is absent is the default.
@@ -73,7 +81,23 @@ impl CatalogEntry {
         self.risk.or_else(|| (self.read_only == Some(true)).then_some(Risk::ReadOnly))
     }
 
+    fn cost_rule(&self) -> Option<CostRule> {
+        let unit = self.cost_unit.as_deref().unwrap_or(budget::UNIT_DEFAULT);
+        self.cost.clone().map(|amount| CostRule { amount, unit: unit.to_owned() })
+    }
+
     fn problem(&self) -> Option<String> {
+        if self.constraints.len() > limits::CONSTRAINTS_MAX {
+            return Some(format!("constraints may have at most {}", limits::CONSTRAINTS_MAX));
+        }
+        if let Some(unit) = &self.cost_unit {
+            if self.cost.is_none() {
+                return Some("cost_unit is the unit of a cost, and there is none".to_owned());
+            }
+            if let Err(problem) = budget::check_unit(unit) {
+                return Some(format!("cost_unit {problem}"));
+            }
+        }
         if let (Some(risk), Some(read_only)) = (self.risk, self.read_only)
             && read_only != (risk == Risk::ReadOnly)
         {
@@ -246,6 +270,14 @@ impl Catalog {
             risk_source: verdict.source,
             repeatable: verdict.repeatable,
             denied: verdict.denied,
+            // A constraint is never lifted by a nearer entry: whoever wrote it relies on it.
+            constraints: entries
+                .iter()
+                .flat_map(|(_, entry)| &entry.constraints)
+                .cloned()
+                .collect(),
+            cost: first(&entries, CatalogEntry::cost_rule),
+            exclusive: first(&entries, |entry| entry.exclusive.clone()),
         }
     }
 

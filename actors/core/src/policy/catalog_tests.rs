@@ -163,6 +163,26 @@ fn g1_unknown_tools_can_be_denied_and_exempted() {
 }
 
 #[test]
+fn g5_constraints_add_up_and_costs_come_from_the_most_specific_entry() {
+    let tools = json!({
+        "buy": {"constraints": ["args.amount < 5"], "cost": "args.amount", "cost_unit": "ISK"},
+        "b*": {
+            "constraints": [{"allow_if": "args.amount > 1", "reason": "too small"}],
+            "cost": "7", "exclusive": "'wallet:' + user.id",
+        },
+    });
+    let tool = described(tools.clone(), false, "buy", Annotations::default());
+    let written: Vec<_> = tool.constraints.iter().map(|one| one.allow_if.source()).collect();
+    assert_eq!(written, ["args.amount < 5", "args.amount > 1"]);
+    let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
+    assert_eq!(cost, Some(("args.amount", "ISK")));
+    assert_eq!(tool.exclusive.as_ref().map(Expression::source), Some("'wallet:' + user.id"));
+    let other = described(tools, false, "bid", Annotations::default());
+    assert_eq!((other.constraints.len(), other.cost.unwrap().unit.as_str()), (1, "credits"));
+    assert!(!described(json!({}), false, "buy", Annotations::default()).has_expressions());
+}
+
+#[test]
 fn bad_entries_are_refused_by_name() {
     for (entry, expected) in [
         (json!({"risk": "critical", "read_only": true}), "contradict"),
@@ -173,6 +193,15 @@ fn bad_entries_are_refused_by_name() {
         (json!({"retry": {"max": 21}}), "at most 20"),
         (json!({"retry": {"base": "1h"}}), "retry.base must"),
         (json!({"risky": true}), "unknown field `risky`"),
+        (json!({"constraints": ["args."]}), "the expression `args.` is not valid"),
+        (json!({"constraints": [{"allow_if": "argz.x"}]}), "there is no `argz`"),
+        (json!({"constraints": [{"allow_if": "true", "why": ""}]}), "unknown field `why`"),
+        (json!({"constraints": [true]}), "an expression, or {allow_if, reason}"),
+        (json!({"constraints": vec!["true"; 65]}), "at most 64"),
+        (json!({"cost": "1 +"}), "the expression `1 +` is not valid"),
+        (json!({"cost_unit": "ISK"}), "there is none"),
+        (json!({"cost": "1", "cost_unit": ""}), "cost_unit must have 1 to 16"),
+        (json!({"exclusive": "user.name"}), "there is no `user.name`"),
     ] {
         let error = catalog(json!({"x": entry}), UnknownTools::default()).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -28,15 +28,19 @@ pub enum Cell {
     Ask,
     /// Ask a person; run it if the user's `require_confirmation` is false.
     Confirm,
+    /// Ask a person; run it if it has a cost and a budget has room for it.
+    Budget,
     /// Don't.
     Deny,
 }
 
 impl Cell {
-    fn ruling(self, settings: &Settings) -> Ruling {
+    fn ruling(self, settings: &Settings, is_affordable: bool) -> Ruling {
         match self {
             Self::Allow => Ruling::Allow,
             Self::Ask => Ruling::Ask,
+            Self::Budget if is_affordable => Ruling::Allow,
+            Self::Budget => Ruling::Ask,
             Self::Confirm if settings.require_confirmation => Ruling::Ask,
             Self::Confirm => Ruling::Allow,
             Self::Deny => Ruling::Deny,
@@ -84,6 +88,7 @@ type Cells = [[Cell; Risk::ALL.len()]; Autonomy::ALL.len()];
 
 const ALLOW: Cell = Cell::Allow;
 const ASK: Cell = Cell::Ask;
+const BUDGET: Cell = Cell::Budget;
 const CONFIRM: Cell = Cell::Confirm;
 const DENY: Cell = Cell::Deny;
 
@@ -93,7 +98,7 @@ const INTERACTIVE: Cells = [
     /* L0 */ [ALLOW, DENY,     DENY,       DENY],
     /* L1 */ [ALLOW, ALLOW,    ASK,        DENY],
     /* L2 */ [ALLOW, ALLOW,    CONFIRM,    ASK],
-    /* L3 */ [ALLOW, ALLOW,    ALLOW,      ASK],
+    /* L3 */ [ALLOW, ALLOW,    ALLOW,      BUDGET],
 ];
 
 #[rustfmt::skip]
@@ -111,7 +116,7 @@ const ASK_FIRST: Cells = [
     /* L0 */ [ALLOW, ASK,      ASK,        ASK],
     /* L1 */ [ALLOW, ALLOW,    ASK,        ASK],
     /* L2 */ [ALLOW, ALLOW,    CONFIRM,    ASK],
-    /* L3 */ [ALLOW, ALLOW,    ALLOW,      ASK],
+    /* L3 */ [ALLOW, ALLOW,    ALLOW,      BUDGET],
 ];
 
 /// The table. In configuration it is a preset's name (`"strict"`), or `{ preset = …, L1 = {
@@ -139,9 +144,16 @@ impl Matrix {
         self.cells[row(autonomy)][column(risk)]
     }
 
-    /// What the table says for a user with `settings`.
-    pub fn ruling(&self, autonomy: Autonomy, risk: Risk, settings: &Settings) -> Ruling {
-        self.cell(autonomy, risk).ruling(settings)
+    /// What the table says for a user with `settings`. `is_affordable` says that the call has a
+    /// cost, and that a budget has room for it.
+    pub fn ruling(
+        &self,
+        autonomy: Autonomy,
+        risk: Risk,
+        settings: &Settings,
+        is_affordable: bool,
+    ) -> Ruling {
+        self.cell(autonomy, risk).ruling(settings, is_affordable)
     }
 
     /// The same table with another cell.

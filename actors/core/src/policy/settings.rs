@@ -93,6 +93,23 @@ impl Settings {
         }
     }
 
+    /// The narrower of both in every field: what a session with these settings may do once its
+    /// user, who may have tightened theirs since it was created, allows `user`.
+    #[must_use]
+    pub fn within(&self, user: &Self) -> Self {
+        Self {
+            autonomy_level: self.autonomy_level.min(user.autonomy_level),
+            require_confirmation: self.require_confirmation || user.require_confirmation,
+            blocked_tools: self.blocked_tools.union(&user.blocked_tools).cloned().collect(),
+            allowed_regions: narrower(
+                &self.allowed_regions,
+                &user.allowed_regions,
+                |own, allowed| own.intersection(allowed).copied().collect(),
+            ),
+            budget_limit: narrower(&self.budget_limit, &user.budget_limit, BudgetLimit::within),
+        }
+    }
+
     /// The first field that allows more than `user`, and how.
     fn widening(&self, user: &Self) -> Option<(&'static str, String)> {
         if self.autonomy_level > user.autonomy_level {
@@ -124,6 +141,18 @@ impl Settings {
             }
         }
         None
+    }
+}
+
+/// The narrower of two restrictions, where absence is none.
+fn narrower<T: Clone>(
+    own: &Option<T>,
+    user: &Option<T>,
+    of_both: impl FnOnce(&T, &T) -> T,
+) -> Option<T> {
+    match (own, user) {
+        (Some(own), Some(user)) => Some(of_both(own, user)),
+        (own, user) => own.as_ref().or(user.as_ref()).cloned(),
     }
 }
 
@@ -306,6 +335,33 @@ mod tests {
                 Err(SettingsError::Widening(widening)) => assert_eq!(widening.field, field),
                 other => panic!("{wanted}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn g4_the_narrower_of_both_counts_once_the_user_tightened_theirs() {
+        let own = settings(json!({
+            "autonomy_level": 3, "require_confirmation": false, "blocked_tools": ["b"],
+            "allowed_regions": [2, 3], "budget_limit": {"amount": 50, "unit": "ISK"},
+        }));
+        let both = own.within(&restricted());
+        let expected = settings(json!({
+            "autonomy_level": 2, "require_confirmation": true, "blocked_tools": ["a", "b"],
+            "allowed_regions": [2],
+            "budget_limit": {"amount": 50, "unit": "ISK", "period": "total"},
+        }));
+        assert_eq!(both, expected);
+        assert_eq!(restricted().within(&own), expected);
+        for (one, other) in [
+            (settings(json!({})), restricted()),
+            (restricted(), settings(json!({"autonomy_level": 3, "require_confirmation": false}))),
+            (settings(json!({"budget_limit": {"amount": 1, "unit": "USD"}})), restricted()),
+            (settings(json!({"budget_limit": {"amount": 500, "unit": "ISK"}})), restricted()),
+        ] {
+            let both = one.within(&other);
+            assert_eq!(both.check_within(&other), Ok(()), "{both:?}");
+            assert_eq!(both.within(&other), both);
+            assert_eq!(both.allowed_regions, one.allowed_regions.clone().or(other.allowed_regions));
         }
     }
 

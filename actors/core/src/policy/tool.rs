@@ -1,7 +1,10 @@
 //! What is known of each tool, resolved: the catalog's word, the server's description, the schema.
 
-use super::risk::{Risk, RiskSource};
-use crate::{call::RetryPolicy, ids::ToolName};
+use super::{
+    Constraint, CostRule, Expression, Facts,
+    risk::{Risk, RiskSource},
+};
+use crate::{call::RetryPolicy, ids::ToolName, limits};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -40,9 +43,32 @@ pub struct Tool {
     /// Why it may never be called, if the catalog says so (G1). Unlike `unavailable` this is
     /// policy: the judge denies it.
     pub denied: Option<String>,
+    /// What must hold of its calls (G5).
+    pub constraints: Vec<Constraint>,
+    /// What its calls cost, if that is known (G5).
+    pub cost: Option<CostRule>,
+    /// The key by which its calls run one at a time across sessions (T8).
+    pub exclusive: Option<Expression>,
 }
 
 impl Tool {
+    /// Whether judging its calls needs [`Facts`].
+    pub fn has_expressions(&self) -> bool {
+        !self.constraints.is_empty() || self.cost.is_some() || self.exclusive.is_some()
+    }
+
+    /// The key by which this call must run alone, if there is one (T8). Sessions share keys, and
+    /// so do tools.
+    pub fn exclusive_key(&self, facts: &Facts) -> Result<Option<String>, String> {
+        let Some(expression) = &self.exclusive else { return Ok(None) };
+        let key = expression.text(facts)?;
+        let bytes_max = limits::EXCLUSIVE_KEY_BYTES_MAX;
+        if key.is_empty() || key.len() > bytes_max {
+            return Err(format!("`{expression}` must give a text of 1 to {bytes_max} bytes"));
+        }
+        Ok(Some(key))
+    }
+
     /// Checks `arguments` against the schema. The error names the path and what is wrong (T3).
     pub fn validate(&self, arguments: &Value) -> Result<(), String> {
         let validator = match &self.validator {
@@ -107,6 +133,9 @@ impl Tool {
             retry: RetryPolicy::default(),
             unavailable: None,
             denied: None,
+            constraints: Vec::new(),
+            cost: None,
+            exclusive: None,
         }
     }
 }

@@ -2,15 +2,15 @@
 //! ever: a variant or field is never changed in a way that old logs do not parse.
 
 use crate::{
-    approval::{Approval, StepDecision},
+    approval::{Approval, Edit, Grant, StepDecision},
     call::{FailReason, ToolOutput},
-    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, UserId},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
     model::delta::StopReason,
     policy::{Autonomy, Risk, Settings},
     time::Timestamp,
-    usage::Usage,
+    usage::Spending,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ pub enum SessionEvent {
     RunCompleted {
         /// The final message.
         message_id: MessageId,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
     /// A run failed; the session stays usable.
     RunFailed {
@@ -133,8 +133,8 @@ pub enum SessionEvent {
         code: RunFailure,
         /// For people.
         error: String,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
     /// A run, or a queued message's run to be, was cancelled.
     RunCancelled {
@@ -143,8 +143,8 @@ pub enum SessionEvent {
         /// The message that was stopped, if one was open.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
-        /// Tokens of all its steps.
-        usage: Usage,
+        /// Tokens of all its steps, failed attempts included, and their cost.
+        usage: Spending,
     },
 
     /// An attempt of a model call begins.
@@ -158,8 +158,8 @@ pub enum SessionEvent {
     },
     /// The model call is done.
     StepCompleted {
-        /// Its tokens.
-        usage: Usage,
+        /// Its tokens and their cost.
+        usage: Spending,
         /// Why the model stopped.
         stop_reason: StopReason,
     },
@@ -176,6 +176,9 @@ pub enum SessionEvent {
         until: Timestamp,
         /// Why it failed.
         reason: String,
+        /// Tokens of the attempt, as far as they were told, and their cost.
+        #[serde(default)]
+        usage: Spending,
     },
 
     /// The model proposed a call.
@@ -205,6 +208,9 @@ pub enum SessionEvent {
         digest: Digest,
         /// Who or what allowed it.
         by: Allowance,
+        /// What a person changed; the digest is that of the arguments as changed (G8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<Edit>,
     },
     /// An attempt of the call begins.
     ToolCallAttemptStarted {
@@ -317,6 +323,19 @@ pub enum SessionEvent {
         /// The question.
         approval_id: ApprovalId,
     },
+
+    /// A person's approval holds for later calls, too (G9).
+    GrantAdded {
+        /// What holds.
+        grant: Grant,
+    },
+    /// It no longer does.
+    GrantRevoked {
+        /// What held.
+        grant_id: GrantId,
+        /// Who revoked it.
+        by: UserId,
+    },
 }
 
 /// How a message reaches the run that it steers.
@@ -343,6 +362,11 @@ pub enum Allowance {
         approval_id: ApprovalId,
         /// Who.
         by: UserId,
+    },
+    /// A person, for the whole session.
+    Grant {
+        /// What they granted.
+        grant_id: GrantId,
     },
 }
 

@@ -6,9 +6,10 @@ use super::{
     Submission, state::Identity,
 };
 use crate::{
-    approval::{ApprovalEnd, ClosedApproval, OpenApproval},
+    approval::{ApprovalEnd, ClosedApproval, Edit, OpenApproval},
     call::{Call, CallEnd, CallPhase, FailReason},
     ids::{ApprovalId, CallId},
+    json::Digest,
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
 };
@@ -50,11 +51,13 @@ impl SessionState {
                     self.conversation.push(Message::User { message_id, text });
                 }
             }
-            E::StepCompleted { usage, .. } => self.usage = self.usage.plus(*usage),
-            E::StepStarted { .. }
-            | E::RunCompleted { .. }
-            | E::RunFailed { .. }
-            | E::RunCancelled { .. } => self.seal_step(record),
+            E::StepStarted { .. } => self.seal_step(record),
+            E::RunCompleted { usage, .. }
+            | E::RunFailed { usage, .. }
+            | E::RunCancelled { usage, .. } => {
+                self.seal_step(record);
+                self.usage = self.usage.plus(*usage);
+            }
             E::ApprovalDecided { approval_id, steps, closed } => {
                 if *closed {
                     self.close_approval(*approval_id, ApprovalEnd::Decided, steps, record.at);
@@ -72,6 +75,7 @@ impl SessionState {
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }
             | E::RunStarted { .. }
+            | E::StepCompleted { .. }
             | E::StepRetrying { .. }
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
@@ -82,7 +86,9 @@ impl SessionState {
             | E::ToolCallCompleted { .. }
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
-            | E::ApprovalRequested { .. } => {}
+            | E::ApprovalRequested { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => {}
         }
     }
 
@@ -208,6 +214,10 @@ impl Active {
             E::ApprovalExpired { approval_id } | E::ApprovalCancelled { approval_id } => {
                 self.approvals.retain(|open| open.approval.approval_id != *approval_id);
             }
+            E::GrantAdded { grant } => self.grants.push(grant.clone()),
+            E::GrantRevoked { grant_id, .. } => {
+                self.grants.retain(|grant| grant.grant_id != *grant_id);
+            }
             E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }
@@ -245,7 +255,7 @@ impl Active {
             calls: Vec::new(),
             steering: Vec::new(),
             answer: None,
-            usage: crate::usage::Usage::default(),
+            usage: crate::usage::Spending::default(),
             started_at: record.at,
         });
     }
@@ -266,7 +276,8 @@ impl Active {
             run.calls.clear();
             let (attempt_id, attempt) = (*attempt_id, *attempt);
             run.phase = StepPhase::Streaming { attempt_id, attempt, failures, message_id };
-        } else if let E::StepRetrying { attempt, failures, until, .. } = &record.event {
+        } else if let E::StepRetrying { attempt, failures, until, usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
             let message_id = run.open_message().cloned();
             let (until, attempts, failures) = (*until, *attempt, *failures);
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
@@ -308,10 +319,16 @@ impl Active {
                     risk: *risk,
                     parallel: *parallel,
                     repeatable: *repeatable,
+                    edit: None,
                     phase: CallPhase::Proposed,
                 });
             }
-            E::ToolCallAllowed { call_id, .. } => self.set_phase(*call_id, CallPhase::Allowed),
+            E::ToolCallAllowed { call_id, digest, edit, .. } => {
+                if let Some(edit) = edit {
+                    self.edit_call(*call_id, *digest, edit);
+                }
+                self.set_phase(*call_id, CallPhase::Allowed);
+            }
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
                 let failures = self.failures(*call_id);
@@ -333,7 +350,9 @@ impl Active {
                 let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
-            E::SessionCreated { .. }
+            E::GrantAdded { .. }
+            | E::GrantRevoked { .. }
+            | E::SessionCreated { .. }
             | E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
@@ -364,6 +383,14 @@ impl Active {
         match calls.find(|call| call.call_id == call_id).map(|call| &call.phase) {
             Some(CallPhase::BackingOff { failures, .. }) => *failures,
             _not_after_a_failure => 0,
+        }
+    }
+
+    fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &Edit) {
+        let mut calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        if let Some(call) = calls.find(|call| call.call_id == call_id) {
+            call.digest = digest;
+            call.edit = Some(Arc::new(edit.clone()));
         }
     }
 

@@ -2,14 +2,14 @@
 
 use super::{EventRecord, evolve};
 use crate::{
-    approval::{ClosedApproval, OpenApproval},
+    approval::{ClosedApproval, Grant, OpenApproval},
     call::{Call, CallPhase},
     ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, Conversation},
     policy::Settings,
     time::Timestamp,
-    usage::Usage,
+    usage::Spending,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,8 +32,8 @@ pub struct SessionState {
     pub submissions: BTreeMap<MessageId, Submission>,
     /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
     pub closed_approvals: VecDeque<ClosedApproval>,
-    /// Tokens of all runs.
-    pub usage: Usage,
+    /// Tokens of all runs that have ended, and their cost.
+    pub usage: Spending,
     /// What is going on.
     pub active: Active,
 }
@@ -77,6 +77,8 @@ pub struct Active {
     pub run: Option<Run>,
     /// The questions that wait.
     pub approvals: Vec<OpenApproval>,
+    /// What people granted for the session, oldest first.
+    pub grants: Vec<Grant>,
 }
 
 /// Whether a session takes messages.
@@ -123,8 +125,8 @@ pub struct Run {
     pub steering: Vec<QueuedMessage>,
     /// The model's last complete message.
     pub answer: Option<MessageId>,
-    /// Tokens so far.
-    pub usage: Usage,
+    /// Tokens so far, and their cost.
+    pub usage: Spending,
     /// When it began.
     pub started_at: Timestamp,
 }
@@ -170,7 +172,7 @@ impl SessionState {
             conversation: Conversation::default(),
             submissions: BTreeMap::new(),
             closed_approvals: VecDeque::new(),
-            usage: Usage::default(),
+            usage: Spending::default(),
             active: Active::default(),
         }
     }
@@ -201,6 +203,12 @@ impl SessionState {
                     false
                 }
             })
+    }
+
+    /// Tokens of all runs up to now, and their cost.
+    pub fn spent(&self) -> Spending {
+        let going = self.active.run.as_ref().map(|run| run.usage);
+        self.usage.plus(going.unwrap_or_default())
     }
 
     /// When [`super::Input::Wake`] is next due for a backoff. Approval deadlines are the desk's.

@@ -67,6 +67,9 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
             retry: RetryPolicy { retries_max, ..RetryPolicy::default() },
             unavailable: None,
             denied: None,
+            constraints: Vec::new(),
+            cost: None,
+            exclusive: None,
         }
     }))
 }

@@ -147,7 +147,8 @@ fn failure(chance: &mut Chance) -> StepFailure {
         1 => ModelFailure::of_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
         _ => ModelFailure::temporary(message),
     };
-    StepFailure { failure, streamed: chance.one_in(2) }
+    let usage = Usage { input_tokens: chance.next() % 99, ..Usage::default() };
+    StepFailure { failure, streamed: chance.one_in(2), usage }
 }
 
 fn outcome(chance: &mut Chance) -> ToolOutcome {

@@ -6,7 +6,7 @@ use crate::{
     ids::{MessageId, RunId, UserId},
     model::delta::Completion,
     session::{Effect, SessionEvent, StepPhase},
-    usage::Usage,
+    usage::{Spending, Usage},
 };
 
 impl Deciding<'_> {
@@ -21,7 +21,7 @@ impl Deciding<'_> {
         if running == Some(run_id) {
             self.cancel_run(&by, partial);
         } else if self.active.queue.iter().any(|queued| queued.run_id == run_id) {
-            let usage = Usage::default();
+            let usage = Spending::default();
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(Some(run_id), None, event);
         } else {
@@ -78,23 +78,26 @@ impl Deciding<'_> {
         self.fail_call(call_id, FailReason::Cancelled, error.to_owned(), false);
     }
 
-    /// Keeps what was said so far as a stopped message; without a word of it, there is none.
+    /// Keeps what was said so far as a stopped message; without a word of it, there is none. What
+    /// it cost counts either way.
     fn stop_message(&mut self, partial: Option<Completion>) -> Option<MessageId> {
+        let Completion { message, usage, stop_reason } = partial.unwrap_or_default();
         let open = self.active.run.as_ref().and_then(|run| run.open_message()).cloned();
-        let said = partial.filter(|partial| !partial.message.text.is_empty());
-        let (Some(message_id), Some(Completion { message, usage, stop_reason })) = (open, said)
-        else {
-            self.discard_message("the run was cancelled");
-            return None;
-        };
-        self.emit(SessionEvent::MessageCompleted {
-            message_id: message_id.clone(),
-            text: message.text,
-            reasoning: Vec::new(),
-            stop_reason,
-            stopped: true,
-        });
-        self.emit(SessionEvent::StepCompleted { usage, stop_reason });
-        Some(message_id)
+        let kept = open.filter(|_| !message.text.is_empty());
+        match kept.clone() {
+            Some(message_id) => self.emit(SessionEvent::MessageCompleted {
+                message_id,
+                text: message.text,
+                reasoning: Vec::new(),
+                stop_reason,
+                stopped: true,
+            }),
+            None => self.discard_message("the run was cancelled"),
+        }
+        if kept.is_some() || usage != Usage::default() {
+            let usage = self.spending(usage);
+            self.emit(SessionEvent::StepCompleted { usage, stop_reason });
+        }
+        kept
     }
 }

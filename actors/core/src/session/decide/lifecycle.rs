@@ -6,7 +6,7 @@ use crate::{
     model::delta::Completion,
     policy::Settings,
     session::{Lifecycle, SessionEvent},
-    usage::Usage,
+    usage::Spending,
 };
 
 impl Deciding<'_> {
@@ -42,7 +42,7 @@ impl Deciding<'_> {
         self.cancel_run(&by, partial);
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
-            let (by, usage) = (by.clone(), Usage::default());
+            let (by, usage) = (by.clone(), Spending::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(run_id, None, event);
         }

@@ -2,7 +2,7 @@
 //! repeat does; of the rest it is said that nobody knows.
 
 use super::{Deciding, Reply};
-use crate::{call::CallPhase, session::StepPhase};
+use crate::{call::CallPhase, session::StepPhase, usage::Spending};
 use std::time::Duration;
 
 /// What people read as the reason.
@@ -15,7 +15,9 @@ impl Deciding<'_> {
             if let StepPhase::Streaming { attempt, failures, .. } = run.phase {
                 // How much of it clients saw is not known: they get a new one.
                 self.discard_message(RESTARTED);
-                self.retry_step(attempt, failures, Duration::ZERO, RESTARTED.to_owned());
+                // What it had cost by then nobody told.
+                let usage = Spending::default();
+                self.retry_step(attempt, failures, Duration::ZERO, RESTARTED.to_owned(), usage);
             }
             for call in &run.calls {
                 let CallPhase::Running { attempt, failures, .. } = call.phase else { continue };

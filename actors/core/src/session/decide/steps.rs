@@ -5,6 +5,7 @@ use crate::{
     ids::{AttemptId, MessageId},
     model::delta::{Completion, FailureKind},
     session::{Effect, RunFailure, SessionEvent, StepFailure, StepPhase},
+    usage::{Spending, Usage},
 };
 use std::time::Duration;
 
@@ -72,12 +73,14 @@ impl Deciding<'_> {
             stop_reason,
             stopped: false,
         });
+        let usage = self.spending(usage);
         self.emit(SessionEvent::StepCompleted { usage, stop_reason });
         self.propose_calls(message.calls);
     }
 
     fn step_failed(&mut self, attempt: u32, failures: u32, failed: StepFailure) {
-        let StepFailure { failure, streamed } = failed;
+        let StepFailure { failure, streamed, usage } = failed;
+        let usage = self.spending(usage);
         let rules = self.env.rules;
         let temporary = failure.kind == FailureKind::Temporary;
         let again = temporary && rules.model_retry.allows_another_after(failures);
@@ -87,14 +90,15 @@ impl Deciding<'_> {
         if !again {
             let code =
                 if temporary { RunFailure::ModelUnavailable } else { RunFailure::ModelError };
-            let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+            let before = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+            let usage = before.plus(usage);
             self.emit(SessionEvent::RunFailed { code, error: failure.message, usage });
             return;
         }
         let backoff = rules.model_retry.delay(failures, self.env.unit());
         let asked = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
         let delay = backoff.max(asked.min(rules.model_retry.cap));
-        self.retry_step(attempt, failures, delay, failure.message);
+        self.retry_step(attempt, failures, delay, failure.message, usage);
     }
 
     pub(super) fn retry_step(
@@ -103,10 +107,18 @@ impl Deciding<'_> {
         failures: u32,
         delay: Duration,
         reason: String,
+        usage: Spending,
     ) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let until = self.env.now.after(delay);
-        self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason });
+        self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason, usage });
+    }
+
+    /// What these tokens of the step's model cost.
+    pub(super) fn spending(&self, tokens: Usage) -> Spending {
+        let rules = self.env.rules;
+        let model = rules.agent.models.first();
+        Spending::at(model.and_then(|model| rules.prices.get(model)), tokens)
     }
 
     pub(super) fn discard_message(&mut self, reason: &str) {

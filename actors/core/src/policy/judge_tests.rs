@@ -1,0 +1,410 @@
+//! What a tool, a user and a table lead to.
+
+use super::*;
+use crate::policy::{
+    Catalog, RemoteTool, Risk, UnknownTools,
+    matrix::{Cell, Preset},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn tool(risk: Risk) -> Tool {
+    Tool::for_tests("wallet_transfer", risk)
+}
+
+fn settings(autonomy_level: Autonomy, require_confirmation: bool) -> Settings {
+    Settings { autonomy_level, require_confirmation, ..Settings::default() }
+}
+
+fn judging<'a>(settings: &'a Settings, matrix: &'a Matrix, headless: bool) -> JudgeContext<'a> {
+    JudgeContext {
+        settings,
+        matrix,
+        headless,
+        user: "ann",
+        session: "s-1",
+        agent: "trader",
+        remaining: None,
+    }
+}
+
+fn judged(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Verdict {
+    judge(tool, &Value::Null, &judging(settings, matrix, headless))
+}
+
+fn letter(verdict: &Verdict) -> char {
+    match verdict {
+        Verdict::Allow { .. } => 'A',
+        Verdict::Ask { .. } => '?',
+        Verdict::Deny(_) => 'D',
+    }
+}
+
+/// Rows L0 to L3; columns read_only, write_low_risk, write_high_risk, critical.
+fn table(preset: Preset, require_confirmation: bool, headless: bool) -> [String; 4] {
+    Autonomy::ALL.map(|level| {
+        let settings = settings(level, require_confirmation);
+        Risk::ALL
+            .map(|risk| letter(&judged(&tool(risk), &settings, &preset.into(), headless)))
+            .iter()
+            .collect()
+    })
+}
+
+#[test]
+fn g3_every_cell_of_every_preset() {
+    let cases = [
+        (Preset::Interactive, true, false, ["ADDD", "AA?D", "AA??", "AAA?"]),
+        (Preset::Interactive, false, false, ["ADDD", "AA?D", "AAA?", "AAA?"]),
+        (Preset::Interactive, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (Preset::Interactive, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (Preset::Strict, true, false, ["ADDD", "AADD", "AA?D", "AAAD"]),
+        (Preset::Strict, false, false, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (Preset::Strict, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (Preset::Strict, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (Preset::AskFirst, true, false, ["A???", "AA??", "AA??", "AAA?"]),
+        (Preset::AskFirst, false, false, ["A???", "AA??", "AAA?", "AAA?"]),
+        (Preset::AskFirst, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (Preset::AskFirst, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+    ];
+    for (preset, require_confirmation, headless, expected) in cases {
+        let found = table(preset, require_confirmation, headless);
+        assert_eq!(found, expected, "{preset:?} {require_confirmation} {headless}");
+    }
+}
+
+#[test]
+fn g4_a_blocked_tool_is_denied_in_every_cell() {
+    for preset in Preset::ALL {
+        for level in Autonomy::ALL {
+            for risk in Risk::ALL {
+                let mut settings = settings(level, false);
+                settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
+                for headless in [false, true] {
+                    let found = judged(&tool(risk), &settings, &preset.into(), headless);
+                    let reason = "wallet_transfer is blocked by the user's settings".into();
+                    assert_eq!(found, Verdict::Deny(Denial { reason, required_level: None }));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn g4_a_longer_name_does_not_unblock_a_tool() {
+    let mut tool = Tool::for_tests("market__wallet_transfer", Risk::ReadOnly);
+    tool.remote_name = "wallet_transfer".into();
+    let mut settings = Settings::default();
+    settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
+    assert_eq!(letter(&judged(&tool, &settings, &Matrix::default(), false)), 'D');
+}
+
+fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Denial {
+    match judged(tool, settings, matrix, headless) {
+        Verdict::Deny(denial) => denial,
+        other @ (Verdict::Allow { .. } | Verdict::Ask { .. }) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn g7_denials_name_the_level_that_is_required() {
+    use Autonomy::*;
+    let asked = "wallet_transfer is write_high_risk: needs a person's approval and this agent is \
+                 headless, so nobody can give it; requires autonomy level";
+    let cases = [
+        (
+            Preset::Interactive,
+            Recommendations,
+            true,
+            false,
+            Risk::Critical,
+            Some(Assisted),
+            "wallet_transfer is critical: requires autonomy level ASSISTED (L2) or higher; \
+          current level: RECOMMENDATIONS"
+                .to_owned(),
+        ),
+        (
+            Preset::Interactive,
+            ReadOnly,
+            true,
+            false,
+            Risk::WriteLowRisk,
+            Some(Recommendations),
+            "wallet_transfer is write_low_risk: requires autonomy level RECOMMENDATIONS (L1) or \
+          higher; current level: READ_ONLY"
+                .to_owned(),
+        ),
+        (
+            Preset::Strict,
+            Supervised,
+            true,
+            false,
+            Risk::Critical,
+            None,
+            "wallet_transfer is critical: no autonomy level allows it; current level: SUPERVISED"
+                .to_owned(),
+        ),
+        (
+            Preset::Interactive,
+            Assisted,
+            true,
+            true,
+            Risk::WriteHighRisk,
+            Some(Supervised),
+            format!("{asked} SUPERVISED (L3) or higher; current level: ASSISTED"),
+        ),
+        (
+            Preset::Interactive,
+            Recommendations,
+            false,
+            true,
+            Risk::WriteHighRisk,
+            Some(Assisted),
+            format!("{asked} ASSISTED (L2) or higher; current level: RECOMMENDATIONS"),
+        ),
+    ];
+    for (preset, level, require_confirmation, headless, risk, required_level, reason) in cases {
+        let settings = settings(level, require_confirmation);
+        let found = denied(&tool(risk), &settings, &preset.into(), headless);
+        assert_eq!(found, Denial { reason, required_level });
+    }
+}
+
+#[test]
+fn g7_or_higher_is_said_only_where_it_is_true() {
+    let matrix = Matrix::default().with(Autonomy::Supervised, Risk::Critical, Cell::Deny);
+    let settings = settings(Autonomy::Supervised, true);
+    let found = denied(&tool(Risk::Critical), &settings, &matrix, false);
+    assert_eq!(found.required_level, Some(Autonomy::Assisted));
+    assert!(found.reason.contains("level ASSISTED (L2); current"), "{}", found.reason);
+}
+
+#[test]
+fn g7_the_required_level_is_the_least_that_is_not_denied() {
+    for preset in Preset::ALL {
+        for (headless, require_confirmation) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            for risk in Risk::ALL {
+                let verdict = |level| {
+                    let settings = settings(level, require_confirmation);
+                    judged(&tool(risk), &settings, &preset.into(), headless)
+                };
+                let least = Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
+                for level in Autonomy::ALL {
+                    if let Verdict::Deny(denial) = verdict(level) {
+                        assert_eq!(denial.required_level, least);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn g1_a_tool_the_catalog_denies_is_denied_with_its_reason() {
+    let mut tool = tool(Risk::ReadOnly);
+    tool.denied = Some("nothing describes it".into());
+    let found = denied(&tool, &settings(Autonomy::Supervised, false), &Matrix::default(), false);
+    let reason = "wallet_transfer is denied: nothing describes it".into();
+    assert_eq!(found, Denial { reason, required_level: None });
+}
+
+/// A tool with what the catalog's entry `written` says of it.
+fn described(risk: Risk, written: Value) -> Tool {
+    let mut entry: Value = written;
+    entry["risk"] = risk.name().into();
+    let entry = serde_json::from_value(entry).unwrap();
+    let catalog = Catalog::new([("wallet_transfer".to_owned(), entry)], UnknownTools::default());
+    let remote = RemoteTool {
+        name: "wallet_transfer".into(),
+        input_schema: json!({"type": "object"}),
+        ..RemoteTool::default()
+    };
+    catalog.describe(&Default::default(), &remote, "wallet_transfer".parse().unwrap())
+}
+
+fn user(written: Value) -> Settings {
+    serde_json::from_value(written).unwrap()
+}
+
+#[test]
+fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
+    let regions = "user.allowed_regions == null || args.region_id in user.allowed_regions";
+    let told = json!([{"allow_if": regions, "reason": "this region is not allowed"}]);
+    let restricted = json!({"autonomy_level": 3, "allowed_regions": [1, 2]});
+    let free = json!({"autonomy_level": 3});
+    let reason = |reason: &str| Some(format!("wallet_transfer is denied: {reason}"));
+    for (constraints, settings, arguments, expected) in [
+        (json!([regions]), &restricted, json!({"region_id": 2}), None),
+        (json!([regions]), &free, json!({"region_id": 9}), None),
+        (json!([regions]), &free, json!({}), None),
+        (json!(["true", "args.n < 5"]), &free, json!({"n": 4}), None),
+        (told.clone(), &restricted, json!({"region_id": 3}), reason("this region is not allowed")),
+        (
+            told,
+            &restricted,
+            json!({}),
+            reason(&format!(
+                "this region is not allowed (`{regions}` can't be evaluated: there is no `region_id`)"
+            )),
+        ),
+        (
+            json!([regions]),
+            &restricted,
+            json!({"region_id": "2"}),
+            reason(&format!("the constraint `{regions}` does not hold")),
+        ),
+        (
+            json!(["true", "args.n < 5"]),
+            &free,
+            json!({"n": 5}),
+            reason("the constraint `args.n < 5` does not hold"),
+        ),
+        (
+            json!(["args.n"]),
+            &free,
+            json!({"n": 5}),
+            reason("`args.n` must give true or false, not int"),
+        ),
+        (
+            json!(["args.n.size() > 1"]),
+            &free,
+            json!({"n": 5}),
+            reason("`args.n.size() > 1` can't be evaluated: `size` does not take int"),
+        ),
+    ] {
+        for risk in [Risk::ReadOnly, Risk::WriteLowRisk, Risk::WriteHighRisk] {
+            let tool = described(risk, json!({"constraints": constraints}));
+            let (settings, matrix) = (user(settings.clone()), Matrix::default());
+            let found = judge(&tool, &arguments, &judging(&settings, &matrix, false));
+            match (&expected, found) {
+                (None, Verdict::Allow { cost: None, .. }) => {}
+                (Some(reason), Verdict::Deny(denial)) => {
+                    assert_eq!((&denial.reason, denial.required_level), (reason, None));
+                }
+                (_, other) => panic!("{constraints} {arguments}: {other:?}"),
+            }
+            // An overview knows no arguments, so no constraint speaks in it.
+            let any = judge_any(&tool, &judging(&settings, &matrix, false));
+            assert_eq!(letter(&any), 'A');
+        }
+    }
+}
+
+#[test]
+fn g4_a_blocked_tool_is_denied_before_any_constraint() {
+    let tool = described(Risk::ReadOnly, json!({"constraints": ["args.missing"]}));
+    let settings = user(json!({"blocked_tools": ["wallet_transfer"]}));
+    let denial = denied(&tool, &settings, &Matrix::default(), false);
+    assert_eq!(denial.reason, "wallet_transfer is blocked by the user's settings");
+}
+
+#[test]
+fn g5_what_can_t_be_known_of_a_call_denies_it() {
+    for (written, arguments, expected) in [
+        (json!({"cost": "args.amount"}), json!({}), "its cost: `args.amount` can't be evaluated"),
+        (json!({"cost": "args.amount"}), json!({"amount": "5"}), "must give a number, not string"),
+        (json!({"cost": "args.amount"}), json!({"amount": -1}), "must give 0 or more, not -1"),
+        (json!({"cost": "0.0 / args.amount"}), json!({"amount": 0}), "0 or more, not NaN"),
+        (json!({"cost": "1 / args.amount"}), json!({"amount": 0.0}), "0 or more, not inf"),
+        (json!({"exclusive": "args.key"}), json!({}), "its exclusive key: `args.key`"),
+        (json!({"exclusive": "args.key"}), json!({"key": 5}), "must give a text, not int"),
+        (json!({"exclusive": "args.key"}), json!({"key": ""}), "a text of 1 to 256 bytes"),
+        (json!({"exclusive": "args.key"}), json!({"key": "x".repeat(257)}), "1 to 256 bytes"),
+    ] {
+        let tool = described(Risk::ReadOnly, written);
+        let (settings, matrix) = (Settings::default(), Matrix::default());
+        match judge(&tool, &arguments, &judging(&settings, &matrix, false)) {
+            Verdict::Deny(denial) => {
+                assert!(denial.reason.contains(expected), "{}", denial.reason);
+                assert_eq!(denial.required_level, None);
+            }
+            other @ (Verdict::Allow { .. } | Verdict::Ask { .. }) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn t8_calls_with_one_key_are_exclusive() {
+    let tool = described(Risk::Critical, json!({"exclusive": "\"wallet:\" + user.id"}));
+    let (settings, matrix) = (Settings::default(), Matrix::default());
+    let facts = Facts::of(&json!({}), &judging(&settings, &matrix, false)).unwrap();
+    assert_eq!(tool.exclusive_key(&facts), Ok(Some("wallet:ann".to_owned())));
+    assert_eq!(self::tool(Risk::Critical).exclusive_key(&facts), Ok(None));
+}
+
+/// Rows: the limit in the user's settings, what remains, the amount; then the letters for
+/// write_high_risk and critical at L3.
+#[test]
+fn g3_g6_a_budget_lets_critical_calls_run_and_holds_back_what_it_has_no_room_for() {
+    let isk = |amount: f64| json!({"amount": amount, "unit": "ISK"});
+    for (limit, remaining, amount, headless, expected) in [
+        (Value::Null, None, 5, false, "A?"),
+        (Value::Null, Some(5.0), 5, false, "AA"),
+        (Value::Null, Some(4.0), 5, false, "??"),
+        (isk(100.0), None, 5, false, "A?"),
+        (isk(100.0), None, 101, false, "??"),
+        (isk(100.0), Some(50.0), 50, false, "AA"),
+        (isk(100.0), Some(50.0), 51, false, "??"),
+        (isk(100.0), Some(500.0), 101, false, "??"),
+        (isk(100.0), Some(f64::NAN), 500, false, "??"),
+        (json!({"amount": 1, "unit": "USD"}), None, 5, false, "A?"),
+        (isk(100.0), Some(50.0), 50, true, "AA"),
+        (isk(100.0), Some(50.0), 51, true, "DD"),
+    ] {
+        let settings = user(json!({"autonomy_level": 3, "budget_limit": limit}));
+        let matrix = Matrix::default();
+        let judging = JudgeContext { remaining, ..judging(&settings, &matrix, headless) };
+        let verdicts = [Risk::WriteHighRisk, Risk::Critical].map(|risk| {
+            let tool = described(risk, json!({"cost": "args.amount", "cost_unit": "ISK"}));
+            judge(&tool, &json!({"amount": amount}), &judging)
+        });
+        let letters: String = verdicts.iter().map(letter).collect();
+        assert_eq!(letters, expected, "{limit} {remaining:?} {amount} {verdicts:?}");
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Allow { cost, .. } | Verdict::Ask { cost, .. } => {
+                    assert_eq!(cost, Some(Cost { amount: amount.into(), unit: "ISK".into() }));
+                }
+                Verdict::Deny(denial) => {
+                    let said = "its cost of 51 ISK is more than the 50 ISK that are left";
+                    assert!(denial.reason.contains(said), "{}", denial.reason);
+                    assert_eq!(denial.required_level, None);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn g6_a_verdict_says_that_a_budget_has_no_room() {
+    let tool =
+        described(Risk::WriteLowRisk, json!({"cost": "args.q * args.p", "cost_unit": "ISK"}));
+    let settings = user(json!({"budget_limit": {"amount": 10, "unit": "ISK"}}));
+    let matrix = Matrix::default();
+    let found = judge(&tool, &json!({"q": 5, "p": 2.5}), &judging(&settings, &matrix, false));
+    let why = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its cost of \
+               12.5 ISK is more than the 10 ISK that are left";
+    let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
+    assert_eq!(found, Verdict::Ask { why: why.into(), cost });
+}
+
+proptest! {
+    /// No arguments and no level get a call past a constraint that can't be evaluated.
+    #[test]
+    fn g5_a_constraint_that_errs_never_allows(
+        level in 0..4_u8,
+        region in prop_oneof![Just(json!(null)), any::<i64>().prop_map(Value::from), ".*".prop_map(Value::from)],
+        broken in prop::sample::select(vec![
+            "args.region.x > 1", "args.missing == 1", "1 / 0 == 1", "args.region", "int('x') == 1",
+            "[1].all(x, x + 'a' == 2)", "args.missing || false",
+        ]),
+    ) {
+        let tool = described(Risk::ReadOnly, json!({"constraints": ["true", broken]}));
+        let settings = user(json!({"autonomy_level": level}));
+        let matrix = Matrix::default();
+        let found = judge(&tool, &json!({"region": region}), &judging(&settings, &matrix, false));
+        prop_assert_eq!(letter(&found), 'D');
+    }
+}

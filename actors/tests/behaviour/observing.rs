@@ -1,0 +1,169 @@
+//! What administrators see of live actors (A1), and the firehose (W2).
+
+use crate::{asked, was_told};
+use greenroom_actors::{
+    feed::{FeedItem, FeedKind},
+    observation::Snapshot,
+    ports::Progress,
+    testing::{
+        Act, CollectingOutlet, FakeTools, Gate, ManualClock, Reply, ScriptedModel, Turn, World,
+        eventually,
+    },
+};
+use greenroom_core::{
+    cursor::Cursor,
+    ids::{Seq, SessionId},
+    policy::Risk,
+    session::SessionEvent,
+};
+use serde_json::json;
+use std::time::Duration;
+
+fn shown(world: &World, path: &str) -> Option<Snapshot> {
+    world.runtime.board.snapshot(path)
+}
+
+/// Waits until the actor at `path` waits for something whose name has that in it.
+async fn waits_for(world: &World, path: &str, whom: &str) -> Snapshot {
+    let waits = || {
+        let waiting = shown(world, path)?.waiting?;
+        waiting.for_whom.contains(whom).then_some(())
+    };
+    eventually(&format!("{path} to wait for {whom}"), || waits().is_some()).await;
+    shown(world, path).expect("it was there")
+}
+
+fn paths(world: &World, session: SessionId) -> Vec<String> {
+    let prefix = format!("/sessions/{session}");
+    world.runtime.board.snapshots(&prefix).into_iter().map(|shown| shown.path).collect()
+}
+
+#[actix::test]
+async fn a1_it_shows_whom_each_actor_waits_for_and_since_when() {
+    let (model_gate, tool_gate) = (Gate::closed(), Gate::closed());
+    let model = ScriptedModel::saying([
+        Reply::new().say("x").wait(&model_gate).calling([("look", json!({}))]),
+        Reply::calls([("send", json!({}))]),
+    ]);
+    let turn = tool_gate.clone();
+    let tools = FakeTools::none()
+        .with("look", Risk::ReadOnly, move |_| Turn::new().wait(&turn))
+        .with("send", Risk::WriteHighRisk, |_| Turn::new());
+    let world =
+        World::builder().model(model).tools(tools).clock(ManualClock::standing()).start().await;
+    let session = world.create().await;
+    let path = format!("/sessions/{session}");
+    eventually("it to be idle", || shown(&world, &path).is_some_and(|it| it.state == "idle")).await;
+    assert_eq!(shown(&world, &path).unwrap().waiting, None);
+
+    world.submit(session, "a").await;
+    model_gate.arrivals(1).await;
+    let at = ManualClock::START;
+    let streaming = waits_for(&world, &path, "the model").await;
+    assert_eq!((streaming.state.as_str(), streaming.kind), ("streaming", "Session"));
+    let step = format!("{path}/steps/1");
+    assert_eq!(waits_for(&world, &step, "scripted").await.kind, "LlmStream");
+    assert_eq!(paths(&world, session), [path.clone(), step.clone()]);
+
+    // The time stays while whom it waits for stays the same.
+    world.clock.advance(Duration::from_secs(7));
+    world.submit(session, "queued").await;
+    let streaming = waits_for(&world, &path, "the model").await;
+    assert_eq!(streaming.waiting.map(|waiting| waiting.since), Some(at));
+
+    model_gate.open();
+    let calling = waits_for(&world, &path, "look").await;
+    assert_eq!(calling.state, "calling");
+    let since = calling.waiting.map(|waiting| waiting.since);
+    assert_eq!(since, Some(at.after(Duration::from_secs(7))));
+    let paths_now = || paths(&world, session);
+    eventually("the stream to be off the board", || !paths_now().contains(&step)).await;
+    let executors = world.runtime.board.snapshots(&format!("{path}/calls/"));
+    assert_eq!(executors.len(), 1);
+    assert_eq!(executors[0].kind, "ToolExecutor");
+    assert_eq!(waits_for(&world, &executors[0].path, "tool look").await.state, "running");
+
+    tool_gate.open();
+    world.wait_for(session, "the question", asked).await;
+    assert_eq!(waits_for(&world, &path, "a person").await.state, "waiting");
+    waits_for(&world, "/desk", "people, to answer 1").await;
+    eventually("the workers to be off the board", || paths_now() == [path.clone()]).await;
+    eventually("the mailboxes to be empty", || {
+        world.runtime.board.snapshots("/").iter().all(|shown| shown.mailbox_depth == 0)
+    })
+    .await;
+    let session = shown(&world, &path).expect("it lives");
+    assert!(session.handled >= 5 && session.failed == 0 && session.mailbox_depth_max >= 1);
+    assert_eq!((session.restarts, session.current_message), (0, None));
+}
+
+#[actix::test]
+async fn t5_progress_is_told_as_events() {
+    let report = Progress { progress: 1.0, total: Some(2.0), message: Some("half".to_owned()) };
+    let gate = Gate::closed();
+    let (turn, reported) = (gate.clone(), report.clone());
+    let model = ScriptedModel::saying([Reply::calls([("look", json!({}))]), Reply::text("done")]);
+    let tools = FakeTools::none().with("look", Risk::ReadOnly, move |_| {
+        let flood = (0..100).fold(Turn::new(), |turn, _| turn.then(Act::Report(reported.clone())));
+        flood.wait(&turn)
+    });
+    let world = World::start(model, tools).await;
+    let session = world.create().await;
+    let run = world.submit(session, "a").await;
+    let progress = world
+        .wait_for(session, "progress", |events| {
+            events.iter().find_map(|record| match &record.event {
+                SessionEvent::ToolCallProgress { progress, total, message, .. } => {
+                    Some((*progress, *total, message.clone()))
+                }
+                _other => None,
+            })
+        })
+        .await;
+    assert_eq!(progress, (1.0, Some(2.0), report.message));
+    gate.open();
+    world.run_end(session, run).await;
+    let is = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
+    assert_eq!(crate::count(&world.journal.events(session), is), 1, "a flood is not recorded");
+}
+
+#[actix::test]
+async fn w2_the_firehose_shows_the_events_of_all_sessions() {
+    let model = ScriptedModel::answering(|_| Reply::text("x"));
+    let world = World::builder().model(model).arbiters(2).start().await;
+    let outlet = CollectingOutlet::with_room(usize::MAX);
+    let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
+    let attached = |bus| shown(&world, bus).is_some_and(|bus| bus.handled > 0);
+    eventually("it to be attached", || attached("/bus/0") && attached("/bus/1")).await;
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        let session = world.create().await;
+        let run = world.submit(session, "a").await;
+        world.run_end(session, run).await;
+        sessions.push(session);
+    }
+    for session in sessions {
+        let events = world.journal.events(session);
+        let of_session = |items: &[FeedItem]| {
+            let of = items.iter().filter(|item| item.session_id == session);
+            let seen: Vec<_> = of.map(|item| item.kind.clone()).collect();
+            (seen.len() == events.len()).then_some(seen)
+        };
+        let seen = outlet.wait_for("all of its events", of_session).await;
+        for (kind, record) in seen.iter().zip(&events) {
+            assert!(matches!(kind, FeedKind::Event(told) if **told == *record));
+        }
+    }
+    outlet.leave();
+    world.create().await;
+    eventually("it to end", || !address.connected()).await;
+}
+
+#[actix::test]
+async fn a1_a_session_that_leaves_is_off_the_board() {
+    let world = World::builder().idle_timeout(Duration::ZERO).start().await;
+    let session = world.create().await;
+    let listener = world.listen(session, Cursor::default());
+    listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    eventually("it to leave", || paths(&world, session).is_empty()).await;
+}
