@@ -99,7 +99,10 @@ async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
             assert_eq!(said(&frames), WHOLE);
             continue;
         }
-        assert_eq!(found, expected, "{how}: {}", told(&frames));
+        // Who attaches after the text was voided is not told it: deltas are stored nowhere.
+        let unheard = [&expected[..2], &expected[3..]].concat();
+        let fits = found == expected || found == unheard;
+        assert!(fits, "{how}: {found:?} in {}", told(&frames));
         let discarded = the(&frames, "message_discarded").data["message_id"].clone();
         let text = |of_discarded: bool| -> String {
             let texts = frames.iter().filter(|frame| {
