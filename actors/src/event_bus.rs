@@ -63,28 +63,23 @@ pub struct OpenMessage {
 }
 
 /// A subscriber's hold on the bus: names it, and tells it when it was detached.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Attachment {
     id: u64,
     detached: Arc<AtomicBool>,
+    watch: Watch,
 }
 
 impl Attachment {
-    /// A new one, attached nowhere yet.
-    pub fn new() -> Self {
+    /// A new one for the subscriber that `watch` shows, attached nowhere yet.
+    pub fn new(watch: Watch) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default() }
+        Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default(), watch }
     }
 
     /// Whether the bus has let go of the subscriber because its mailbox was full.
     pub fn is_detached(&self) -> bool {
         self.detached.load(Relaxed)
-    }
-}
-
-impl Default for Attachment {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -109,8 +104,10 @@ struct Subscription {
 impl Subscription {
     /// Whether the subscriber stays.
     fn offer(&self, live: &Live) -> bool {
+        self.attachment.watch.sent();
         let taken = self.recipient.try_send(live.clone()).is_ok();
         if !taken {
+            self.attachment.watch.unsent();
             self.attachment.detached.store(true, Relaxed);
         }
         taken

@@ -8,6 +8,7 @@ use crate::{
     feed::{FeedItem, FeedKind, Offer, Outlet},
     limits::{SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX},
     mailbox::Mailbox,
+    observation::Watch,
 };
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use greenroom_core::{cursor::Cursor, ids::SessionId};
@@ -18,13 +19,18 @@ pub struct FirehoseSubscriber {
     buses: Vec<Mailbox<EventBus>>,
     outlet: Box<dyn Outlet>,
     attachment: Attachment,
+    watch: Watch,
     last: Option<FeedItem>,
 }
 
 impl FirehoseSubscriber {
     /// A subscriber to all of `buses` from when the actor starts.
-    pub(crate) fn new(buses: Vec<Mailbox<EventBus>>, outlet: Box<dyn Outlet>) -> Self {
-        Self { buses, outlet, attachment: Attachment::new(), last: None }
+    pub(crate) fn new(
+        buses: Vec<Mailbox<EventBus>>,
+        outlet: Box<dyn Outlet>,
+        watch: Watch,
+    ) -> Self {
+        Self { buses, outlet, attachment: Attachment::new(watch.clone()), watch, last: None }
     }
 
     fn offer(&mut self, item: FeedItem, ctx: &mut Context<Self>) {
@@ -48,6 +54,7 @@ impl Actor for FirehoseSubscriber {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUBSCRIBER_MAILBOX_MAX);
+        self.watch.set_state("tailing", None);
         for bus in &self.buses {
             let recipient = ctx.address().recipient();
             bus.tell(AttachToAll { attachment: self.attachment.clone(), recipient });
@@ -70,6 +77,7 @@ impl Handler<Live> for FirehoseSubscriber {
     type Result = ();
 
     fn handle(&mut self, live: Live, ctx: &mut Self::Context) {
+        self.watch.tick();
         match live {
             Live::Committed { session_id, agent, records } => {
                 for record in records.iter() {

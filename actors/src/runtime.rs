@@ -67,6 +67,7 @@ pub struct Runtime {
     registry: Mailbox<SessionRegistry>,
     homes: Arc<[Home]>,
     subscribers: Arc<Mutex<HashMap<SessionId, Arc<AtomicUsize>>>>,
+    subscribers_ever: Arc<AtomicUsize>,
 }
 
 /// Why a stream can't start at a cursor.
@@ -114,8 +115,17 @@ impl Runtime {
             desk.tell(Track { approval_id, session_id, deadline });
         }
         registry.tell(Revive(journal.unfinished_sessions().await?));
-        let subscribers = Arc::default();
-        Ok(Self { journal, tools, board, clock, around, registry, homes, subscribers })
+        Ok(Self {
+            journal,
+            tools,
+            board,
+            clock,
+            around,
+            registry,
+            homes,
+            subscribers: Arc::default(),
+            subscribers_ever: Arc::default(),
+        })
     }
 
     /// What configuration says of agents and policy.
@@ -198,13 +208,21 @@ impl Runtime {
         let counted = Counted::new(self.counter(session_id));
         let bus = home_of(session_id, &self.homes).bus.clone();
         let journal = self.journal.clone();
-        Subscriber::new(session_id, agent, cursor, journal, bus, outlet, counted).start()
+        let path = format!("/subscribers/{session_id}/{}", self.next_subscriber());
+        let watch = self.board.watch(path, "Subscriber");
+        Subscriber::new(session_id, agent, cursor, journal, bus, outlet, watch, counted).start()
     }
 
     /// Starts a subscriber to the committed events of all sessions from now on.
     pub fn subscribe_all(&self, outlet: Box<dyn Outlet>) -> Addr<FirehoseSubscriber> {
         let buses = self.homes.iter().map(|home| home.bus.clone()).collect();
-        FirehoseSubscriber::new(buses, outlet).start()
+        let path = format!("/subscribers/all/{}", self.next_subscriber());
+        let watch = self.board.watch(path, "FirehoseSubscriber");
+        FirehoseSubscriber::new(buses, outlet, watch).start()
+    }
+
+    fn next_subscriber(&self) -> usize {
+        self.subscribers_ever.fetch_add(1, Relaxed) + 1
     }
 
     /// How many subscribers a session has.

@@ -16,6 +16,7 @@ use crate::{
         LOG_PAGE_EVENTS, SUBSCRIBER_BACKLOG_MAX, SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX,
     },
     mailbox::Mailbox,
+    observation::Watch,
     ports::{Journal, JournalError},
 };
 use actix::{
@@ -42,6 +43,7 @@ pub struct Subscriber {
     bus: Mailbox<EventBus>,
     outlet: Box<dyn Outlet>,
     attachment: Attachment,
+    watch: Watch,
     phase: Phase,
     seq: Seq,
     open: Option<Open>,
@@ -108,6 +110,7 @@ impl Subscriber {
         journal: Arc<dyn Journal>,
         bus: Mailbox<EventBus>,
         outlet: Box<dyn Outlet>,
+        watch: Watch,
         counted: Counted,
     ) -> Self {
         let told = usize::try_from(cursor.offset).unwrap_or(usize::MAX);
@@ -117,7 +120,8 @@ impl Subscriber {
             journal,
             bus,
             outlet,
-            attachment: Attachment::new(),
+            attachment: Attachment::new(watch.clone()),
+            watch,
             phase: Phase::CatchingUp,
             seq: cursor.seq,
             // Its id is found out before anything is told.
@@ -158,11 +162,11 @@ impl Subscriber {
 
     /// Attaches to the bus, then reads the log up to where the bus takes over.
     fn catch_up(&mut self, ctx: &mut Context<Self>) {
-        self.phase = Phase::CatchingUp;
+        self.enter(Phase::CatchingUp);
         self.backlog.clear();
         self.overrun = false;
         self.detach();
-        self.attachment = Attachment::new();
+        self.attachment = Attachment::new(self.watch.clone());
         let attach = Attach {
             session_id: self.session_id,
             attachment: self.attachment.clone(),
@@ -197,7 +201,7 @@ impl Subscriber {
             match told {
                 Err(interrupted) => actor.interrupted(interrupted, ctx),
                 Ok(()) if actor.overrun => actor.catch_up(ctx),
-                Ok(()) => actor.phase = Phase::Tailing,
+                Ok(()) => actor.enter(Phase::Tailing),
             }
         }));
     }
@@ -309,11 +313,21 @@ impl Subscriber {
         }
     }
 
+    fn enter(&mut self, phase: Phase) {
+        let (state, waiting_for) = match phase {
+            Phase::CatchingUp => ("catching up", Some("the log".to_owned())),
+            Phase::Tailing => ("tailing", None),
+            Phase::Stalled => ("stalled", Some("the client, to read".to_owned())),
+        };
+        self.watch.set_state(state, waiting_for);
+        self.phase = phase;
+    }
+
     fn interrupted(&mut self, Interrupted(offer): Interrupted, ctx: &mut Context<Self>) {
         self.detach();
         self.backlog.clear();
         match offer {
-            Offer::Taken | Offer::Full => self.phase = Phase::Stalled,
+            Offer::Taken | Offer::Full => self.enter(Phase::Stalled),
             Offer::Gone => ctx.stop(),
         }
     }
@@ -352,6 +366,7 @@ impl Handler<Live> for Subscriber {
     type Result = ();
 
     fn handle(&mut self, live: Live, ctx: &mut Self::Context) {
+        self.watch.tick();
         match self.phase {
             Phase::Stalled => {}
             Phase::CatchingUp if self.backlog.len() < SUBSCRIBER_BACKLOG_MAX => {

@@ -23,6 +23,8 @@ use actix_http::ws::Item;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
 use futures::stream;
+use greenroom_actors::observation::Watch;
+use greenroom_actors::observation::Watch;
 use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -81,6 +83,9 @@ fn start(
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
     let now = Instant::now();
+    let path = format!("/sockets/{}", state.runtime.new_id());
+    let watch = state.runtime.board.watch(path, "Socket");
+    watch.set_state("open", None);
     let socket = Socket {
         state: state.clone(),
         principal,
@@ -93,6 +98,7 @@ fn start(
         waiting: VecDeque::new(),
         working: false,
         fragments: None,
+        watch,
     };
     let handshake_failed = |error: actix_web::Error| {
         Problem::bad_request("websocket_required", format!("this is a WebSocket: {error}"))
@@ -120,6 +126,8 @@ struct Socket {
     working: bool,
     /// A message that comes in pieces.
     fragments: Option<Vec<u8>>,
+    /// Its entry on the board.
+    watch: Watch,
 }
 
 type Context = ws::WebsocketContext<Socket>;
@@ -214,6 +222,7 @@ impl StreamHandler<Ready> for Socket {
 impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket {
     fn handle(&mut self, item: Result<ws::Message, ws::ProtocolError>, ctx: &mut Context) {
         self.heard_at = Instant::now();
+        self.watch.tick();
         match item {
             Ok(ws::Message::Text(text)) => self.take(&text, ctx),
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),

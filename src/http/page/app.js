@@ -161,6 +161,12 @@ function showApprovals(plans) {
   document.title = plans.length ? "(" + plans.length + ") Greenroom" : "Greenroom";
 }
 
+// 75 becomes "1:15".
+function clock(seconds) {
+  const rest = String(seconds % 60).padStart(2, "0");
+  return Math.floor(seconds / 60) + ":" + rest;
+}
+
 function planItem(plan) {
   const item = element("li", "plan " + plan.max_risk_level);
   item.dataset.plan = plan.plan_id;
@@ -215,7 +221,7 @@ setInterval(() => {
   for (const place of document.querySelectorAll(".countdown")) {
     if (!place.dataset.deadline) continue;
     const seconds = Math.round((Date.parse(place.dataset.deadline) - Date.now()) / 1000);
-    place.textContent = seconds > 0 ? seconds + " s left" : "expired";
+    place.textContent = seconds > 0 ? clock(seconds) + " left" : "expired";
   }
 }, 500);
 
