@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use greenroom::{
-    cli::{doctor, events, migrate, rehearse, serve, tools},
+    cli::{audit, doctor, events, key, migrate, rehearse, serve, tools},
     telemetry,
 };
 
@@ -20,6 +20,8 @@ enum Command {
     Tools(tools::ToolsArgs),
     Events(events::EventsArgs),
     Rehearse(rehearse::RehearseArgs),
+    Key(key::KeyArgs),
+    Audit(audit::AuditArgs),
     Migrate(migrate::MigrateArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -34,6 +36,8 @@ async fn main() -> anyhow::Result<()> {
         Command::Tools(args) => tools::run(args).await,
         Command::Events(args) => events::run(args).await,
         Command::Rehearse(args) => rehearse::run(args).await,
+        Command::Key(args) => key::run(args).await,
+        Command::Audit(args) => audit::run(args).await,
         Command::Migrate(args) => migrate::run(args).await,
         Command::Doctor(args) => doctor::run(args).await,
     }

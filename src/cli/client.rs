@@ -40,6 +40,27 @@ impl Client {
         Ok(body)
     }
 
+    /// Sends a request, with a JSON body if there is one, and gets its JSON answer.
+    pub(super) async fn call(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.base);
+        let request = self.http.request(method, url).bearer_auth(&self.token);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let response = request.send().await.with_context(|| self.unreachable())?;
+        let status = response.status();
+        let body: Value = response.json().await.context("the answer is not JSON")?;
+        let detail = body["detail"].as_str().unwrap_or("no reason given");
+        anyhow::ensure!(status.is_success(), "the server answered {status}: {detail}");
+        Ok(body)
+    }
+
     /// Opens an event stream.
     pub(super) async fn stream(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         let request = self.request(path).header("accept", "text/event-stream");
@@ -58,6 +79,6 @@ impl Client {
     }
 
     fn unreachable(&self) -> String {
-        format!("no server answers at {}", self.base)
+        format!("no server answers at {}; start it with `greenroom serve`", self.base)
     }
 }

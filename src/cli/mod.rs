@@ -1,8 +1,10 @@
 //! The command line, one file a subcommand.
 
+pub mod audit;
 mod client;
 pub mod doctor;
 pub mod events;
+pub mod key;
 pub mod migrate;
 pub mod rehearse;
 pub mod serve;
