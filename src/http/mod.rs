@@ -2,6 +2,8 @@
 //! ([`error`]). Handlers check who asks and what, and hand inputs to the runtime; nothing here
 //! decides what a session does. Startup builds [`AppState`] and calls [`configure`].
 
+#[cfg(test)]
+mod access_tests;
 mod admin;
 mod approvals;
 mod audit;

@@ -191,7 +191,8 @@ mod tests {
         let session = AuditQuery { session_id: Some(SessionId(Uuid::nil())), ..all.clone() };
         let user = AuditQuery { user: Some("ada".to_owned()), ..all.clone() };
         let action = AuditQuery { action: Some(Action::KeyCreated), ..all.clone() };
-        let fixed = [(SELECT_KEY.to_owned(), "api_keys"), (SELECT_KEYS.to_owned(), "SCAN api_keys")];
+        let fixed =
+            [(SELECT_KEY.to_owned(), "api_keys"), (SELECT_KEYS.to_owned(), "SCAN api_keys")];
         let queries = [
             (all, "PRIMARY KEY"),
             (session, "audit_by_session"),
