@@ -2,9 +2,10 @@
 
 use clap::Parser as _;
 use greenroom::{
-    cli::{audit, doctor, events, key, migrate, rehearse, serve, tools},
+    cli::{self, approvals, audit, doctor, events, key, migrate, policy, rehearse, serve, tools},
     telemetry,
 };
+use std::process::ExitCode;
 
 /// An actor-based, event-driven runtime for LLM agents.
 #[derive(clap::Parser)]
@@ -19,6 +20,8 @@ enum Command {
     Serve(serve::ServeArgs),
     Tools(tools::ToolsArgs),
     Events(events::EventsArgs),
+    Approvals(approvals::ApprovalsArgs),
+    Policy(policy::PolicyArgs),
     Rehearse(rehearse::RehearseArgs),
     Key(key::KeyArgs),
     Audit(audit::AuditArgs),
@@ -27,18 +30,27 @@ enum Command {
 }
 
 #[actix_web::main]
-async fn main() -> anyhow::Result<()> {
-    let command = Cli::parse().command;
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(code) => code,
+        Err(error) => cli::failed(&error),
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
     telemetry::start_logging()?;
     greenroom::install_crypto();
     match command {
-        Command::Serve(args) => serve::run(args).await,
-        Command::Tools(args) => tools::run(args).await,
-        Command::Events(args) => events::run(args).await,
-        Command::Rehearse(args) => rehearse::run(args).await,
-        Command::Key(args) => key::run(args).await,
-        Command::Audit(args) => audit::run(args).await,
-        Command::Migrate(args) => migrate::run(args).await,
-        Command::Doctor(args) => doctor::run(args).await,
+        Command::Serve(args) => serve::run(args).await?,
+        Command::Tools(args) => tools::run(args).await?,
+        Command::Events(args) => events::run(args).await?,
+        Command::Approvals(args) => approvals::run(args).await?,
+        Command::Policy(args) => return policy::run(args).await,
+        Command::Rehearse(args) => rehearse::run(args).await?,
+        Command::Key(args) => key::run(args).await?,
+        Command::Audit(args) => audit::run(args).await?,
+        Command::Migrate(args) => migrate::run(args).await?,
+        Command::Doctor(args) => doctor::run(args).await?,
     }
+    Ok(ExitCode::SUCCESS)
 }

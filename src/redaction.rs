@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What stands where a secret was.
-pub const REDACTED: &str = "[redacted]";
+pub use greenroom_core::scrub::REDACTED;
 
 /// The shortest configured secret: anything shorter would black out ordinary words.
 pub const SECRET_BYTES_MIN: usize = 8;

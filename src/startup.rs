@@ -23,7 +23,7 @@ use greenroom_actors::{
     runtime::{Parts, Runtime},
     tool_host::Tools,
 };
-use greenroom_core::{Timestamp, ids::AgentName, usage::Price};
+use greenroom_core::{Timestamp, ids::AgentName, scrub::longest_first, usage::Price};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -86,7 +86,7 @@ impl Server {
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
             prices: Arc::new(prices(&configuration)),
-            secrets: secrets(&configuration, &token).collect(),
+            secrets: longest_first(secrets(&configuration, &token)),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let runtime = Runtime::start(Parts {

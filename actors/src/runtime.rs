@@ -6,6 +6,7 @@ use crate::{
     feed::Outlet,
     firehose::FirehoseSubscriber,
     governance::Governance,
+    limits::LOG_PAGE_EVENTS,
     mailbox::Mailbox,
     observation::Board,
     ports::{Clock, Journal, JournalError, ModelClient, ToolHost},
@@ -160,18 +161,18 @@ impl Runtime {
         // Live first: what completes in between is then in the log.
         let live = home_of(session_id, &self.homes).bus.ask(Peek(session_id)).await.flatten();
         let mut seq = cursor.seq;
-        while let [.., last] = self.journal.read(session_id, seq, 64).await?.as_slice() {
-            let page = self.journal.read(session_id, seq, 64).await?;
-            let ended = page.iter().find_map(|record| match &record.event {
-                SessionEvent::MessageCompleted { message_id: id, text, .. }
-                    if *id == message_id =>
+        loop {
+            let page = self.journal.read(session_id, seq, LOG_PAGE_EVENTS).await?;
+            let Some(last) = page.last() else { break };
+            let ended = page.iter().find_map(|record| {
+                if let SessionEvent::MessageCompleted { message_id: id, text, .. } = &record.event {
+                    (*id == message_id).then(|| Some(text.clone()))
+                } else if let SessionEvent::MessageDiscarded { message_id: id, .. } = &record.event
                 {
-                    Some(Some(text.clone()))
+                    (*id == message_id).then_some(None)
+                } else {
+                    None
                 }
-                SessionEvent::MessageDiscarded { message_id: id, .. } if *id == message_id => {
-                    Some(None)
-                }
-                _other => None,
             });
             match ended {
                 Some(Some(text)) => return check_offset(&text, offset, head),

@@ -354,15 +354,6 @@ impl Session {
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
-        // One whose end was not looked at yet is kept: a cancel may come before.
-        let streaming = self.state.active.run.as_ref().map(|run| &run.phase);
-        let streaming = match streaming {
-            Some(StepPhase::Streaming { attempt_id, .. }) => Some(*attempt_id),
-            Some(StepPhase::Between | StepPhase::BackingOff { .. } | StepPhase::Calling) | None => {
-                None
-            }
-        };
-        self.stream.take_if(|(attempt_id, _)| streaming != Some(*attempt_id));
         if let Some(check) = self.idle_check.take() {
             ctx.cancel_future(check);
         }

@@ -412,12 +412,12 @@ pub(crate) async fn open_at(
         let start = end.saturating_sub(u64::try_from(count).unwrap_or(end));
         let page = journal.read(session_id, Seq(start), count).await?;
         for record in page.iter().rev() {
-            match &record.event {
-                SessionEvent::MessageStarted { .. } => return Ok(open_after(None, record)),
-                SessionEvent::MessageCompleted { .. } | SessionEvent::MessageDiscarded { .. } => {
-                    return Ok(None);
-                }
-                _not_of_a_message => {}
+            if let SessionEvent::MessageStarted { .. } = &record.event {
+                return Ok(open_after(None, record));
+            } else if let SessionEvent::MessageCompleted { .. }
+            | SessionEvent::MessageDiscarded { .. } = &record.event
+            {
+                return Ok(None);
             }
         }
         end = start;

@@ -35,6 +35,10 @@ pub enum Action {
     ApprovalExpired,
     /// A question became moot.
     ApprovalCancelled,
+    /// A person's approval holds for later calls of the session, too; `details` says for which.
+    GrantAdded,
+    /// It no longer does.
+    GrantRevoked,
     /// An answer to a question came in, by this credential; it was accepted or refused.
     ApprovalAnswered,
     /// A user's settings are those in `details` now.
@@ -130,7 +134,7 @@ pub struct Entry {
 
 impl Action {
     /// Every action, for those who filter by one.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::SessionCreated,
         Self::SessionSettingsChanged,
         Self::SessionClosed,
@@ -141,6 +145,8 @@ impl Action {
         Self::ApprovalDecided,
         Self::ApprovalExpired,
         Self::ApprovalCancelled,
+        Self::GrantAdded,
+        Self::GrantRevoked,
         Self::ApprovalAnswered,
         Self::UserSettingsChanged,
         Self::KeyCreated,
@@ -160,6 +166,8 @@ impl Action {
             Self::ApprovalDecided => "approval_decided",
             Self::ApprovalExpired => "approval_expired",
             Self::ApprovalCancelled => "approval_cancelled",
+            Self::GrantAdded => "grant_added",
+            Self::GrantRevoked => "grant_revoked",
             Self::ApprovalAnswered => "approval_answered",
             Self::UserSettingsChanged => "user_settings_changed",
             Self::KeyCreated => "key_created",

@@ -46,14 +46,21 @@ impl Commit<'_> {
             SessionEvent::RunCancelled { by, message_id: _, usage: _ } => {
                 entry(Action::RunCancelled, Outcome::Cancelled, Some(Actor::named(by)))
             }
-            SessionEvent::ToolCallAllowed { call_id, digest, by } => {
-                let (actor, approval_id, reason) = match by {
-                    Allowance::Policy { why } => (None, None, Some(why.clone())),
-                    Allowance::Approval { approval_id, by } => {
-                        (Some(Actor::named(by)), Some(*approval_id), None)
+            SessionEvent::ToolCallAllowed { call_id, digest, by, .. } => {
+                let (actor, approval_id) = match by {
+                    Allowance::Policy { .. } | Allowance::Grant { .. } => (None, None),
+                    Allowance::Approval { approval_id, by, .. } => {
+                        (Some(Actor::named(by)), Some(*approval_id))
                     }
                 };
+                let (reason, details) = match by {
+                    Allowance::Policy { why } => (Some(why.clone()), None),
+                    Allowance::Grant { grant_id } => (None, Some(json!({"grant_id": grant_id}))),
+                    // What they changed is what the digest stands for.
+                    Allowance::Approval { .. } => (None, None),
+                };
                 Entry {
+                    details,
                     approval_id,
                     call_id: Some(*call_id),
                     tool: self.tool(*call_id),
@@ -84,6 +91,17 @@ impl Commit<'_> {
             SessionEvent::ApprovalCancelled { approval_id } => Entry {
                 approval_id: Some(*approval_id),
                 ..entry(Action::ApprovalCancelled, Outcome::Cancelled, None)
+            },
+            SessionEvent::GrantAdded { grant } => Entry {
+                tool: Some(grant.tool.clone()),
+                details: Some(json!({
+                    "grant_id": grant.grant_id, "server": grant.server, "where": grant.condition,
+                })),
+                ..entry(Action::GrantAdded, Outcome::Done, Some(Actor::named(&grant.by)))
+            },
+            SessionEvent::GrantRevoked { grant_id, by } => Entry {
+                details: Some(json!({"grant_id": grant_id})),
+                ..entry(Action::GrantRevoked, Outcome::Done, Some(Actor::named(by)))
             },
             // What was said, and what became of it, is the log's; nobody decided anything.
             SessionEvent::MessageQueued { .. }
@@ -150,6 +168,8 @@ impl Commit<'_> {
             tool: self.tool(step.call_id),
             digest: Some(step.digest),
             reason: step.reason.clone(),
+            // The digest is that of the arguments as changed.
+            details: step.edited.as_ref().map(|_| json!({"edited": true})),
             ..entry
         }
     }

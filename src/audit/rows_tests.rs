@@ -1,9 +1,9 @@
 use super::{Action, Entry, rows_of};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, ApprovalKind, PlanStep, StepDecision, Surface},
+    approval::{Approval, ApprovalKind, Edit, Grant, PlanStep, StepDecision, Surface},
     call::{FailReason, ToolOutput},
-    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
+    ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::Arguments,
     model::delta::StopReason,
@@ -129,13 +129,13 @@ fn x6_every_decision_of_a_session_has_its_entry() {
     );
     let by = Allowance::Policy { why: "L3 allows".to_owned() };
     assert_eq!(
-        told(E::ToolCallAllowed { call_id: call(1), digest: digest(), by }),
+        told(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit: None }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": digest(), "reason": "L3 allows"}])
     );
     let by = Allowance::Approval { approval_id: approval_id(), by: user("bob") };
     assert_eq!(
-        told(E::ToolCallAllowed { call_id: call(2), digest: digest(), by }),
+        told(E::ToolCallAllowed { call_id: call(2), digest: digest(), by, edit: None }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "user": "bob",
             "call_id": id(2), "tool": "send", "digest": digest(), "approval_id": id(0xb)}])
     );
@@ -167,12 +167,15 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         surface: Surface::Websocket,
         at: Timestamp(999),
         digest: digest(),
+        edited: (n == 1).then(|| json!({"password": SECRET})),
     };
     let decided = |n: u128, tool: &str, outcome: &str| {
         json!({"at": "1970-01-01T00:00:00.999Z", "action": "approval_decided",
             "outcome": outcome, "user": "bob", "surface": "websocket", "approval_id": id(0xb),
             "call_id": id(n), "tool": tool, "digest": digest()})
     };
+    let mut edited = decided(1, "wire", "approved");
+    edited["details"] = json!({"edited": true});
     let mut rejected = decided(2, "send", "rejected");
     rejected["reason"] = json!("too dear");
     assert_eq!(
@@ -181,7 +184,34 @@ fn x6_every_decision_of_a_session_has_its_entry() {
             steps: vec![decision(1, true, None), decision(2, false, Some("too dear"))],
             closed: true
         }),
-        json!([decided(1, "wire", "approved"), rejected])
+        json!([edited, rejected])
+    );
+    let (grant_id, condition) = (GrantId(Uuid::from_u128(0xd)), Some("args.n < 5".to_owned()));
+    let grant = Grant {
+        grant_id,
+        tool: "wire".to_owned(),
+        server: "bank".to_owned(),
+        condition,
+        by: user("bob"),
+        at: Timestamp(999),
+    };
+    assert_eq!(
+        told(E::GrantAdded { grant }),
+        json!([{"at": at, "action": "grant_added", "outcome": "done", "user": "bob",
+            "tool": "wire",
+            "details": {"grant_id": grant_id, "server": "bank", "where": "args.n < 5"}}])
+    );
+    assert_eq!(
+        told(E::GrantRevoked { grant_id, by: user("ada") }),
+        json!([{"at": at, "action": "grant_revoked", "outcome": "done", "user": "ada",
+            "details": {"grant_id": grant_id}}])
+    );
+    let by = Allowance::Grant { grant_id };
+    let edit = Some(Edit { arguments: json!({"password": SECRET}), reason: None });
+    assert_eq!(
+        told(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit }),
+        json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
+            "tool": "wire", "digest": digest(), "details": {"grant_id": grant_id}}])
     );
     assert_eq!(
         told(E::ApprovalExpired { approval_id: approval_id() }),
@@ -275,7 +305,7 @@ fn proposed(n: u128) -> E {
 #[test]
 fn x6_a_call_is_known_by_its_tool_and_digest_and_never_by_its_arguments() {
     let by = Allowance::Policy { why: "read_only".to_owned() };
-    let allowed = E::ToolCallAllowed { call_id: call(3), digest: digest(), by };
+    let allowed = E::ToolCallAllowed { call_id: call(3), digest: digest(), by, edit: None };
     let asked = E::ApprovalRequested { approval: approval().into() };
     let records =
         [proposed(3), allowed, asked].into_iter().zip(1..).map(|(event, seq)| record(seq, event));

@@ -138,6 +138,7 @@ mod tests {
             call_id: call(*n),
             approved: *approved,
             reason: None,
+            arguments: None,
         };
         ApprovalAnswer::Steps(said.iter().map(step).collect())
     }
@@ -200,6 +201,7 @@ mod tests {
             surface: Surface::Rest,
             at: Timestamp(0),
             digest: Digest::of(&json!({})),
+            edited: None,
         });
         let rule = CriticalRule { role: Some(Role::Approver), four_eyes: true };
         assert_eq!(rule.check(&principal("ada", Role::User), &row, &whole(true)), Ok(()));

@@ -3,6 +3,7 @@
 
 use crate::{configuration::Configuration, startup};
 use anyhow::Context as _;
+use reqwest::StatusCode;
 use serde_json::Value;
 
 /// A client of the configured server.
@@ -10,6 +11,28 @@ pub(super) struct Client {
     http: reqwest::Client,
     base: String,
     token: String,
+}
+
+/// The server's no, with its reasons.
+#[derive(Debug, thiserror::Error)]
+#[error("the server answered {status}: {}", self.detail())]
+pub(super) struct Refusal {
+    /// The HTTP status.
+    pub(super) status: StatusCode,
+    /// The problem document, if there was one.
+    pub(super) body: Value,
+}
+
+impl Refusal {
+    /// The stable code.
+    pub(super) fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    /// What it says to people.
+    pub(super) fn detail(&self) -> &str {
+        self.body["detail"].as_str().unwrap_or("no reason given")
+    }
 }
 
 impl Client {
@@ -32,53 +55,43 @@ impl Client {
 
     /// Gets a JSON answer.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let response = self.request(path).send().await.with_context(|| self.unreachable())?;
-        let status = response.status();
-        let body: Value = response.json().await.context("the answer is not JSON")?;
-        let detail = body["detail"].as_str().unwrap_or("no reason given");
-        anyhow::ensure!(status.is_success(), "the server answered {status}: {detail}");
-        Ok(body)
+        self.answer(self.http.get(self.url(path))).await
     }
 
-    /// Sends a request, with a JSON body if there is one, and gets its JSON answer.
-    pub(super) async fn call(
-        &self,
-        method: reqwest::Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> anyhow::Result<Value> {
-        let url = format!("{}{path}", self.base);
-        let request = self.http.request(method, url).bearer_auth(&self.token);
-        let request = match body {
-            Some(body) => request.json(body),
-            None => request,
-        };
-        let response = request.send().await.with_context(|| self.unreachable())?;
-        let status = response.status();
-        let body: Value = response.json().await.context("the answer is not JSON")?;
-        let detail = body["detail"].as_str().unwrap_or("no reason given");
-        anyhow::ensure!(status.is_success(), "the server answered {status}: {detail}");
-        Ok(body)
+    /// Posts JSON for a JSON answer.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.answer(self.http.post(self.url(path)).json(body)).await
+    }
+
+    /// Deletes, for a JSON answer.
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.answer(self.http.delete(self.url(path))).await
     }
 
     /// Opens an event stream.
     pub(super) async fn stream(&self, path: &str) -> anyhow::Result<reqwest::Response> {
-        let request = self.request(path).header("accept", "text/event-stream");
-        let response = request.send().await.with_context(|| self.unreachable())?;
+        self.send(self.http.get(self.url(path)).header("accept", "text/event-stream")).await
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+        self.send(request).await?.json().await.context("the answer is not JSON")
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
+        // What is answered here is recorded as answered on the command line.
+        let request = request.bearer_auth(&self.token).header("x-greenroom-surface", "cli");
+        let unreachable =
+            || format!("no server answers at {}; `greenroom serve` starts one", self.base);
+        let response = request.send().await.with_context(unreachable)?;
         let status = response.status();
-        if !status.is_success() {
-            let body: Value = response.json().await.unwrap_or_default();
-            let detail = body["detail"].as_str().unwrap_or("no reason given");
-            anyhow::bail!("the server answered {status}: {detail}");
+        if status.is_success() {
+            return Ok(response);
         }
-        Ok(response)
+        let body = response.json().await.unwrap_or_default();
+        Err(Refusal { status, body }.into())
     }
 
-    fn request(&self, path: &str) -> reqwest::RequestBuilder {
-        self.http.get(format!("{}{path}", self.base)).bearer_auth(&self.token)
-    }
-
-    fn unreachable(&self) -> String {
-        format!("no server answers at {}; start it with `greenroom serve`", self.base)
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
     }
 }

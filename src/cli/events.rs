@@ -1,6 +1,7 @@
 //! `greenroom events`: the events of a running server, one a line.
 
-use super::{ConfigArgs, client::Client};
+use super::{ConfigArgs, client::Client, terminal::safe};
+use anyhow::Context as _;
 use greenroom_core::model::sse::EventParser;
 use serde_json::Value;
 
@@ -54,9 +55,10 @@ async fn print_pages(client: &Client, path: &str, json: bool) -> anyhow::Result<
         let page = client.get(&path).await?;
         let events = page["events"].as_array().cloned().unwrap_or_default();
         events.iter().for_each(|event| print(event, json));
-        let Some(next) = page["next"].as_str().filter(|_| !events.is_empty()) else {
+        if events.is_empty() {
             return Ok(());
-        };
+        }
+        let next = page["next"].as_u64().context("the server names no next page")?;
         let (before, _) = path.split_once("after=").unwrap_or((&path, ""));
         path = format!("{before}after={next}");
     }
@@ -79,7 +81,7 @@ fn gist(frame: &Value) -> String {
         ["tool", "reason", "error", "text", "message", "iteration", "attempt", "outcome"];
     let payload = if frame["payload"].is_object() { &frame["payload"] } else { frame };
     let told = TELLING.iter().filter_map(|key| match &payload[*key] {
-        Value::String(text) => Some(greenroom_core::text::cut(text, 80).replace('\n', " ")),
+        Value::String(text) => Some(safe(&greenroom_core::text::cut(text, 80).replace('\n', " "))),
         Value::Number(number) => Some(format!("{key} {number}")),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     });

@@ -4,7 +4,6 @@
 use super::{ConfigArgs, client::Client};
 use crate::auth::{KeyId, Role};
 use greenroom_core::ids::UserId;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Make, list and revoke API keys of a running server.
@@ -50,7 +49,7 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
     match args.command {
         KeyCommand::Create { user, role, name } => {
             let wish = json!({"user_id": user, "role": role, "name": name});
-            let key = client.call(Method::POST, "/admin/keys", Some(&wish)).await?;
+            let key = client.post("/admin/keys", &wish).await?;
             println!("{}", text(&key, "key"));
             // Beside the key, so that a script can take the key alone.
             eprintln!(
@@ -68,7 +67,7 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
             }
         }
         KeyCommand::Revoke { key_id } => {
-            client.call(Method::DELETE, &format!("/admin/keys/{key_id}"), None).await?;
+            client.delete(&format!("/admin/keys/{key_id}")).await?;
             println!("revoked {key_id}");
         }
     }

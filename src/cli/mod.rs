@@ -1,17 +1,39 @@
 //! The command line, one file a subcommand.
+//!
+//! A command says how it ended by its exit code: 0 is yes, 1 is no (or that it could not), 2 is that
+//! it was asked wrongly. `docs/command-line.md` says what no means for each.
 
+pub mod approvals;
 pub mod audit;
 mod client;
 pub mod doctor;
 pub mod events;
 pub mod key;
 pub mod migrate;
+pub mod policy;
 pub mod rehearse;
 pub mod serve;
+mod terminal;
 pub mod tools;
 
 use crate::configuration::{Configuration, Environment};
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
+
+/// The exit code of a command that was asked for something that makes no sense; clap's too.
+const EXIT_USAGE: u8 = 2;
+
+/// A command that was asked for something that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(String);
+
+/// Tells people how a command failed, and what its exit code is.
+pub fn failed(error: &anyhow::Error) -> ExitCode {
+    // It may quote what a server said.
+    let told: Vec<_> = format!("{error:?}").lines().map(terminal::safe).collect();
+    eprintln!("Error: {}", told.join("\n"));
+    if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+}
 
 /// Where the configuration is.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,14 +1,26 @@
 //! `greenroom tools`: every tool, how dangerous it is and why, and what each level of autonomy may
 //! do with it (G1, G3).
 
-use super::ConfigArgs;
-use crate::{startup::SystemClock, tool};
+mod table;
+
+use super::{
+    ConfigArgs, Usage,
+    terminal::{self, Paint},
+};
+use crate::{configuration::Configuration, startup::SystemClock, tool};
 use greenroom_actors::{
     observation::Board,
     ports::{Clock, ToolHost as _},
 };
-use greenroom_core::policy::{
-    Autonomy, JudgeContext, Matrix, RiskSource, Settings, Tool, Verdict, judge_any,
+use greenroom_core::{
+    agent::AgentProfile,
+    call::RetryPolicy,
+    duration::{Limit, Span},
+    ids::AgentName,
+    limits,
+    policy::{
+        Autonomy, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool, Verdict, judge_any,
+    },
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -18,118 +30,183 @@ use std::sync::Arc;
 pub struct ToolsArgs {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Only this level of autonomy, with the reason of each verdict
+    #[arg(long, value_name = "0-3", value_parser = clap::value_parser!(u8).range(0..=3))]
+    level: Option<u8>,
+    /// As this agent: its tools, and nobody to ask if it is headless
+    #[arg(long, value_name = "NAME")]
+    agent: Option<AgentName>,
+    /// Group by server or by risk
+    #[arg(long, value_enum, default_value_t)]
+    by: Grouping,
     /// Print JSON, one object with `servers` and `tools`
     #[arg(long)]
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Grouping {
+    /// The server that has them
+    #[default]
+    Server,
+    /// How dangerous they are
+    Risk,
+}
+
 /// Runs the command.
 pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let configuration = args.config.load()?;
+    let agent = args.agent.as_ref().map(|name| agent(&configuration, name)).transpose()?;
+    let level = args.level.map(|level| Autonomy::ALL[usize::from(level.min(3))]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let board = Board::new(clock.clone());
     let servers = configuration.mcp_servers.into_values().map(Into::into);
     let tools = tool::start(servers, configuration.catalog, &board, &clock);
     tools.ready().await;
-    let book = tools.book();
-    let rows: Vec<_> = book
-        .iter()
-        .map(|tool| Row::of(tool, &configuration.matrix, &configuration.settings))
-        .collect();
-    let servers = tools.status();
+    let (book, servers) = (tools.book(), tools.status());
     tools.shutdown().await;
+    let viewer = Viewer {
+        matrix: &configuration.matrix,
+        settings: &configuration.settings,
+        agent: agent.as_ref(),
+        level,
+    };
+    let seen = book.iter().filter(|tool| viewer.may_see(tool));
+    let rows: Vec<_> = seen.map(|tool| viewer.row(tool)).collect();
     if args.json {
         let listing = serde_json::json!({ "servers": servers, "tools": rows });
-        println!("{}", serde_json::to_string_pretty(&listing)?);
-        return Ok(());
+        return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
-    for server in &servers {
-        let what = server.reason.clone().unwrap_or_else(|| format!("{} tools", server.tools));
-        println!("{}: {what}", server.name);
-    }
-    if !rows.is_empty() {
-        println!();
-        print_table(&rows);
-    }
-    Ok(())
+    let paint = Paint::of_stdout();
+    let listing = table::Listing { servers: &servers, rows: &rows, paint };
+    let text = match args.by {
+        Grouping::Server => listing.by_server(),
+        Grouping::Risk => listing.by_risk(),
+    };
+    Ok(terminal::print(&text)?)
 }
 
-#[derive(Serialize)]
+fn agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, Usage> {
+    configuration.agents.get(name).cloned().ok_or_else(|| {
+        let known: Vec<_> = configuration.agents.keys().map(AgentName::as_str).collect();
+        Usage(format!("there is no agent `{name}`, only: {}", known.join(", ")))
+    })
+}
+
+/// For whom tools are judged.
+struct Viewer<'a> {
+    matrix: &'a Matrix,
+    settings: &'a Settings,
+    agent: Option<&'a AgentProfile>,
+    level: Option<Autonomy>,
+}
+
+#[derive(Clone, Debug, Serialize)]
 struct Row {
     name: String,
     server: String,
-    risk: &'static str,
+    risk: Risk,
     source: RiskSource,
     repeatable: bool,
     parallel: bool,
+    /// What else the catalog says of it, where that is not usual.
+    marks: Vec<String>,
     /// By level, 0 to 3.
     levels: [&'static str; 4],
+    /// At the level that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Ruled>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unavailable: Option<String>,
 }
 
-impl Row {
-    fn of(tool: &Tool, matrix: &Matrix, settings: &Settings) -> Self {
-        let at = |autonomy_level| {
-            let settings = Settings { autonomy_level, ..settings.clone() };
-            let judging = JudgeContext {
-                settings: &settings,
-                matrix,
-                headless: false,
-                user: "",
-                session: "",
-                agent: "",
-                remaining: None,
-            };
-            match judge_any(tool, &judging) {
-                Verdict::Allow { .. } => "allow",
-                Verdict::Ask { .. } => "ask",
-                Verdict::Deny(_) => "deny",
-            }
+/// A verdict, in words.
+#[derive(Clone, Debug, Serialize)]
+struct Ruled {
+    level: Autonomy,
+    ruling: &'static str,
+    why: String,
+}
+
+impl Viewer<'_> {
+    fn may_see(&self, tool: &Tool) -> bool {
+        self.agent.is_none_or(|agent| agent.may_use(tool.name.as_str()))
+    }
+
+    fn ruled(&self, tool: &Tool, level: Autonomy) -> Ruled {
+        let settings = Settings { autonomy_level: level, ..self.settings.clone() };
+        let judging = JudgeContext {
+            settings: &settings,
+            matrix: self.matrix,
+            headless: self.agent.is_some_and(|agent| agent.headless),
+            user: "",
+            session: "",
+            agent: self.agent.map_or("", |agent| agent.name.as_str()),
+            remaining: None,
         };
-        Self {
+        let (ruling, why) = match judge_any(tool, &judging) {
+            Verdict::Allow { why, .. } => ("allow", why),
+            Verdict::Ask { why, .. } => ("ask", why),
+            Verdict::Deny(denial) => ("deny", denial.reason),
+        };
+        Ruled { level, ruling, why }
+    }
+
+    fn row(&self, tool: &Tool) -> Row {
+        Row {
             name: tool.name.to_string(),
             server: tool.server.clone(),
-            risk: tool.risk.name(),
+            risk: tool.risk,
             source: tool.risk_source.clone(),
             repeatable: tool.repeatable,
             parallel: tool.parallel,
-            levels: Autonomy::ALL.map(at),
+            marks: marks(tool),
+            levels: Autonomy::ALL.map(|level| self.ruled(tool, level).ruling),
+            verdict: self.level.map(|level| self.ruled(tool, level)),
             unavailable: tool.unavailable.clone(),
-        }
-    }
-
-    fn why(&self) -> String {
-        match &self.source {
-            RiskSource::Catalog => "the catalog names it".to_owned(),
-            RiskSource::CatalogGlob { glob } => format!("the catalog's `{glob}`"),
-            RiskSource::Annotation { hint } => format!("its trusted server says {hint}"),
-            RiskSource::NameWord { word } => format!("`{word}` in its name"),
-            RiskSource::Default => "nothing describes it".to_owned(),
         }
     }
 }
 
-fn print_table(rows: &[Row]) {
-    let longest = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
-    let name = longest(|row| row.name.len()).max(4);
-    let server = longest(|row| row.server.len()).max(6);
-    println!(
-        "{:name$}  {:server$}  {:15}  {:5}  {:5}  {:5}  {:5}  WHY",
-        "TOOL", "SERVER", "RISK", "L0", "L1", "L2", "L3"
-    );
-    for row in rows {
-        let [l0, l1, l2, l3] = row.levels;
-        let unavailable = match &row.unavailable {
-            Some(reason) => format!(" (unavailable: {reason})"),
-            None => String::new(),
-        };
-        println!(
-            "{:name$}  {:server$}  {:15}  {l0:5}  {l1:5}  {l2:5}  {l3:5}  {}{unavailable}",
-            row.name,
-            row.server,
-            row.risk,
-            row.why()
-        );
+/// What is worth knowing of a tool because others of its risk are not so.
+fn marks(tool: &Tool) -> Vec<String> {
+    let mut marks = Vec::new();
+    let reads = tool.risk == Risk::ReadOnly;
+    match tool.repeatable {
+        true if !reads => marks.push("idempotent".to_owned()),
+        false if reads => marks.push("not retried".to_owned()),
+        true | false => {}
     }
+    match tool.parallel {
+        true if !reads => marks.push("parallel".to_owned()),
+        false if reads => marks.push("not parallel".to_owned()),
+        true | false => {}
+    }
+    match tool.constraints.len() {
+        0 => {}
+        1 => marks.push("1 constraint".to_owned()),
+        many => marks.push(format!("{many} constraints")),
+    }
+    if let Some(cost) = &tool.cost {
+        marks.push(format!("costs {}", cost.unit));
+    }
+    if tool.exclusive.is_some() {
+        marks.push("exclusive".to_owned());
+    }
+    if tool.timeout != Some(limits::TOOL_TIMEOUT_DEFAULT) {
+        marks.push(format!("timeout {}", Limit(tool.timeout)));
+    }
+    if tool.result_bytes_max != limits::TOOL_RESULT_BYTES_DEFAULT {
+        marks.push(format!("results to {} bytes", tool.result_bytes_max));
+    }
+    let (retry, usual) = (tool.retry, RetryPolicy::default());
+    if retry != usual {
+        let (base, cap) = (Span(retry.base), Span(retry.cap));
+        marks.push(match retry.retries_max {
+            0 => "no retries".to_owned(),
+            max if max == usual.retries_max => format!("retries after {base} to {cap}"),
+            max => format!("{max} retries after {base} to {cap}"),
+        });
+    }
+    marks
 }

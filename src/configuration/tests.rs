@@ -423,3 +423,45 @@ fn g5_an_expression_that_is_wrong_stops_the_start_and_says_where() {
     let error = file(table).unwrap_err();
     assert!(error.starts_with("{}/greenroom.toml:4: the expression `args.a.b(`"), "{error}");
 }
+
+#[test]
+fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
+    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge};
+    use serde_json::json;
+
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
+    let configuration = Configuration::load(Some(&example), &Environment::new()).unwrap();
+    let remote = RemoteTool {
+        name: "market_order_create".into(),
+        input_schema: json!({"type": "object"}),
+        ..RemoteTool::default()
+    };
+    let name = "market_order_create".parse().unwrap();
+    let tool = configuration.catalog.describe(&Default::default(), &remote, name);
+    let judging = JudgeContext {
+        settings: &configuration.settings,
+        matrix: &configuration.matrix,
+        headless: false,
+        user: "ann",
+        session: "s",
+        agent: AGENT_DEFAULT,
+        remaining: None,
+    };
+    for (order, expected) in [
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}), Ok(12.5)),
+        (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok(0.0)),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
+        (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
+    ] {
+        match (judge(&tool, &order, &judging), expected) {
+            (Verdict::Ask { cost: Some(cost), .. }, Ok(amount)) => {
+                assert_eq!((cost.amount, cost.unit.as_str()), (amount, "ISK"), "{order}");
+            }
+            (Verdict::Deny(denial), Err(reason)) => {
+                assert!(denial.reason.contains(reason), "{}", denial.reason);
+            }
+            (other, _) => panic!("{order}: {other:?}"),
+        }
+    }
+}

@@ -180,7 +180,7 @@ fn said_of(record: &EventRecord) -> Said {
         E::ToolCallAllowed { by, .. } => Said {
             plan_id: match by {
                 Allowance::Approval { approval_id, .. } => Some(*approval_id),
-                Allowance::Policy { .. } => None,
+                Allowance::Policy { .. } | Allowance::Grant { .. } => None,
             },
             ..as_stored("tool_call_allowed", event)
         },
@@ -215,6 +215,8 @@ fn said_of(record: &EventRecord) -> Said {
         E::ApprovalCancelled { approval_id } => {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }
+        E::GrantAdded { .. } => as_stored("grant_added", event),
+        E::GrantRevoked { .. } => as_stored("grant_revoked", event),
     }
 }
 

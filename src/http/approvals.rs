@@ -5,7 +5,7 @@ use super::{
     AppState, Problem, State,
     commands::{self, Answer},
     follow::Follow,
-    guard::Caller,
+    guard::{self, Caller},
     read::{self, Json},
     sse,
 };
@@ -17,6 +17,7 @@ use crate::{
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::ApprovalQuery};
 use greenroom_core::{
+    approval::Surface,
     cursor::Cursor,
     ids::{ApprovalId, Seq, SessionId},
     session::{ApprovalRow, ApprovalState, SessionEvent},
@@ -95,7 +96,8 @@ pub(super) async fn decide(
 ) -> Result<HttpResponse, Problem> {
     let approval_id = read::path_id(&request, "approval_id")?;
     let row = commands::approval_for(&state, &caller.0, approval_id).await?;
-    answer_in_json(&state, &caller.0, &row, answer).await
+    let surface = guard::surface(&request, &caller.0)?;
+    answer_in_json(&state, &caller.0, &row, answer, surface).await
 }
 
 #[derive(Deserialize)]
@@ -139,14 +141,14 @@ async fn decide_whole(
         return Err(Problem::approval_not_found());
     }
     let answer = Answer::whole(approve, body.reason);
+    let surface = guard::surface(request, &caller.0)?;
     if !read::wants_stream(request) {
-        return answer_in_json(state, &caller.0, &row, answer).await;
+        return answer_in_json(state, &caller.0, &row, answer, surface).await;
     }
     // An approver may answer for a session, not listen to it.
     let session = commands::session_for(state, &caller.0, row.session_id).await?;
     sse::check_room(state, &session)?;
     let head = state.runtime.journal.head(row.session_id).await?;
-    let surface = caller.0.surface();
     let decided = commands::decide(state, &caller.0, &row, answer, surface).await?;
     let seq = match decided.repeated {
         false => head,
@@ -162,8 +164,8 @@ async fn answer_in_json(
     principal: &Principal,
     row: &ApprovalRow,
     answer: Answer,
+    surface: Surface,
 ) -> Result<HttpResponse, Problem> {
-    let surface = principal.surface();
     let decided = commands::decide(state, principal, row, answer, surface).await?;
     let approval_id = row.approval.approval_id;
     let row = commands::approval_for(state, principal, approval_id).await?;

@@ -9,7 +9,7 @@ use crate::{
 use actix_web::http::StatusCode;
 use greenroom_actors::session::CommandError;
 use greenroom_core::{
-    approval::{StepDecision, Surface},
+    approval::{GrantWish, StepDecision, Surface},
     ids::{AgentName, ApprovalId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     limits::{REASON_BYTES_MAX, TITLE_CHARS_MAX},
@@ -244,9 +244,18 @@ pub(super) struct Answer {
     #[serde(default)]
     pub(super) reason: Option<String>,
     #[serde(default)]
-    pub(super) for_session: Option<Value>,
+    pub(super) for_session: Option<ForSession>,
     #[serde(default)]
     pub(super) value: Option<Value>,
+}
+
+/// What shall hold for the session (G9).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForSession {
+    /// A CEL expression that later calls must satisfy.
+    #[serde(default, rename = "where")]
+    condition: Option<String>,
 }
 
 /// A person's word on one step.
@@ -271,10 +280,8 @@ impl Answer {
     /// In the session's words. With steps, those alone are decided; one that says nothing takes
     /// the decision and reason of the whole.
     fn parse(self) -> Result<ApprovalAnswer, Problem> {
-        for (field, given) in [("for_session", &self.for_session), ("value", &self.value)] {
-            if given.as_ref().is_some_and(|given| !given.is_null()) {
-                return Err(Problem::not_supported(field, field));
-            }
+        if self.value.as_ref().is_some_and(|given| !given.is_null()) {
+            return Err(Problem::not_supported("value", "value"));
         }
         let reason = self.reason.map(|reason| checked_reason("reason", reason)).transpose()?;
         let whole = self.decision.as_deref();
@@ -286,17 +293,16 @@ impl Answer {
         let mut answers = Vec::with_capacity(steps.len());
         for (index, step) in steps.into_iter().enumerate() {
             let field = |name: &str| format!("steps[{index}].{name}");
-            if step.arguments.is_some() {
-                return Err(Problem::not_supported(&field("arguments"), "editing arguments"));
-            }
             let own = step.decision.as_deref();
             let own = own.map(|word| approves(&field("decision"), word)).transpose()?;
             let missing =
                 || Problem::invalid(&field("decision"), "say `approve` or `reject` for each step");
             let approved = own.or(whole).ok_or_else(missing)?;
-            let said = step.reason.map(|reason| checked_reason(&field("reason"), reason));
+            let said = step.reason.clone();
+            let said = said.map(|reason| checked_reason(&field("reason"), reason));
             let reason = said.transpose()?.or_else(|| reason.clone());
-            answers.push(StepAnswer { call_id: step.call_id, approved, reason });
+            let StepWord { call_id, arguments, .. } = step;
+            answers.push(StepAnswer { call_id, approved, reason, arguments });
         }
         Ok(ApprovalAnswer::Steps(answers))
     }
@@ -336,13 +342,16 @@ pub(super) async fn decide(
     answer: Answer,
     surface: Surface,
 ) -> Result<Decided, Problem> {
+    let mut answer = answer;
+    let for_session = answer.for_session.take();
+    let for_session = for_session.map(|wish| GrantWish { condition: wish.condition });
     let answer = answer.parse()?;
     if let Err(refusal) = state.critical.check(principal, row, &answer) {
         let outcome = Outcome::Refused;
         note_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
         return Err(refusal.into());
     }
-    let decided = take_answer(state, principal, row, answer, surface).await?;
+    let decided = take_answer(state, principal, row, (answer, for_session), surface).await?;
     if !decided.repeated {
         note_answer(state, principal, row, surface, Outcome::Accepted, None).await;
     }
@@ -376,13 +385,18 @@ async fn take_answer(
     state: &AppState,
     principal: &Principal,
     row: &ApprovalRow,
-    answer: ApprovalAnswer,
+    (answer, for_session): (ApprovalAnswer, Option<GrantWish>),
     surface: Surface,
 ) -> Result<Decided, Problem> {
     let by = principal.user.clone();
     let approval_id = row.approval.approval_id;
-    let input =
-        Input::DecideApproval { approval_id, answer: answer.clone(), by: by.clone(), surface };
+    let input = Input::DecideApproval {
+        approval_id,
+        answer: answer.clone(),
+        for_session,
+        by: by.clone(),
+        surface,
+    };
     match state.runtime.command(row.session_id, input).await {
         Ok(Reply::Decided { closed, repeated }) => Ok(Decided { closed, repeated }),
         Ok(
@@ -446,7 +460,8 @@ mod tests {
             Ok(ApprovalAnswer::Whole { approved: false, reason: reason.clone() })
         );
         let step = |approved| {
-            ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved, reason: reason.clone() }])
+            let reason = reason.clone();
+            ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved, reason, arguments: None }])
         };
         let own = json!({"steps": [{"call_id": CALL, "decision": "approve", "reason": "why"}]});
         assert_eq!(parse(own), Ok(step(true)));

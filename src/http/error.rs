@@ -189,6 +189,11 @@ impl From<Rejection> for Problem {
             R::ApprovalExpired => conflict("approval_expired"),
             R::ApprovalCancelled => conflict("approval_cancelled"),
             R::UnknownStep { call_id } => invalid("unknown_step").with("call_id", call_id),
+            R::InvalidEdit { call_id, .. } => invalid("invalid_edit").with("call_id", call_id),
+            R::InvalidGrant { .. } => invalid("invalid_grant"),
+            R::UnknownGrant { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "grant_not_found", detail.clone())
+            }
             R::UnclearAnswer => invalid("unclear_answer"),
         }
     }

@@ -11,12 +11,16 @@ use actix_web::{
     middleware::Next,
     web,
 };
+use greenroom_core::approval::Surface;
 use std::{
     future::Ready,
     pin::Pin,
     task::{Context, Poll},
     time::Instant,
 };
+
+/// Where a client says that it is the command line.
+const SURFACE: &str = "x-greenroom-surface";
 
 /// The browser's cookie.
 pub(super) const COOKIE: &str = "greenroom_session";
@@ -39,6 +43,22 @@ impl Caller {
     pub(super) fn must_be_admin(&self) -> Result<(), Problem> {
         let refused = || Problem::forbidden("this needs the role `admin`");
         self.0.is_admin().then_some(()).ok_or_else(refused)
+    }
+}
+
+/// What an answer to an approval comes through (G11). A browser can't say that it is something
+/// else.
+pub(super) fn surface(request: &HttpRequest, principal: &Principal) -> Result<Surface, Problem> {
+    let Some(said) = request.headers().get(SURFACE).filter(|_| principal.via == Via::Bearer) else {
+        return Ok(principal.surface());
+    };
+    match said.as_bytes() {
+        b"cli" => Ok(Surface::Cli),
+        b"rest" => Ok(Surface::Rest),
+        _ => {
+            let detail = format!("{SURFACE} must be `cli` or `rest`");
+            Err(Problem::bad_request("surface_invalid", detail))
+        }
     }
 }
 
@@ -180,4 +200,30 @@ fn bearer(value: &str) -> Option<&str> {
 
 fn missing_credential() -> Problem {
     Problem::unauthorized("send `Authorization: Bearer` with a token")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+    use greenroom_core::ids::UserId;
+
+    #[test]
+    fn g11_who_holds_the_token_may_say_that_they_are_the_command_line() {
+        let by = |via, said: Option<&str>| {
+            let user = UserId::parse("ann").unwrap();
+            let principal = Principal { user, role: crate::auth::Role::Admin, via, key: None };
+            let request = TestRequest::default();
+            let request = match said {
+                Some(said) => request.insert_header((SURFACE, said)),
+                None => request,
+            };
+            surface(&request.to_http_request(), &principal).map_err(|problem| problem.code)
+        };
+        assert_eq!(by(Via::Bearer, None), Ok(Surface::Rest));
+        assert_eq!(by(Via::Bearer, Some("rest")), Ok(Surface::Rest));
+        assert_eq!(by(Via::Bearer, Some("cli")), Ok(Surface::Cli));
+        assert_eq!(by(Via::Bearer, Some("dashboard")), Err("surface_invalid"));
+        assert_eq!(by(Via::Cookie, Some("cli")), Ok(Surface::Dashboard));
+    }
 }

@@ -12,6 +12,7 @@ mod commands;
 pub mod error;
 mod events;
 mod follow;
+mod grants;
 mod guard;
 mod keys;
 mod messages;
@@ -194,6 +195,16 @@ fn resources(cfg: &mut web::ServiceConfig) {
             "/agent/session/{session_id}/settings",
             "PATCH",
             [web::patch().to(sessions::change_settings)],
+        ),
+        at(
+            "/agent/session/{session_id}/grants",
+            "GET, DELETE",
+            [get().to(grants::list), web::delete().to(grants::revoke_all)],
+        ),
+        at(
+            "/agent/session/{session_id}/grants/{grant_id}",
+            "DELETE",
+            [web::delete().to(grants::revoke)],
         ),
         at("/agent/session/{session_id}/cancel", "POST", [post().to(sessions::cancel)]),
         at("/agent/session/{session_id}/events", "GET", [get().to(events::events)]),

@@ -50,6 +50,18 @@ pub enum StoreError {
         /// The newest version known here.
         known: i64,
     },
+    /// It is of an older version of greenroom, and was to be read as it is.
+    #[error(
+        "the database {path} has schema version {found}, and {known} is read; `greenroom migrate` brings it there"
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version known here.
+        known: i64,
+    },
     /// A migration failed; the database is as it was.
     #[error("can't migrate {path} to schema version {version}")]
     Migration {

@@ -11,7 +11,7 @@ mod sqlite;
 mod verify;
 
 pub use error::StoreError;
-pub use sqlite::{Migrated, SqliteJournal, migrate};
+pub use sqlite::{Migrated, ReadOnlyJournal, SqliteJournal, migrate};
 pub use verify::{AuditError, verify_audit};
 
 use serde::{Deserialize, Serialize};

@@ -42,8 +42,6 @@ impl Clock for RealClock {
 pub(crate) fn run<F: Future<Output = ()>>(test: F) {
     // Nothing is sent over TLS here, but no client can be built without it.
     drop(rustls::crypto::ring::default_provider().install_default());
-    // Before the clock runs: it may have to be compiled.
-    market();
     System::new().block_on(async {
         tokio::time::timeout(PATIENCE, test).await.expect("the test takes too long");
     });
@@ -157,23 +155,14 @@ pub(crate) fn http(name: &str, url: &str, allow_private: bool) -> ToolServerConf
     ToolServerConfig::new(name, ToolTransport::Http { url: url.to_owned(), headers, allow_private })
 }
 
-/// The market's program, built when it is first asked for.
+/// The market's program. It is not built here: built for itself alone it would be compiled with
+/// other features, and everything after it again.
 pub(crate) fn market() -> &'static Path {
     static MARKET: OnceLock<PathBuf> = OnceLock::new();
     MARKET.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "greenroom-market"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo can be run");
-        assert!(built.success(), "the market does not build");
-        let mut path = std::env::current_exe().expect("the test has a path");
-        path.pop();
-        if path.ends_with("deps") {
-            path.pop();
-        }
-        path.join("greenroom-market")
+        let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
+        assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());
+        path
     })
 }
 

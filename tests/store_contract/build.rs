@@ -3,9 +3,9 @@
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, ApprovalKind, PlanStep, StepDecision, Surface},
+    approval::{Approval, ApprovalKind, Edit, Grant, PlanStep, StepDecision, Surface},
     call::{FailReason, ToolOutput},
-    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
+    ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
     model::delta::StopReason,
@@ -84,6 +84,7 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
         status,
         created_at: Timestamp(NEW_YEAR + i64::from(n)),
         updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
+        grants: vec![grant()],
         usage: Spending {
             tokens: Usage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
             cost_usd: Some(0.1),
@@ -133,6 +134,7 @@ pub(crate) fn decision(n: u32) -> StepDecision {
         surface: Surface::Websocket,
         at: Timestamp(NEW_YEAR + 9),
         digest: Digest::of(&json!({})),
+        edited: Some(json!({"n": 1})),
     }
 }
 
@@ -240,7 +242,12 @@ fn call_events() -> Vec<SessionEvent> {
     vec![
         proposed(Arguments::Json(value)),
         proposed(malformed),
-        E::ToolCallAllowed { call_id, digest, by: Allowance::Policy { why: "L3".to_owned() } },
+        E::ToolCallAllowed {
+            call_id,
+            digest,
+            by: Allowance::Policy { why: "L3".to_owned() },
+            edit: None,
+        },
         E::ToolCallAttemptStarted { call_id, attempt_id, attempt: 2 },
         E::ToolCallProgress {
             call_id,
@@ -285,8 +292,27 @@ fn approval_events() -> Vec<SessionEvent> {
         E::ApprovalDecided { approval_id, steps: vec![decision(1)], closed: true },
         E::ApprovalExpired { approval_id },
         E::ApprovalCancelled { approval_id },
-        E::ToolCallAllowed { call_id: CallId(uuid(4, 1)), digest: Digest::of(&json!(1)), by },
+        E::ToolCallAllowed {
+            call_id: CallId(uuid(4, 1)),
+            digest: Digest::of(&json!(1)),
+            by,
+            edit: Some(Edit { arguments: json!(1), reason: None }),
+        },
+        E::GrantAdded { grant: grant() },
+        E::GrantRevoked { grant_id: grant().grant_id, by: user("bob") },
     ]
+}
+
+/// A grant with everything in it.
+pub(crate) fn grant() -> Grant {
+    Grant {
+        grant_id: GrantId(uuid(6, 1)),
+        tool: "t".to_owned(),
+        server: "s".to_owned(),
+        condition: Some("args.n < 10".to_owned()),
+        by: user("bob"),
+        at: Timestamp(NEW_YEAR),
+    }
 }
 
 /// All events of a session.

@@ -6,6 +6,7 @@ use crate::{
 };
 use greenroom::store::{self, SqliteJournal, StoreError, StoreOptions};
 use greenroom_actors::ports::Journal;
+use greenroom_core::ids::Seq;
 use std::{error::Error, fs, path::Path};
 
 async fn refusal(path: &Path) -> StoreError {
@@ -137,4 +138,51 @@ async fn names_that_mean_something_to_sqlite_are_plain_files() {
         assert!(path.metadata().unwrap().len() > 0, "{name}");
         assert_eq!(log(&open(&path).await, session_id(1)).await.len(), 1, "{name}");
     }
+}
+
+/// G16: a look beside the server, and after it.
+#[tokio::test]
+async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    journal.append(talk(session_id(1), 0, 2, "before")).await.unwrap();
+
+    let beside = SqliteJournal::open_read_only(&path).await.unwrap();
+    let read = |after| beside.read(session_id(1), Seq(after), 10);
+    assert_eq!(read(0).await.unwrap(), log(&journal, session_id(1)).await);
+    journal.append(talk(session_id(1), 2, 1, "meanwhile")).await.unwrap();
+    assert_eq!(read(2).await.unwrap().len(), 1);
+    // Who looks keeps nobody out.
+    drop(journal);
+    let journal = open(&path).await;
+    drop(beside);
+    journal.append(talk(session_id(1), 3, 1, "after")).await.unwrap();
+    let whole = log(&journal, session_id(1)).await;
+    drop(journal);
+
+    let alone = SqliteJournal::open_read_only(&path).await.unwrap();
+    assert_eq!(alone.read(session_id(1), Seq(0), 10).await.unwrap(), whole);
+}
+
+/// G16: who only looks creates, migrates and changes nothing.
+#[tokio::test]
+async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let refusal = async |path: &Path| SqliteJournal::open_read_only(path).await.unwrap_err();
+    assert!(matches!(refusal(&path).await, StoreError::File { .. }));
+    assert!(!path.exists());
+
+    fs::write(&path, "").unwrap();
+    let error = refusal(&path).await;
+    assert!(matches!(error, StoreError::Older { found: 0, known: 2, .. }), "{error}");
+    assert!(error.to_string().contains("greenroom migrate"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"");
+
+    drop(open(&path).await);
+    execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
+    assert!(matches!(refusal(&path).await, StoreError::Newer { found: 99, .. }));
+    fs::write(&path, "some notes").unwrap();
+    assert!(matches!(refusal(&path).await, StoreError::NotADatabase { .. }));
 }

@@ -46,6 +46,8 @@ uuid_id! {
     AttemptId,
     /// A durable question to a person.
     ApprovalId,
+    /// A person's word that holds for a session.
+    GrantId,
 }
 
 macro_rules! text_id {

@@ -11,12 +11,13 @@ pub const REDACTED: &str = "[redacted]";
 /// Scrubs one text. Memory beyond the pieces: less than the longest secret.
 #[derive(Clone, Debug, Default)]
 pub struct Scrubber {
+    /// The longest first.
     secrets: Arc<[String]>,
     held: String,
 }
 
 impl Scrubber {
-    /// A scrubber of these secrets; empty ones are none.
+    /// A scrubber of these secrets, longest first ([`longest_first`]).
     pub fn new(secrets: Arc<[String]>) -> Self {
         Self { secrets, held: String::new() }
     }
@@ -26,43 +27,52 @@ impl Scrubber {
         if self.secrets.is_empty() {
             return piece.to_owned();
         }
-        self.held.push_str(piece);
-        let mut clean = String::new();
-        while let Some((at, length)) = self.first_secret() {
-            clean.push_str(&self.held[..at]);
-            clean.push_str(REDACTED);
-            self.held.drain(..at + length);
+        self.walk(piece, true)
+    }
+
+    /// The text has ended: gives what was held back, without the secrets in it.
+    pub fn end(&mut self) -> String {
+        self.walk("", false)
+    }
+
+    fn walk(&mut self, piece: &str, more_may_come: bool) -> String {
+        let mut text = std::mem::take(&mut self.held);
+        text.push_str(piece);
+        let mut clean = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some(first) = rest.chars().next() {
+            // One secret may be the beginning of a longer one: the longer is waited for.
+            let begins = |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
+            if more_may_come && self.secrets.iter().any(begins) {
+                rest.clone_into(&mut self.held);
+                break;
+            }
+            rest = match self.secret_at(rest) {
+                Some(length) => {
+                    clean.push_str(REDACTED);
+                    &rest[length..]
+                }
+                None => {
+                    clean.push(first);
+                    &rest[first.len_utf8()..]
+                }
+            };
         }
-        let certain = self.held.len() - self.longest_beginning();
-        clean.extend(self.held.drain(..certain));
         clean
     }
 
-    /// The text has ended: gives what was held back.
-    pub fn end(&mut self) -> String {
-        std::mem::take(&mut self.held)
+    /// The length of the longest secret that `text` begins with.
+    fn secret_at(&self, text: &str) -> Option<usize> {
+        self.secrets.iter().find(|secret| text.starts_with(secret.as_str())).map(String::len)
     }
+}
 
-    /// Where the first secret is, the longest of those that begin there.
-    fn first_secret(&self) -> Option<(usize, usize)> {
-        let found = self.secrets.iter().filter(|secret| !secret.is_empty());
-        let found =
-            found.filter_map(|secret| Some((self.held.find(secret.as_str())?, secret.len())));
-        found.min_by_key(|(at, length)| (*at, std::cmp::Reverse(*length)))
-    }
-
-    /// Bytes at the end that are the beginning of a secret.
-    fn longest_beginning(&self) -> usize {
-        let held = &self.held;
-        let of = |secret: &String| {
-            let longest = secret.len().saturating_sub(1).min(held.len());
-            let begins = |length: &usize| {
-                secret.is_char_boundary(*length) && held.ends_with(&secret[..*length])
-            };
-            (1..=longest).rev().find(begins).unwrap_or(0)
-        };
-        self.secrets.iter().map(of).max().unwrap_or(0)
-    }
+/// The secrets as [`Scrubber::new`] takes them: without empty ones and repetitions.
+pub fn longest_first(secrets: impl IntoIterator<Item = String>) -> Arc<[String]> {
+    let mut secrets: Vec<_> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
+    secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    secrets.dedup();
+    secrets.into()
 }
 
 #[cfg(test)]
@@ -71,8 +81,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn scrubbed(secrets: &[&str], pieces: &[&str]) -> String {
-        let secrets: Vec<String> = secrets.iter().map(|&secret| secret.to_owned()).collect();
-        let mut scrubber = Scrubber::new(secrets.into());
+        let secrets = longest_first(secrets.iter().map(|&secret| secret.to_owned()));
+        let mut scrubber = Scrubber::new(secrets);
         let mut text: String = pieces.iter().map(|piece| scrubber.push(piece)).collect();
         text.push_str(&scrubber.end());
         text
@@ -83,6 +93,9 @@ mod tests {
         assert_eq!(scrubbed(&["sk-12345678"], &["my sk-", "1234", "5678 is"]), "my [redacted] is");
         assert_eq!(scrubbed(&["sk-12345678"], &["my sk-", "1234", "99"]), "my sk-123499");
         assert_eq!(scrubbed(&["aab"], &["a", "a", "a", "b"]), "a[redacted]");
+        let two = ["hunter2h", "hunter2hunter2"];
+        assert_eq!(scrubbed(&two, &["hunter2h", "unter2"]), "[redacted]");
+        assert_eq!(scrubbed(&two, &["hunter2h", "unter"]), "[redacted]unter");
         assert_eq!(scrubbed(&["pässwörd"], &["päss", "wörd!"]), "[redacted]!");
     }
 

@@ -56,6 +56,7 @@ impl Session {
             | Input::ChangeSettings { .. }
             | Input::SubmitMessage { .. }
             | Input::DecideApproval { .. }
+            | Input::RevokeGrants { .. }
             | Input::StepFinished { .. }
             | Input::ToolFinished { .. }
             | Input::ToolProgressed { .. }

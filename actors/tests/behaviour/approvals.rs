@@ -27,6 +27,7 @@ fn approve(approval: &Approval, approved: bool) -> Input {
     Input::DecideApproval {
         approval_id: approval.approval_id,
         answer: ApprovalAnswer::Whole { approved, reason: None },
+        for_session: None,
         by: World::user(),
         surface: Surface::Rest,
     }

@@ -255,3 +255,33 @@ async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_
     assert_eq!(count(&events, discarded), 0, "what was said is never thrown away");
     assert!(completed_calls(&events).is_empty());
 }
+
+#[actix::test]
+async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those_that_wait() {
+    let model = ScriptedModel::saying([
+        Reply::new().say("half").then(Beat::Hang),
+        Reply::text("interrupted"),
+        Reply::text("queued"),
+    ]);
+    let world = World::start(model, FakeTools::none()).await;
+    let session = world.create().await;
+    let listener = world.listen(session, Cursor::default());
+    let first = world.submit(session, "a").await;
+    let queued = world.submit(session, "b").await;
+    let seen = |items: &[FeedItem]| items.iter().any(|item| item.cursor.offset == 4).then_some(());
+    listener.outlet.wait_for("the text so far", seen).await;
+    let Input::SubmitMessage { message_id, text, digest, .. } = World::message("c") else {
+        panic!("a message is submitted");
+    };
+    let interrupt = Input::Interrupt { message_id, text, digest, by: World::user(), partial: None };
+    let taken = world.command(session, interrupt).await;
+    assert!(matches!(taken, Ok(Answer::Submitted { repeated: false, .. })), "{taken:?}");
+    assert!(matches!(world.run_end(session, first).await, SessionEvent::RunCancelled { .. }));
+    world.run_end(session, queued).await;
+    let said: Vec<_> = messages(&world.journal.events(session))
+        .into_iter()
+        .map(|(_, text, stopped)| (text, stopped))
+        .collect();
+    let expected = [("half", true), ("interrupted", false), ("queued", false)];
+    assert_eq!(said, expected.map(|(text, stopped)| (text.to_owned(), stopped)));
+}

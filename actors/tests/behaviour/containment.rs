@@ -1,6 +1,6 @@
 //! A panic or a flood stays where it is (A3), and retries come when they are due (R2).
 
-use crate::{completed_calls, count, messages, once};
+use crate::{completed_calls, count, messages, once, submit_patiently};
 use greenroom_actors::{
     limits::{SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX},
     session::CommandError,
@@ -141,7 +141,7 @@ async fn a3_a_session_that_panics_comes_back_from_its_log() {
     let lost = world.command(session, World::message("b")).await;
     assert!(matches!(lost, Err(CommandError::Unavailable(_))), "{lost:?}");
     world.model.push(Reply::text("again"));
-    let run = world.submit(session, "b").await;
+    let run = submit_patiently(&world, session, "b").await;
     world.run_end(session, run).await;
     bystander.end_undisturbed(&world).await;
 }

@@ -1,6 +1,6 @@
 //! What the log promises when it, or the process, fails (D1 to D3, D8).
 
-use crate::{asked, completed_calls, count, messages, once, was_told};
+use crate::{asked, completed_calls, count, messages, once, submit_patiently, was_told};
 use greenroom_actors::{
     ports::{Commit, Journal},
     session::CommandError,
@@ -177,7 +177,7 @@ async fn d1_whoever_else_has_written_the_log_is_the_truth() {
     };
     world.journal.append(foreign).await.expect("it is stored");
     assert!(is_unavailable(&world.command(session, World::message("a")).await));
-    let run = world.submit(session, "a").await;
+    let run = submit_patiently(&world, session, "a").await;
     world.run_end(session, run).await;
     let state = SessionState::replay(session, &world.journal.events(session));
     assert_eq!(state.active.title.as_deref(), Some("theirs"));
@@ -228,15 +228,9 @@ async fn d8_a_log_that_cannot_be_read_for_a_while_parks_nobody() {
     let path = format!("/sessions/{session}");
     eventually("it to leave", || world.runtime.board.snapshot(&path).is_none()).await;
     world.journal.fault(Operation::Read, Fault::Unavailable, 5);
-    let mut answers = 0;
-    let run = loop {
-        match world.command(session, World::message("a")).await {
-            Ok(Answer::Submitted { run_id, .. }) => break run_id,
-            Err(CommandError::Unavailable(_)) => answers += 1,
-            other => panic!("neither taken nor unavailable: {other:?}"),
-        }
-    };
-    assert!(answers > 0);
+    let unavailable = world.command(session, World::message("a")).await;
+    assert!(is_unavailable(&unavailable), "{unavailable:?}");
+    let run = submit_patiently(&world, session, "a").await;
     world.run_end(session, run).await;
 }
 
@@ -348,6 +342,7 @@ async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
     let answer = Input::DecideApproval {
         approval_id: before.approval_id,
         answer: ApprovalAnswer::Whole { approved: true, reason: None },
+        for_session: None,
         by: World::user(),
         surface: Surface::Rest,
     };

@@ -11,11 +11,15 @@ mod observing;
 mod passivation;
 mod subscribing;
 
-use greenroom_actors::{feed::FeedItem, feed::FeedKind};
+use greenroom_actors::{
+    feed::{FeedItem, FeedKind},
+    session::CommandError,
+    testing::{World, within_patience},
+};
 use greenroom_core::{
     approval::Approval,
-    ids::{CallId, MessageId, RunId, Seq},
-    session::{EventRecord, SessionEvent},
+    ids::{CallId, MessageId, RunId, Seq, SessionId},
+    session::{EventRecord, Reply, SessionEvent},
 };
 use std::sync::Arc;
 
@@ -60,6 +64,20 @@ fn once(
     is: impl Fn(&SessionEvent) -> bool,
 ) -> impl FnMut(&[EventRecord]) -> Option<()> {
     move |events| (count(events, &is) >= times).then_some(())
+}
+
+/// Submits `text` as clients do: again while the session is being brought back.
+async fn submit_patiently(world: &World, session_id: SessionId, text: &str) -> RunId {
+    let taken = async {
+        loop {
+            match world.command(session_id, World::message(text)).await {
+                Ok(Reply::Submitted { run_id, .. }) => return run_id,
+                Err(CommandError::Unavailable(_)) => tokio::task::yield_now().await,
+                other => panic!("the message was not taken: {other:?}"),
+            }
+        }
+    };
+    within_patience("the message to be taken", taken).await
 }
 
 /// What a client was told, however the text was cut into pieces.

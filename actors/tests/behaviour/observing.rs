@@ -133,12 +133,8 @@ async fn w2_the_firehose_shows_the_events_of_all_sessions() {
     let world = World::builder().model(model).arbiters(2).start().await;
     let outlet = CollectingOutlet::with_room(usize::MAX);
     let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
-    // It is attached once it sees a session's creation.
-    let probe = world.create().await;
-    let sees = |session: SessionId| {
-        move |items: &[FeedItem]| items.iter().any(|item| item.session_id == session).then_some(())
-    };
-    outlet.wait_for("the probe", sees(probe)).await;
+    let attached = |bus| shown(&world, bus).is_some_and(|bus| bus.handled > 0);
+    eventually("it to be attached", || attached("/bus/0") && attached("/bus/1")).await;
     let mut sessions = Vec::new();
     for _ in 0..6 {
         let session = world.create().await;

@@ -73,6 +73,18 @@ impl DatabaseFile {
     }
 }
 
+/// The absolute path of a database that is there; nothing is created or locked.
+pub(super) fn existing(path: &Path) -> Result<PathBuf, StoreError> {
+    let failed = |action| move |source| StoreError::File { action, path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed("open"))?;
+    let absolute = path.canonicalize().map_err(failed("resolve"))?;
+    if looks_like_sqlite(&mut file).map_err(failed("read"))? {
+        Ok(absolute)
+    } else {
+        Err(StoreError::NotADatabase { path: absolute })
+    }
+}
+
 /// The path with something appended to the file's name.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);

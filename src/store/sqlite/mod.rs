@@ -9,14 +9,16 @@ mod batch;
 mod file;
 mod heads;
 mod read;
+mod read_only;
 mod records;
 mod schema;
 mod writer;
 
+pub use read_only::ReadOnlyJournal;
+pub(super) use records::each_audit_row;
 pub use schema::Migrated;
 
 use super::{Durability, StoreError, StoreOptions};
-use crate::audit::{AuditQuery, Head, Sealed};
 use async_trait::async_trait;
 use batch::Encoded;
 use file::DatabaseFile;
@@ -43,8 +45,6 @@ const CHECKPOINT_PAGES: u32 = 4096;
 const LOG_BYTES_KEPT: u32 = 64 * 1024 * 1024;
 /// SQLite's page size, which is set when the database is created and never changed.
 const PAGE_BYTES: u32 = 4096;
-/// Rows of the audit log that are read at once to check them.
-const AUDIT_PAGE: usize = 1000;
 
 /// The journal in one SQLite database. It is this process's alone while it is open; dropping it
 /// waits for what is being written.
@@ -68,16 +68,16 @@ impl SqliteJournal {
     pub async fn open(path: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let (file, connection, migrated) = prepare(path, &options).await?;
         let failed = |source| StoreError::Open { path: file.path.clone(), source };
-        let readers = SqlitePoolOptions::new()
-            .max_connections(options.readers.max(1))
-            // A file does not hang up as a network does: asking first would double the cost.
-            .test_before_acquire(false)
-            .connect_with(base_options(&file.path, &options).read_only(true))
-            .await
-            .map_err(failed)?;
+        let readers = readers(&file.path, &options).await.map_err(failed)?;
         let writer = Writer::start(connection, writer_options(&file.path, &options))
             .map_err(|source| failed(sqlx::Error::Io(source)))?;
         Ok(Self { writer, readers, migrated, file })
+    }
+
+    /// Opens a database to look at it alone, also while a server has it open: nothing is created,
+    /// migrated or locked.
+    pub async fn open_read_only(path: &Path) -> Result<ReadOnlyJournal, StoreError> {
+        ReadOnlyJournal::open(path).await
     }
 
     /// What opening did to the schema.
@@ -111,43 +111,13 @@ async fn prepare(
     Ok((file, connection, migrated))
 }
 
-/// Shows `each` the rows of the audit log in order until it returns false; tells the log's noted
-/// end. Sees one moment of the database, though a server may be writing it.
-pub(super) async fn each_audit_row(
-    path: &Path,
-    mut each: impl FnMut(Sealed) -> bool,
-) -> Result<Option<Head>, StoreError> {
-    let failed = |source| StoreError::Open { path: path.to_owned(), source };
-    let options = base_options(path, &StoreOptions::default()).read_only(true);
-    let mut connection = options.connect().await.map_err(failed)?;
-    schema::version(&mut connection, path).await?;
-    let noted = walk_audit(&mut connection, &mut each).await.map_err(failed)?;
-    connection.close().await.map_err(failed)?;
-    Ok(noted)
-}
-
-async fn walk_audit(
-    connection: &mut SqliteConnection,
-    each: &mut impl FnMut(Sealed) -> bool,
-) -> sqlx::Result<Option<Head>> {
-    let mut transaction = connection.begin().await?;
-    let mut query = AuditQuery { limit: AUDIT_PAGE, ..AuditQuery::default() };
-    loop {
-        let page = records::select(&query).build().fetch_all(&mut *transaction).await?;
-        for row in &page {
-            let row = records::sealed(row)?;
-            query.after = row.n;
-            if !each(row) {
-                return Ok(None);
-            }
-        }
-        if page.len() < AUDIT_PAGE {
-            break;
-        }
-    }
-    let noted = records::head(&mut transaction).await?;
-    transaction.commit().await?;
-    Ok(noted)
+async fn readers(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {
+    SqlitePoolOptions::new()
+        .max_connections(options.readers.max(1))
+        // A file does not hang up as a network does: asking first would double the cost.
+        .test_before_acquire(false)
+        .connect_with(base_options(path, options).read_only(true))
+        .await
 }
 
 fn base_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {

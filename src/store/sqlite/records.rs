@@ -2,20 +2,28 @@
 //! means. Entries that events make are written with them, in [`super::batch`].
 
 use super::{
-    SqliteJournal,
+    SqliteJournal, base_options, file,
     read::{column, number, rows},
+    schema,
     writer::Request,
 };
 use crate::{
     audit::{AuditLog, AuditQuery, Entry, Head, Sealed},
     auth::{ApiKey, KeyId, KeyStore, key::KEYS_MAX},
-    store::error::journal_error,
+    store::{StoreError, StoreOptions, error::journal_error},
 };
 use async_trait::async_trait;
 use greenroom_actors::ports::JournalError;
 use greenroom_core::{Timestamp, ids::UserId, json::Digest};
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{
+    ConnectOptions as _, Connection as _, QueryBuilder, Row as _, Sqlite, SqliteConnection,
+    sqlite::SqliteRow,
+};
+use std::path::Path;
 use uuid::Uuid;
+
+/// Rows of the audit log that are read at once to check them.
+const PAGE: usize = 1000;
 
 const APPEND: &str = "
     INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3);
@@ -75,9 +83,7 @@ pub(super) async fn write(
 }
 
 /// The noted end of the audit log.
-pub(in crate::store) async fn head(
-    connection: &mut SqliteConnection,
-) -> sqlx::Result<Option<Head>> {
+pub(super) async fn head(connection: &mut SqliteConnection) -> sqlx::Result<Option<Head>> {
     let found = sqlx::query(SELECT_HEAD).fetch_optional(connection).await?;
     found
         .map(|row| Ok(Head { n: row.try_get::<i64, _>(0)?.unsigned_abs(), hash: hash(&row, 1)? }))
@@ -85,7 +91,7 @@ pub(in crate::store) async fn head(
 }
 
 /// Rows of the audit log.
-pub(in crate::store) fn select(query: &AuditQuery) -> QueryBuilder<Sqlite> {
+fn select(query: &AuditQuery) -> QueryBuilder<Sqlite> {
     let mut sql = QueryBuilder::<Sqlite>::new("SELECT n, hash, content FROM audit WHERE n > ");
     sql.push_bind(query.after.min(i64::MAX as u64).cast_signed());
     if let Some(before) = query.before {
@@ -105,7 +111,7 @@ pub(in crate::store) fn select(query: &AuditQuery) -> QueryBuilder<Sqlite> {
 }
 
 /// A row that [`select`] found.
-pub(in crate::store) fn sealed(row: &SqliteRow) -> sqlx::Result<Sealed> {
+fn sealed(row: &SqliteRow) -> sqlx::Result<Sealed> {
     let n: i64 = row.try_get(0)?;
     Ok(Sealed { n: n.unsigned_abs(), hash: hash(row, 1)?, content: row.try_get(2)? })
 }
@@ -114,6 +120,47 @@ pub(in crate::store) fn sealed(row: &SqliteRow) -> sqlx::Result<Sealed> {
 fn hash(row: &SqliteRow, index: usize) -> sqlx::Result<Digest> {
     let bytes: &[u8] = row.try_get(index)?;
     Ok(bytes.try_into().map_or_else(|_| Digest::of_bytes(bytes), |bytes: [u8; 32]| bytes.into()))
+}
+
+/// Shows `each` the rows of the audit log in order until it returns false; tells the log's noted
+/// end. Sees one moment of the database, though a server may be writing it.
+pub(in crate::store) async fn each_audit_row(
+    path: &Path,
+    mut each: impl FnMut(Sealed) -> bool,
+) -> Result<Option<Head>, StoreError> {
+    let path = file::existing(path)?;
+    let failed = |source| StoreError::Open { path: path.clone(), source };
+    let options = base_options(&path, &StoreOptions::default()).read_only(true);
+    let mut connection = options.connect().await.map_err(failed)?;
+    let version = schema::version(&mut connection, &path).await?;
+    schema::check_is_newest(version, &path)?;
+    let noted = walk(&mut connection, &mut each).await.map_err(failed)?;
+    connection.close().await.map_err(failed)?;
+    Ok(noted)
+}
+
+async fn walk(
+    connection: &mut SqliteConnection,
+    each: &mut impl FnMut(Sealed) -> bool,
+) -> sqlx::Result<Option<Head>> {
+    let mut transaction = connection.begin().await?;
+    let mut query = AuditQuery { limit: PAGE, ..AuditQuery::default() };
+    loop {
+        let page = select(&query).build().fetch_all(&mut *transaction).await?;
+        for row in &page {
+            let row = sealed(row)?;
+            query.after = row.n;
+            if !each(row) {
+                return Ok(None);
+            }
+        }
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    let noted = head(&mut transaction).await?;
+    transaction.commit().await?;
+    Ok(noted)
 }
 
 #[async_trait]
@@ -176,7 +223,7 @@ fn key(row: &SqliteRow) -> Result<ApiKey, JournalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{audit::Action, store::StoreOptions};
+    use crate::audit::Action;
     use greenroom_core::ids::SessionId;
     use sqlx::{AssertSqlSafe, Execute as _};
 

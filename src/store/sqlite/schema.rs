@@ -56,6 +56,14 @@ pub(super) async fn version(
     Ok(version)
 }
 
+/// Refuses a database that must be migrated before it can be read.
+pub(super) fn check_is_newest(version: i64, path: &Path) -> Result<(), StoreError> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(StoreError::Older { path: path.to_owned(), found: version, known: VERSION })
+}
+
 /// Brings a database from version `from` to the newest.
 pub(super) async fn migrate(
     connection: &mut SqliteConnection,

@@ -57,7 +57,7 @@ pub struct PlanStep {
 }
 
 /// A person's word on one step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepDecision {
     /// The call.
     pub call_id: CallId,
@@ -72,8 +72,11 @@ pub struct StepDecision {
     pub surface: Surface,
     /// When.
     pub at: Timestamp,
-    /// The digest of the arguments that were decided on.
+    /// The digest of the arguments that were decided on: those that may run, if it was approved.
     pub digest: Digest,
+    /// What the person changed before approving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<Value>,
 }
 
 /// Where an answer came from (G11).

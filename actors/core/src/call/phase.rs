@@ -11,6 +11,7 @@
 //! ```
 
 use crate::{
+    approval::Edit,
     ids::{ApprovalId, AttemptId, CallId},
     json::Digest,
     message::{Arguments, CallResult},
@@ -29,9 +30,9 @@ pub struct Call {
     pub provider_id: String,
     /// The tool, as the model named it.
     pub tool: String,
-    /// What is to be passed.
+    /// What the model wants to pass.
     pub arguments: Arc<Arguments>,
-    /// Digest of the canonical arguments: what an allowance is bound to.
+    /// Digest of what is to be passed: what an allowance is bound to.
     pub digest: Digest,
     /// The tool's risk when it was proposed.
     pub risk: Risk,
@@ -39,6 +40,8 @@ pub struct Call {
     pub parallel: bool,
     /// Whether an attempt may safely be repeated (R1).
     pub repeatable: bool,
+    /// What a person changed of it.
+    pub edit: Option<Arc<Edit>>,
     /// Where it stands.
     pub phase: CallPhase,
 }
@@ -123,6 +126,22 @@ impl Call {
         matches!(self.phase, CallPhase::Running { .. } | CallPhase::BackingOff { .. })
     }
 
+    /// What is to be passed: what the model wants, or what a person made of it.
+    pub fn passed(&self) -> Arc<Arguments> {
+        match &self.edit {
+            Some(edit) => Arc::new(Arguments::Json(edit.arguments.clone())),
+            None => self.arguments.clone(),
+        }
+    }
+
+    /// The model must know when not what it asked for was done.
+    fn text_for_model(&self, end: &CallEnd) -> Arc<str> {
+        let Some(edit) = &self.edit else { return end.text.clone() };
+        let because = edit.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let arguments = crate::json::canonical(&edit.arguments);
+        format!("[A person changed the arguments to {arguments}{because}]\n{}", end.text).into()
+    }
+
     /// Its result, once finished.
     pub fn result(&self) -> Option<CallResult> {
         let CallPhase::Finished(end) = &self.phase else { return None };
@@ -130,7 +149,7 @@ impl Call {
             call_id: self.call_id,
             provider_id: self.provider_id.clone(),
             tool: self.tool.clone(),
-            text: end.text.clone(),
+            text: self.text_for_model(end),
             is_error: end.is_error,
         })
     }

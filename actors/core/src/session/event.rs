@@ -2,9 +2,9 @@
 //! ever: a variant or field is never changed in a way that old logs do not parse.
 
 use crate::{
-    approval::{Approval, StepDecision},
+    approval::{Approval, Edit, Grant, StepDecision},
     call::{FailReason, ToolOutput},
-    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, UserId},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
     model::delta::StopReason,
@@ -208,6 +208,9 @@ pub enum SessionEvent {
         digest: Digest,
         /// Who or what allowed it.
         by: Allowance,
+        /// What a person changed; the digest is that of the arguments as changed (G8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<Edit>,
     },
     /// An attempt of the call begins.
     ToolCallAttemptStarted {
@@ -320,6 +323,19 @@ pub enum SessionEvent {
         /// The question.
         approval_id: ApprovalId,
     },
+
+    /// A person's approval holds for later calls, too (G9).
+    GrantAdded {
+        /// What holds.
+        grant: Grant,
+    },
+    /// It no longer does.
+    GrantRevoked {
+        /// What held.
+        grant_id: GrantId,
+        /// Who revoked it.
+        by: UserId,
+    },
 }
 
 /// How a message reaches the run that it steers.
@@ -346,6 +362,11 @@ pub enum Allowance {
         approval_id: ApprovalId,
         /// Who.
         by: UserId,
+    },
+    /// A person, for the whole session.
+    Grant {
+        /// What they granted.
+        grant_id: GrantId,
     },
 }
 

@@ -6,9 +6,10 @@ use super::{
     Submission, state::Identity,
 };
 use crate::{
-    approval::{ApprovalEnd, ClosedApproval, OpenApproval},
+    approval::{ApprovalEnd, ClosedApproval, Edit, OpenApproval},
     call::{Call, CallEnd, CallPhase, FailReason},
     ids::{ApprovalId, CallId},
+    json::Digest,
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
 };
@@ -85,7 +86,9 @@ impl SessionState {
             | E::ToolCallCompleted { .. }
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
-            | E::ApprovalRequested { .. } => {}
+            | E::ApprovalRequested { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => {}
         }
     }
 
@@ -211,6 +214,10 @@ impl Active {
             E::ApprovalExpired { approval_id } | E::ApprovalCancelled { approval_id } => {
                 self.approvals.retain(|open| open.approval.approval_id != *approval_id);
             }
+            E::GrantAdded { grant } => self.grants.push(grant.clone()),
+            E::GrantRevoked { grant_id, .. } => {
+                self.grants.retain(|grant| grant.grant_id != *grant_id);
+            }
             E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }
@@ -312,10 +319,16 @@ impl Active {
                     risk: *risk,
                     parallel: *parallel,
                     repeatable: *repeatable,
+                    edit: None,
                     phase: CallPhase::Proposed,
                 });
             }
-            E::ToolCallAllowed { call_id, .. } => self.set_phase(*call_id, CallPhase::Allowed),
+            E::ToolCallAllowed { call_id, digest, edit, .. } => {
+                if let Some(edit) = edit {
+                    self.edit_call(*call_id, *digest, edit);
+                }
+                self.set_phase(*call_id, CallPhase::Allowed);
+            }
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
                 let failures = self.failures(*call_id);
@@ -337,7 +350,9 @@ impl Active {
                 let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
-            E::SessionCreated { .. }
+            E::GrantAdded { .. }
+            | E::GrantRevoked { .. }
+            | E::SessionCreated { .. }
             | E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
@@ -368,6 +383,14 @@ impl Active {
         match calls.find(|call| call.call_id == call_id).map(|call| &call.phase) {
             Some(CallPhase::BackingOff { failures, .. }) => *failures,
             _not_after_a_failure => 0,
+        }
+    }
+
+    fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &Edit) {
+        let mut calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        if let Some(call) = calls.find(|call| call.call_id == call_id) {
+            call.digest = digest;
+            call.edit = Some(Arc::new(edit.clone()));
         }
     }
 

@@ -1,14 +1,15 @@
 //! What a session is asked, and what it is told.
 
 use crate::{
-    approval::Surface,
+    approval::{GrantWish, Surface},
     call::ToolOutcome,
-    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, UserId},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, UserId},
     json::Digest,
     model::delta::{Completion, ModelFailure},
     policy::Settings,
     usage::Usage,
 };
+use serde_json::Value;
 use std::sync::Arc;
 
 /// One input. Those in the imperative may be rejected; facts may be stale, never wrong.
@@ -80,10 +81,19 @@ pub enum Input {
         approval_id: ApprovalId,
         /// The answer.
         answer: ApprovalAnswer,
+        /// What shall hold for later calls of the tools it approves (G9).
+        for_session: Option<GrantWish>,
         /// Who answers.
         by: UserId,
         /// Through what.
         surface: Surface,
+    },
+    /// Take back what a person granted for the session (G9).
+    RevokeGrants {
+        /// Only this one.
+        grant_id: Option<GrantId>,
+        /// Who asks.
+        by: UserId,
     },
     /// A model attempt ended.
     StepFinished {
@@ -156,6 +166,8 @@ pub struct StepAnswer {
     pub approved: bool,
     /// For the model.
     pub reason: Option<String>,
+    /// The arguments to pass instead, where the person changed them (G8).
+    pub arguments: Option<Value>,
 }
 
 /// A failed model attempt.

@@ -3,7 +3,9 @@
 
 use super::{Lifecycle, SessionState};
 use crate::{
-    approval::{Approval, ApprovalEnd, ClosedApproval, OpenApproval, PlanStep, StepDecision},
+    approval::{
+        Approval, ApprovalEnd, ClosedApproval, Grant, OpenApproval, PlanStep, StepDecision,
+    },
     ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
     time::Timestamp,
@@ -45,6 +47,9 @@ pub struct SessionRow {
     pub created_at: Timestamp,
     /// When this row last changed.
     pub updated_at: Timestamp,
+    /// What people granted for the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// Tokens of all runs up to this row's change, and their cost.
     pub usage: Spending,
 }
@@ -118,13 +123,17 @@ impl SessionRow {
             status: status(state),
             created_at: identity.created_at,
             updated_at: identity.updated_at,
+            grants: state.active.grants.clone(),
             usage: state.spent(),
         })
     }
 
     fn shows_the_same_as(&self, other: &Self) -> bool {
-        let Self { session_id: _, owner: _, agent: _, title, settings, status, .. } = self;
-        *title == other.title && *settings == other.settings && *status == other.status
+        let Self { session_id: _, owner: _, agent: _, title, settings, status, grants, .. } = self;
+        *title == other.title
+            && *settings == other.settings
+            && *status == other.status
+            && *grants == other.grants
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{EventRecord, evolve};
 use crate::{
-    approval::{ClosedApproval, OpenApproval},
+    approval::{ClosedApproval, Grant, OpenApproval},
     call::{Call, CallPhase},
     ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
@@ -77,6 +77,8 @@ pub struct Active {
     pub run: Option<Run>,
     /// The questions that wait.
     pub approvals: Vec<OpenApproval>,
+    /// What people granted for the session, oldest first.
+    pub grants: Vec<Grant>,
 }
 
 /// Whether a session takes messages.

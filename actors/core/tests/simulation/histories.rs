@@ -11,7 +11,7 @@ use crate::{
 use greenroom_core::{
     Rules,
     agent::AgentProfile,
-    approval::Surface,
+    approval::{GrantWish, Surface},
     call::{CallPhase, ToolOutcome, ToolOutput},
     ids::{AttemptId, CallId, MessageId, SessionId, ToolName},
     json::Digest,
@@ -38,12 +38,14 @@ use uuid::Uuid;
 const CURRENT: &str = "v0_1_every_event";
 
 /// Every type of event there is.
-const TYPES: [&str; 28] = [
+const TYPES: [&str; 30] = [
     "approval_cancelled",
     "approval_decided",
     "approval_expired",
     "approval_requested",
     "authorization_denied",
+    "grant_added",
+    "grant_revoked",
     "late_result",
     "message_accepted",
     "message_completed",
@@ -147,6 +149,8 @@ fn name_of(event: &SessionEvent) -> &'static str {
         E::MessageStarted { .. } => "message_started",
         E::RunCancelled { .. } => "run_cancelled",
         E::RunCompleted { .. } => "run_completed",
+        E::GrantAdded { .. } => "grant_added",
+        E::GrantRevoked { .. } => "grant_revoked",
         E::RunFailed { .. } => "run_failed",
         E::RunStarted { .. } => "run_started",
         E::SessionClosed { .. } => "session_closed",
@@ -270,13 +274,16 @@ impl Story {
         self.ends("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
         let call_id = self.call("high");
         let reason = Some("fine".to_owned());
-        self.decide(ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved: true, reason }]));
+        let arguments = Some(json!({"quantity": 10}));
+        let answer = StepAnswer { call_id, approved: true, reason, arguments };
+        self.decide(ApprovalAnswer::Steps(vec![answer]), true);
         self.world.now = self.world.now.after(Duration::from_secs(60));
         self.take(Input::Wake);
         self.ends("high", ToolOutcome::Completed(ToolOutput::default()));
 
         self.says("", vec![("high_again", json(json!({})))]);
-        self.decide(ApprovalAnswer::Whole { approved: true, reason: None });
+        self.decide(ApprovalAnswer::Whole { approved: true, reason: None }, false);
+        self.take(Input::RevokeGrants { grant_id: None, by: user("ann") });
         self.ends("high_again", ToolOutcome::NotSent { error: "no connection".to_owned() });
         self.take(Input::Rehydrated);
         self.wake_at_next();
@@ -358,11 +365,13 @@ impl Story {
         self.take(Input::ToolFinished { call_id, attempt_id, outcome });
     }
 
-    fn decide(&mut self, answer: ApprovalAnswer) {
+    fn decide(&mut self, answer: ApprovalAnswer, grants: bool) {
         let open = self.world.state.active.approvals.first().expect("a question waits");
         let approval_id = open.approval.approval_id;
         let (by, surface) = (user("ann"), Surface::Dashboard);
-        self.take(Input::DecideApproval { approval_id, answer, by, surface });
+        let condition = Some("args.quantity < 100".to_owned());
+        let for_session = grants.then_some(GrantWish { condition });
+        self.take(Input::DecideApproval { approval_id, answer, for_session, by, surface });
     }
 
     fn wake_at_next(&mut self) {

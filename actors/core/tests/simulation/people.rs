@@ -6,12 +6,13 @@ use crate::{
     world::{World, user},
 };
 use greenroom_core::{
-    approval::{OpenApproval, Surface},
-    ids::{ApprovalId, CallId, MessageId, RunId},
+    approval::{GrantWish, OpenApproval, PlanStep, Surface},
+    ids::{ApprovalId, CallId, GrantId, MessageId, RunId},
     json::Digest,
     model::delta::Completion,
     session::{ApprovalAnswer, Decision, Input, Lifecycle, OnBusy, Rejection, Reply, StepAnswer},
 };
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 impl World {
@@ -129,6 +130,17 @@ impl World {
         })
     }
 
+    /// G9: what was granted can be taken back at any time; what was not, can't.
+    pub(crate) fn somebody_revokes(&mut self, chance: &mut Chance) {
+        let grant_id = self.state.active.grants.first().map(|grant| grant.grant_id);
+        let wanted = grant_id.filter(|_| chance.one_in(2));
+        self.take(Input::RevokeGrants { grant_id: wanted, by: user("ann") })
+            .expect("what is named is there");
+        let unknown = Some(GrantId(Uuid::from_u128(7)));
+        let refused = self.take(Input::RevokeGrants { grant_id: unknown, by: user("ann") });
+        assert!(matches!(refused, Err(Rejection::UnknownGrant { .. })));
+    }
+
     pub(crate) fn somebody_changes_settings(&mut self, chance: &mut Chance) {
         let (settings, title) = (rules::settings(chance), Some(chance.text()));
         let is_open = self.state.active.lifecycle == Lifecycle::Open;
@@ -144,14 +156,20 @@ impl World {
             (_, Some(approval_id)) => {
                 // Whatever is said to a closed question: nothing happens.
                 let answer = ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None };
-                if let Ok(decision) = self.decide(approval_id, answer, chance) {
+                let for_session = chance.one_in(4).then(|| {
+                    let conditions =
+                        [None, Some("args.n < 3"), Some("args.nothing"), Some("what?")];
+                    let condition = conditions[chance.below(4)].map(str::to_owned);
+                    GrantWish { condition }
+                });
+                if let Ok(decision) = self.decide(approval_id, answer, for_session, chance) {
                     assert!(decision.events.is_empty() && decision.effects.is_empty());
                 }
             }
             (_, None) => {
                 let approval_id = ApprovalId(Uuid::from_u128(3));
                 let answer = ApprovalAnswer::Whole { approved: true, reason: None };
-                let refused = self.decide(approval_id, answer, chance);
+                let refused = self.decide(approval_id, answer, None, chance);
                 assert_eq!(refused, Err(Rejection::UnknownApproval { approval_id }));
             }
         }
@@ -167,7 +185,12 @@ impl World {
             .filter_map(|step| {
                 let approved = chance.one_in(2);
                 let reason = approved.then(|| "because".to_owned());
-                let answer = StepAnswer { call_id: step.call_id, approved, reason };
+                let answer = StepAnswer {
+                    call_id: step.call_id,
+                    approved,
+                    reason,
+                    arguments: chance.one_in(3).then(|| edited(step, chance)),
+                };
                 chance.one_in(2).then_some(answer)
             })
             .collect();
@@ -177,6 +200,7 @@ impl World {
                 call_id: CallId(Uuid::from_u128(5)),
                 approved: true,
                 reason: None,
+                arguments: None,
             }),
             _ => {}
         }
@@ -185,7 +209,12 @@ impl World {
         } else {
             ApprovalAnswer::Steps(answers)
         };
-        if let Ok(decision) = self.decide(approval_id, answer, chance) {
+        let for_session = chance.one_in(4).then(|| {
+            let conditions = [None, Some("args.n < 3"), Some("args.nothing"), Some("what?")];
+            let condition = conditions[chance.below(4)].map(str::to_owned);
+            GrantWish { condition }
+        });
+        if let Ok(decision) = self.decide(approval_id, answer, for_session, chance) {
             assert!(!is_late || decision.events.is_empty(), "G10: taken after the deadline");
         }
     }
@@ -194,7 +223,7 @@ impl World {
         let Some(open) = self.state.active.approvals.first() else { return };
         let (approval_id, deadline) = (open.approval.approval_id, open.approval.deadline);
         let answer = ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None };
-        match self.decide(approval_id, answer, chance) {
+        match self.decide(approval_id, answer, None, chance) {
             Ok(decision) => {
                 assert_eq!(decision.reply, Reply::Decided { closed: true, repeated: false });
             }
@@ -209,6 +238,7 @@ impl World {
         &mut self,
         approval_id: ApprovalId,
         answer: ApprovalAnswer,
+        for_session: Option<GrantWish>,
         chance: &mut Chance,
     ) -> Result<Decision, Rejection> {
         let by = user(["ann", "bob"][chance.below(2)]);
@@ -216,8 +246,18 @@ impl World {
         self.take(Input::DecideApproval {
             approval_id,
             answer,
+            for_session,
             by,
             surface: *chance.pick(&surfaces),
         })
+    }
+}
+
+/// What a person makes of a step's arguments: the same, others, or what the schema refuses.
+fn edited(step: &PlanStep, chance: &mut Chance) -> Value {
+    match chance.below(4) {
+        0 => step.arguments.clone(),
+        1 => json!("no object"),
+        _ => json!({"n": chance.below(9), "edited": chance.text()}),
     }
 }

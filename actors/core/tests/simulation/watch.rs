@@ -2,7 +2,7 @@
 
 use greenroom_core::{
     call::FailReason,
-    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq},
+    ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
     session::{Allowance, Effect, EventRecord, RunFailure, SessionEvent},
 };
@@ -24,6 +24,7 @@ pub(crate) struct Watch {
     /// The newest model attempt.
     step_attempt: Option<AttemptId>,
     max_steps: u32,
+    grants: BTreeMap<GrantId, String>,
 }
 
 pub(crate) struct CallTrack {
@@ -143,9 +144,19 @@ impl Watch {
             };
             assert!(self.calls.insert(*call_id, track).is_none(), "a call began twice");
         }
-        if let E::ToolCallAllowed { call_id, digest, by } = &record.event {
+        if let E::GrantAdded { grant } = &record.event {
+            self.grants.insert(grant.grant_id, grant.tool.clone());
+        }
+        if let E::GrantRevoked { grant_id, .. } = &record.event {
+            assert!(self.grants.remove(grant_id).is_some(), "G9: revoked what was not granted");
+        }
+        if let E::ToolCallAllowed { call_id, digest, by, edit } = &record.event {
             let asked = match by {
                 Allowance::Policy { .. } => None,
+                Allowance::Grant { grant_id } => {
+                    assert!(self.grants.contains_key(grant_id), "G9: no such grant");
+                    None
+                }
                 Allowance::Approval { approval_id, .. } => {
                     let said = self.approvals[approval_id].decided.get(call_id);
                     assert_eq!(said, Some(&true), "G8: allowed without a person's word");
@@ -154,7 +165,12 @@ impl Watch {
             };
             let call = self.open_call(*call_id);
             assert_eq!(call.asked, asked, "G3: somebody else was to allow it");
-            assert_eq!(call.digest, *digest, "G8: other arguments were allowed");
+            let expected = match edit {
+                Some(edit) => Digest::of(&edit.arguments),
+                None => call.digest,
+            };
+            assert_eq!(expected, *digest, "G8: other arguments were allowed");
+            assert!(edit.is_none() || asked.is_some(), "G8: only people edit");
             assert_eq!(call.allowed.replace(*digest), None, "allowed twice");
         }
         if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt } = &record.event {

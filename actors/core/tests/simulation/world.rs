@@ -100,7 +100,8 @@ impl World {
             68..72 => self.a_tool_progresses(chance),
             72..86 => self.somebody_decides(chance),
             86..89 => self.somebody_cancels(chance),
-            89..91 => self.somebody_changes_settings(chance),
+            89 => self.somebody_revokes(chance),
+            90 => self.somebody_changes_settings(chance),
             91..98 => self.time_passes(chance),
             98 => self.tools_change(chance),
             _ => {

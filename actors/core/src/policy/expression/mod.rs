@@ -66,29 +66,33 @@ impl Expression {
 
     /// Whether it is true.
     pub fn is_true(&self, facts: &Facts) -> Result<bool, String> {
-        match self.evaluate(facts)? {
-            Value::Bool(truth) => Ok(truth),
-            other => Err(self.must_give("true or false", &other)),
+        let value = self.evaluate(facts)?;
+        if let Value::Bool(truth) = value {
+            return Ok(truth);
         }
+        Err(self.must_give("true or false", &value))
     }
 
     /// The number it gives. It may be infinite or NaN.
     #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
     pub fn number(&self, facts: &Facts) -> Result<f64, String> {
-        match self.evaluate(facts)? {
-            Value::Int(number) => Ok(number as f64),
-            Value::UInt(number) => Ok(number as f64),
-            Value::Float(number) => Ok(number),
-            other => Err(self.must_give("a number", &other)),
+        let value = self.evaluate(facts)?;
+        if let Value::Int(number) = value {
+            return Ok(number as f64);
         }
+        if let Value::Float(number) = value {
+            return Ok(number);
+        }
+        Err(self.must_give("a number", &value))
     }
 
     /// The text it gives.
     pub fn text(&self, facts: &Facts) -> Result<String, String> {
-        match self.evaluate(facts)? {
-            Value::String(text) => Ok(text.as_ref().clone()),
-            other => Err(self.must_give("a text", &other)),
+        let value = self.evaluate(facts)?;
+        if let Value::String(text) = &value {
+            return Ok(text.as_ref().clone());
         }
+        Err(self.must_give("a text", &value))
     }
 
     fn must_give(&self, wanted: &str, found: &Value) -> String {

@@ -3,14 +3,16 @@
 use super::{Deciding, Rejection, Reply};
 use crate::{
     approval::{
-        Approval, ApprovalEnd, ApprovalKind, ClosedApproval, OpenApproval, PlanStep, StepDecision,
-        Surface,
+        Approval, ApprovalEnd, ApprovalKind, ClosedApproval, Edit, GrantWish, OpenApproval,
+        PlanStep, StepDecision, Surface, restored,
     },
     call::FailReason,
     ids::{ApprovalId, CallId, UserId},
-    policy::{Risk, Tool},
+    json::Digest,
+    policy::{Risk, Tool, Verdict},
     session::{Allowance, ApprovalAnswer, SessionEvent, StepAnswer},
 };
+use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// A call to ask for, why, and its tool.
@@ -54,36 +56,34 @@ impl Deciding<'_> {
         &mut self,
         approval_id: ApprovalId,
         answer: ApprovalAnswer,
-        by: UserId,
+        for_session: Option<GrantWish>,
+        by: &UserId,
         surface: Surface,
     ) -> Result<Reply, Rejection> {
         let Some(open) = self.active.open_approval(approval_id).cloned() else {
             let closed = self.session.closed_approval(approval_id);
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
-            return repeated_or_refused(closed, &answer, &by);
+            return repeated_or_refused(closed, &answer, by);
         };
-        let decisions: Vec<_> = new_answers(&open, answer, &by)?
-            .into_iter()
-            .map(|(step, StepAnswer { call_id, approved, reason })| StepDecision {
-                call_id,
-                approved,
-                reason,
-                by: by.clone(),
-                surface,
-                at: self.env.now,
-                digest: step.digest,
-            })
-            .collect();
-        if decisions.is_empty() {
+        let answers = new_answers(&open, answer, by)?;
+        if answers.is_empty() {
             return Ok(Reply::Decided { closed: false, repeated: true });
         }
         if open.approval.deadline.is_some_and(|deadline| deadline <= self.env.now) {
             // The desk's wake-up, which records the expiry, is on its way.
             return Err(Rejection::ApprovalExpired);
         }
+        let decisions = answers
+            .into_iter()
+            .map(|(step, answer)| self.decision_on(step, answer, by, surface))
+            .collect::<Result<Vec<_>, _>>()?;
+        let grants = self.wished_grants(for_session.as_ref(), &decisions, by)?;
         let closed = open.decisions.len() + decisions.len() == open.approval.steps.len();
         let steps = decisions.clone();
         self.emit(SessionEvent::ApprovalDecided { approval_id, steps, closed });
+        for grant in grants {
+            self.emit_for(None, None, SessionEvent::GrantAdded { grant });
+        }
         for decision in decisions {
             self.carry_out(approval_id, decision);
         }
@@ -91,11 +91,60 @@ impl Deciding<'_> {
         Ok(Reply::Decided { closed, repeated: false })
     }
 
+    /// A person's word on one step; arguments they changed are validated and judged anew.
+    fn decision_on(
+        &self,
+        step: &PlanStep,
+        answer: StepAnswer,
+        by: &UserId,
+        surface: Surface,
+    ) -> Result<StepDecision, Rejection> {
+        let edited = changed_arguments(step, &answer);
+        if let Some(arguments) = &edited {
+            self.check_edit(step, &answer, arguments)?;
+        }
+        let StepAnswer { call_id, approved, reason, arguments: _ } = answer;
+        Ok(StepDecision {
+            call_id,
+            approved,
+            reason,
+            by: by.clone(),
+            surface,
+            at: self.env.now,
+            digest: edited.as_ref().map_or(step.digest, Digest::of),
+            edited,
+        })
+    }
+
+    fn check_edit(
+        &self,
+        step: &PlanStep,
+        answer: &StepAnswer,
+        arguments: &Value,
+    ) -> Result<(), Rejection> {
+        let call_id = step.call_id;
+        let invalid = |problem: String| Err(Rejection::InvalidEdit { call_id, problem });
+        if !answer.approved {
+            return invalid("they belong to an approval, and this is a rejection".to_owned());
+        }
+        let Some(tool) = self.tool(&step.tool) else {
+            return invalid("the tool is not there any more".to_owned());
+        };
+        if let Err(problem) = tool.validate(arguments) {
+            return invalid(problem);
+        }
+        match self.verdict(&tool, arguments) {
+            Verdict::Allow { .. } | Verdict::Ask { .. } => Ok(()),
+            Verdict::Deny(denial) => invalid(denial.reason),
+        }
+    }
+
     fn carry_out(&mut self, approval_id: ApprovalId, decision: StepDecision) {
-        let StepDecision { call_id, approved, reason, by, digest, .. } = decision;
+        let StepDecision { call_id, approved, reason, by, digest, edited, .. } = decision;
         if approved {
             let by = Allowance::Approval { approval_id, by };
-            self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by });
+            let edit = edited.map(|arguments| Edit { arguments, reason });
+            self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit });
             return;
         }
         let error = match reason {
@@ -132,7 +181,7 @@ fn new_answers<'a>(
         ApprovalAnswer::Whole { approved, reason } => {
             let word = |step: &'a PlanStep| {
                 let (call_id, reason) = (step.call_id, reason.clone());
-                (step, StepAnswer { call_id, approved, reason })
+                (step, StepAnswer { call_id, approved, reason, arguments: None })
             };
             return Ok(open.undecided().map(word).collect());
         }
@@ -146,11 +195,23 @@ fn new_answers<'a>(
         let step = step.ok_or(Rejection::UnknownStep { call_id })?;
         match open.decisions.get(&call_id) {
             None => fresh.push((step, answer)),
-            Some(first) if first.approved == answer.approved && first.by == *by => {}
+            Some(first) if is_the_same(first, step, &answer, by) => {}
             Some(first) => return Err(Rejection::AlreadyDecided { first: vec![first.clone()] }),
         }
     }
     Ok(fresh)
+}
+
+/// The arguments as the person changed them, if they are others than those of the plan.
+fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Option<Value> {
+    let arguments = restored(&step.arguments, answer.arguments.clone()?);
+    (Digest::of(&arguments) != step.digest).then_some(arguments)
+}
+
+/// Whether `answer` is what `first` was: the same person's same word on the same arguments.
+fn is_the_same(first: &StepDecision, step: &PlanStep, answer: &StepAnswer, by: &UserId) -> bool {
+    let digest = changed_arguments(step, answer).as_ref().map_or(step.digest, Digest::of);
+    first.approved == answer.approved && first.by == *by && first.digest == digest
 }
 
 /// An answer decides something, and no step twice.
@@ -168,19 +229,22 @@ fn repeated_or_refused(
     answer: &ApprovalAnswer,
     by: &UserId,
 ) -> Result<Reply, Rejection> {
-    let is_same = |first: &StepDecision, approved| first.approved == approved && first.by == *by;
+    let step_of = |answer: &StepAnswer| {
+        closed.approval.steps.iter().find(|step| step.call_id == answer.call_id)
+    };
     let is_decided = closed.end == ApprovalEnd::Decided;
     let repeated = match answer {
         // It was the last word if it was taken: it left no step undecided.
         ApprovalAnswer::Whole { approved, .. } => {
             let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
-            is_decided && last.all(|first| is_same(first, *approved))
+            let plain = |first: &StepDecision| first.by == *by && first.edited.is_none();
+            is_decided && last.all(|first| plain(first) && first.approved == *approved)
         }
         ApprovalAnswer::Steps(answers) => {
             must_be_clear(answers)?;
             answers.iter().all(|answer| {
-                let first = closed.decisions.get(&answer.call_id);
-                first.is_some_and(|first| is_same(first, answer.approved))
+                let first = closed.decisions.get(&answer.call_id).zip(step_of(answer));
+                first.is_some_and(|(first, step)| is_the_same(first, step, answer, by))
             })
         }
     };

@@ -3,18 +3,20 @@
 
 use super::{Deciding, Reply};
 use crate::{
+    approval::Grant,
     call::{
         Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
         retry::{Failure, Next, after_failure},
     },
-    ids::{AttemptId, CallId, RunId},
+    ids::{AttemptId, CallId, GrantId, RunId},
     json::Digest,
     limits,
     message::{Arguments, Message, ProposedCall},
-    policy::{Denial, JudgeContext, Risk, Tool, Verdict, judge},
+    policy::{Denial, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge},
     session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 impl Deciding<'_> {
@@ -75,25 +77,18 @@ impl Deciding<'_> {
             self.fail_call(call_id, FailReason::InvalidArguments, error, false);
             return None;
         }
-        let rules = self.env.rules;
-        let session = self.session.session_id.to_string();
-        let judging = JudgeContext {
-            settings: &self.active.settings,
-            matrix: &rules.matrix,
-            headless: rules.agent.headless,
-            user: self.session.identity.as_ref().map_or("", |identity| identity.owner.as_str()),
-            session: &session,
-            agent: rules.agent.name.as_str(),
-            remaining: None,
-        };
-        match judge(tool, arguments, &judging) {
+        match self.verdict(tool, arguments) {
             Verdict::Allow { why, cost: _ } => {
-                let digest = Digest::of(arguments);
-                let by = Allowance::Policy { why };
-                self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by });
+                self.allow(call_id, arguments, Allowance::Policy { why });
                 None
             }
-            Verdict::Ask { why, cost: _ } => Some(why),
+            Verdict::Ask { why, cost: _ } => match self.grant_for(tool, arguments) {
+                Some(grant_id) => {
+                    self.allow(call_id, arguments, Allowance::Grant { grant_id });
+                    None
+                }
+                None => Some(why),
+            },
             Verdict::Deny(Denial { reason, required_level }) => {
                 let tool = tool.name.to_string();
                 let event =
@@ -102,6 +97,49 @@ impl Deciding<'_> {
                 None
             }
         }
+    }
+
+    fn allow(&mut self, call_id: CallId, arguments: &Value, by: Allowance) {
+        let digest = Digest::of(arguments);
+        self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit: None });
+    }
+
+    /// What the policy says of a call of `tool` with these arguments now.
+    pub(super) fn verdict(&self, tool: &Tool, arguments: &Value) -> Verdict {
+        let session = self.session.session_id.to_string();
+        judge(tool, arguments, &self.judging(&session))
+    }
+
+    fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
+        let rules = self.env.rules;
+        JudgeContext {
+            settings: &self.active.settings,
+            matrix: &rules.matrix,
+            headless: rules.agent.headless,
+            user: self.session.identity.as_ref().map_or("", |identity| identity.owner.as_str()),
+            session,
+            agent: rules.agent.name.as_str(),
+            remaining: None,
+        }
+    }
+
+    /// A person's standing word that covers the call (G9). A condition that can't be evaluated
+    /// covers nothing.
+    fn grant_for(&self, tool: &Tool, arguments: &Value) -> Option<GrantId> {
+        if tool.risk == Risk::Critical {
+            return None;
+        }
+        let session = self.session.session_id.to_string();
+        let holds = |condition: &String| {
+            let facts = Facts::of(arguments, &self.judging(&session))?;
+            Expression::compile(condition)?.is_true(&facts)
+        };
+        let covers = |grant: &&Grant| {
+            grant.tool == tool.name.as_str()
+                && grant.server == tool.server
+                && grant.condition.as_ref().is_none_or(|it| holds(it).unwrap_or(false))
+        };
+        self.active.grants.iter().find(covers).map(|grant| grant.grant_id)
     }
 
     /// Starts the calls whose turn it is: those that may run beside others while there is room,
@@ -139,7 +177,7 @@ impl Deciding<'_> {
 
     fn start_call(&mut self, call_id: CallId, attempt: u32) {
         let Some(call) = self.call(call_id) else { return };
-        let (tool, arguments) = (call.tool.clone(), call.arguments.clone());
+        let (tool, arguments) = (call.tool.clone(), call.passed());
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };
         let attempt_id = AttemptId(self.env.uuid());
         self.emit(SessionEvent::ToolCallAttemptStarted { call_id, attempt_id, attempt });

@@ -7,6 +7,7 @@
 //! | [`steps`] | a model attempt ended; starting and retrying steps |
 //! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
 //! | [`approvals`] | a person decided; a deadline passed |
+//! | [`grants`] | what holds for the session |
 //! | [`cancel`] | cancel |
 //! | [`restart`] | rehydrated |
 //!
@@ -15,6 +16,7 @@
 mod approvals;
 mod calls;
 mod cancel;
+mod grants;
 mod lifecycle;
 mod messages;
 mod restart;
@@ -29,7 +31,7 @@ use super::{
 use crate::{
     approval::StepDecision,
     env::Env,
-    ids::{ApprovalId, CallId, MessageId, RunId, Seq},
+    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
 };
 
 /// What an input leads to.
@@ -81,7 +83,7 @@ pub enum Reply {
 }
 
 /// Why an input changes nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Rejection {
     /// There is no such session.
     #[error("there is no such session")]
@@ -143,6 +145,26 @@ pub enum Rejection {
         /// The call.
         call_id: CallId,
     },
+    /// A person's change of the arguments can't be passed (G8); the plan waits still.
+    #[error("the edited arguments of call {call_id} can't be used: {problem}")]
+    InvalidEdit {
+        /// The call.
+        call_id: CallId,
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// A person's word can't hold for the session like this (G9).
+    #[error("this can't be approved for the session: {problem}")]
+    InvalidGrant {
+        /// Why.
+        problem: String,
+    },
+    /// There is no such grant.
+    #[error("there is no such grant: {grant_id}")]
+    UnknownGrant {
+        /// The id.
+        grant_id: GrantId,
+    },
     /// The answer decides nothing, or a step twice.
     #[error("the answer must decide at least one step, and none of them twice")]
     UnclearAnswer,
@@ -168,9 +190,10 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             d.interrupt(message_id, text, digest, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
-        Input::DecideApproval { approval_id, answer, by, surface } => {
-            d.decide_approval(approval_id, answer, by, surface)?
+        Input::DecideApproval { approval_id, answer, for_session, by, surface } => {
+            d.decide_approval(approval_id, answer, for_session, &by, surface)?
         }
+        Input::RevokeGrants { grant_id, by } => d.revoke_grants(grant_id, &by)?,
         Input::StepFinished { attempt_id, result } => d.step_finished(attempt_id, result),
         Input::ToolFinished { call_id, attempt_id, outcome } => {
             d.tool_finished(call_id, attempt_id, outcome)

@@ -237,8 +237,13 @@ fn an_approval_that_never_was_is_unknown() {
     let mut scene = asking();
     let approval_id = ApprovalId(Uuid::from_u128(77));
     let answer = ApprovalAnswer::Whole { approved: true, reason: None };
-    let stray =
-        Input::DecideApproval { approval_id, answer, by: user("ann"), surface: Surface::Cli };
+    let stray = Input::DecideApproval {
+        approval_id,
+        answer,
+        for_session: None,
+        by: user("ann"),
+        surface: Surface::Cli,
+    };
     scene.check(stray, "! unknown approval");
 }
 

@@ -4,6 +4,8 @@
 mod approvals;
 mod calls;
 mod cancel;
+mod edits;
+mod grants;
 mod lifecycle;
 mod messages;
 mod restart;
@@ -236,13 +238,16 @@ impl Scene {
             call_id: self.call(call),
             approved: *approved,
             reason: None,
+            arguments: None,
         };
         self.answer(approval, ApprovalAnswer::Steps(steps.iter().map(step).collect()), by)
     }
 
     fn answer(&self, approval: &str, answer: ApprovalAnswer, by: &str) -> Input {
         let approval_id = self.approval(approval);
-        Input::DecideApproval { approval_id, answer, by: user(by), surface: Surface::Rest }
+        let by = user(by);
+        let surface = Surface::Rest;
+        Input::DecideApproval { approval_id, answer, for_session: None, by, surface }
     }
 }
 
@@ -275,8 +280,11 @@ fn tools() -> Vec<Tool> {
     let only_n =
         json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     strict.validator = schema::compile(&only_n);
-    strict.input_schema = only_n;
-    tools.push(strict);
+    strict.input_schema = only_n.clone();
+    let mut high_strict = plain("high_strict");
+    high_strict.validator = schema::compile(&only_n);
+    high_strict.input_schema = only_n.clone();
+    tools.extend([strict, high_strict]);
     tools
 }
 

@@ -83,7 +83,9 @@ impl Names {
             | E::ApprovalRequested { .. }
             | E::ApprovalDecided { .. }
             | E::ApprovalExpired { .. }
-            | E::ApprovalCancelled { .. } => self.what_of_calls(event, now),
+            | E::ApprovalCancelled { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => self.what_of_calls(event, now),
         }
     }
 
@@ -140,14 +142,17 @@ impl Names {
             E::ToolCallStarted { call_id, tool, risk, .. } => {
                 format!("tool_call_started {} {tool} {risk}", self.name('c', call_id.0))
             }
-            E::ToolCallAllowed { call_id, by, .. } => {
+            E::ToolCallAllowed { call_id, by, edit, .. } => {
+                let edited = edit.as_ref().map(|edit| format!(" as {}", edit.arguments));
+                let edited = edited.unwrap_or_default();
                 let by = match by {
                     Allowance::Policy { .. } => "policy".to_owned(),
                     Allowance::Approval { approval_id, by } => {
                         format!("{by} {}", self.name('p', approval_id.0))
                     }
+                    Allowance::Grant { grant_id } => self.name('g', grant_id.0),
                 };
-                format!("tool_call_allowed {} by {by}", self.name('c', call_id.0))
+                format!("tool_call_allowed {} by {by}{edited}", self.name('c', call_id.0))
             }
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
                 let (call, attempt_id) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
@@ -190,6 +195,18 @@ impl Names {
             }
             E::ApprovalCancelled { approval_id } => {
                 format!("approval_cancelled {}", self.name('p', approval_id.0))
+            }
+            E::GrantAdded { grant } => {
+                let condition = grant.condition.as_ref();
+                let condition = condition.map(|it| format!(" where {it}")).unwrap_or_default();
+                format!(
+                    "grant_added {} {}{condition}",
+                    self.name('g', grant.grant_id.0),
+                    grant.tool
+                )
+            }
+            E::GrantRevoked { grant_id, by } => {
+                format!("grant_revoked {} by {by}", self.name('g', grant_id.0))
             }
             other => panic!("not an event of a call: {other:?}"),
         }
@@ -267,6 +284,10 @@ impl Names {
                 format!("! already decided{steps}")
             }
             Rejection::UnknownApproval { .. } => "! unknown approval".to_owned(),
+            Rejection::UnknownGrant { .. } => "! unknown grant".to_owned(),
+            Rejection::InvalidEdit { call_id, problem } => {
+                format!("! invalid edit of {}: {problem}", self.name('c', call_id.0))
+            }
             Rejection::UnknownSession
             | Rejection::SessionExists
             | Rejection::SessionClosed
@@ -275,6 +296,7 @@ impl Names {
             | Rejection::NoRun
             | Rejection::ApprovalExpired
             | Rejection::ApprovalCancelled
+            | Rejection::InvalidGrant { .. }
             | Rejection::UnclearAnswer => format!("! {rejection}"),
         }
     }

@@ -1,0 +1,121 @@
+use super::*;
+use serde_json::json;
+
+const NOW: &str = "2026-01-01T12:00:00.000Z";
+const BUY: &str = "0198c0de-0000-7000-8000-000000000b01";
+const SELL: &str = "0198c0de-0000-7000-8000-000000000b02";
+
+fn now() -> Timestamp {
+    serde_json::from_value(json!(NOW)).unwrap()
+}
+
+fn step(call_id: &str, tool: &str, arguments: &Value) -> Value {
+    json!({
+        "call_id": call_id, "tool": tool, "arguments": arguments,
+        "digest": greenroom_core::json::Digest::of(arguments),
+        "risk": "write_high_risk", "description": "Moves goods", "why": "level L1",
+    })
+}
+
+fn asked(change: impl FnOnce(&mut Value)) -> Asked {
+    let mut view = json!({
+        "approval_id": "0198c0de-0000-7000-8000-0000deadbeef", "plan_id": "x", "kind": "plan",
+        "purpose": "Execute 2 tools", "max_risk_level": "write_high_risk", "tool_count": 2,
+        "requested_at": "2026-01-01T11:59:41.000Z", "deadline": "2026-01-01T12:09:41.000Z",
+        "steps": [
+            step(BUY, "buy", &json!({"item": "ore", "amount": 5})),
+            step(SELL, "sell", &json!({})),
+        ],
+        "state": "pending", "session_id": "0198c0de-0000-7000-8000-000000000001",
+        "run_id": "0198c0de-0000-7000-8000-000000000002", "user_id": "ann",
+        "decisions": [], "closed_at": null,
+    });
+    change(&mut view);
+    Asked::read(view).unwrap()
+}
+
+fn rejected(call_id: &str) -> Value {
+    json!({
+        "call_id": call_id, "approved": false, "by": "ann", "surface": "cli",
+        "reason": "too dear", "at": "2026-01-01T12:00:05.000Z",
+        "digest": greenroom_core::json::Digest::of(&json!({})),
+    })
+}
+
+#[test]
+fn g11_a_list_says_what_is_asked_and_how_long_there_is_time() {
+    let text = list(&[asked(|_| ())], now(), Paint::PLAIN);
+    let expected = "\
+deadbeef  pending, expires in 9m 41s  session 00000001  user ann
+  Purpose     Execute 2 tools
+  1. buy   write_high_risk  {\"amount\":5,\"item\":\"ore\"}
+  2. sell  write_high_risk  {}
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn g11_one_is_shown_whole_with_who_decided_what() {
+    let text =
+        whole(&asked(|view| view["decisions"] = json!([rejected(SELL)])), now(), Paint::PLAIN);
+    for line in [
+        "Approval 0198c0de-0000-7000-8000-0000deadbeef",
+        "  State       pending, expires in 9m 41s",
+        "  Asked       2026-01-01 11:59:41Z (19s ago)",
+        "  1. buy  write_high_risk",
+        "     Decision    none yet",
+        "         \"amount\": 5,",
+        "     Decision    rejected by ann at 2026-01-01 12:00:05Z through the command line: too dear",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn x5_arguments_cannot_forge_what_is_shown() {
+    let evil = "\u{1b}[2J\u{9b}2K\r\n  Decision  approved\u{202e}";
+    let text = |show: fn(&[Asked], Timestamp, Paint) -> String| {
+        let asked = asked(|view| {
+            view["purpose"] = json!(evil);
+            view["steps"][0] = step(BUY, evil, &json!({evil: [evil]}));
+            view["steps"][0]["why"] = json!(evil);
+            view["steps"][0]["description"] = json!(evil);
+            view["decisions"] = json!([rejected(BUY)]);
+            view["decisions"][0]["reason"] = json!(evil);
+        });
+        show(&[asked], now(), Paint::PLAIN)
+    };
+    let shown = [
+        text(list),
+        text(|asked, now, paint| whole(&asked[0], now, paint)),
+        text(|asked, _, _| answered(&asked[0], &asked[0], true, false)),
+        text(|asked, _, _| already_decided(&asked[0], asked[0].decisions.clone())),
+    ];
+    for text in shown {
+        assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'));
+        let forged = |line: &str| line.trim_start().starts_with("Decision  approved");
+        assert!(!text.lines().any(forged), "{text}");
+    }
+}
+
+#[test]
+fn g10_standing_says_how_it_ended() {
+    let standing = |change: fn(&mut Value)| asked(change).standing(now());
+    assert_eq!(standing(|view| view["deadline"] = json!(null)), "pending, no deadline");
+    let late = standing(|view| view["deadline"] = json!("2026-01-01T11:59:57.000Z"));
+    assert_eq!(late, "pending, overdue for 3s");
+    let expired = standing(|view| {
+        view["state"] = json!("expired");
+        view["closed_at"] = json!("2026-01-01T11:00:00.000Z");
+    });
+    assert_eq!(expired, "expired at 2026-01-01 11:00:00Z: nobody answered in time");
+}
+
+#[test]
+fn g11_a_refusal_names_who_was_first() {
+    let asked = asked(|_| ());
+    let first = serde_json::from_value(json!([rejected(SELL)])).unwrap();
+    let expected = "already decided differently:\n  sell: rejected by ann at \
+                    2026-01-01 12:00:05Z through the command line: too dear";
+    assert_eq!(already_decided(&asked, first), expected);
+}

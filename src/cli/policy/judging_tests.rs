@@ -1,0 +1,111 @@
+use super::*;
+use greenroom_core::{
+    Timestamp,
+    ids::{CallId, SessionId, UserId},
+    policy::{Risk, Settings},
+    session::{SessionRow, SessionStatus},
+    usage::Spending,
+};
+use uuid::Uuid;
+
+/// What the configuration says of a call that was recorded.
+fn judged(toml: &str, tool: &str, arguments: Value, settings: Value) -> Finding {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new.toml");
+    std::fs::write(&path, toml).unwrap();
+    let configuration = Configuration::load(Some(&path), &BTreeMap::new()).unwrap();
+    let start = Judging::start(configuration, false);
+    let judging = futures::executor::block_on(start);
+    let call = RecordedCall {
+        call_id: CallId(Uuid::nil()),
+        at: Timestamp(0),
+        tool: tool.to_owned(),
+        arguments: Arc::new(Arguments::Json(arguments)),
+        risk: Risk::WriteHighRisk,
+        ruling: Ruling::Ask,
+        why: String::new(),
+    };
+    let mut session = Recording::of(&SessionRow {
+        session_id: SessionId(Uuid::nil()),
+        owner: UserId::parse("ann").unwrap(),
+        agent: AgentName::parse("default").unwrap(),
+        title: None,
+        settings: Settings::default(),
+        status: SessionStatus::Idle,
+        created_at: Timestamp(0),
+        updated_at: Timestamp(0),
+        grants: Vec::new(),
+        usage: Spending::default(),
+    });
+    session.settings = serde_json::from_value(settings).unwrap();
+    judging.judge(&call, &session)
+}
+
+fn ruled(toml: &str, tool: &str) -> Option<Ruling> {
+    ruling(&judged(toml, tool, json!({}), json!({})))
+}
+
+const TRUSTED: &str = "[mcpServers.market]\ncommand = \"market\"\ntrusted = true\n";
+const PLAIN: &str = "[mcpServers.market]\ncommand = \"market\"\n";
+
+#[test]
+fn g16_the_other_table_and_catalog_decide() {
+    assert_eq!(ruled(PLAIN, "buy_item"), Some(Ruling::Ask));
+    assert_eq!(ruled("policy = \"strict\"", "buy_item"), Some(Ruling::Deny));
+    assert_eq!(
+        ruled("[tools.buy_item]\nrisk = \"write_low_risk\"", "buy_item"),
+        Some(Ruling::Allow)
+    );
+    assert_eq!(ruled("[tools.\"buy_*\"]\ndeny = true", "buy_item"), Some(Ruling::Deny));
+}
+
+#[test]
+fn g16_the_other_agents_decide() {
+    let none = ruled("[agents.default]\ntools = [\"get_*\"]", "buy_item");
+    assert_eq!(none, Some(Ruling::Deny));
+    let nobody = ruled("[agents.default]\nheadless = true", "buy_item");
+    assert_eq!(nobody, Some(Ruling::Deny));
+}
+
+#[test]
+fn g16_constraints_see_the_recorded_arguments_and_settings() {
+    let toml = "[tools.buy_item]\nrisk = \"write_low_risk\"\nconstraints = \
+                [\"user.allowed_regions == null || args.region in user.allowed_regions\"]";
+    let at = |region: i64| {
+        let settings = json!({"allowed_regions": [1, 2]});
+        ruling(&judged(toml, "buy_item", json!({"region": region}), settings))
+    };
+    assert_eq!((at(1), at(3)), (Some(Ruling::Allow), Some(Ruling::Deny)));
+}
+
+#[test]
+fn g16_what_a_trusted_server_would_say_is_not_guessed() {
+    let Finding::Unknown { why } = judged(TRUSTED, "buy_item", json!({}), json!({})) else {
+        panic!("its annotations are not known");
+    };
+    assert!(why.contains("market") && why.contains("--with-servers"), "{why}");
+    // The catalog's word comes first, whoever is trusted.
+    let named = format!("{TRUSTED}[tools.buy_item]\nrisk = \"critical\"");
+    assert_eq!(ruled(&named, "buy_item"), Some(Ruling::Deny));
+    // The name says whose it is.
+    let two = format!("{TRUSTED}[mcpServers.other]\ncommand = \"other\"\n");
+    assert_eq!(ruled(&two, "other__buy_item"), Some(Ruling::Ask));
+    assert_eq!(ruled(&two, "buy_item"), None);
+}
+
+#[test]
+fn g16_what_depends_on_the_server_is_not_guessed() {
+    let toml = "[mcpServers.one]\ncommand = \"one\"\n[mcpServers.two]\ncommand = \"two\"\n\
+                [tools.buy_item]\nserver = \"one\"\nrisk = \"read_only\"";
+    assert_eq!(ruled(toml, "buy_item"), None);
+    assert_eq!(ruled(toml, "one__buy_item"), Some(Ruling::Allow));
+}
+
+#[test]
+fn g16_what_depends_on_a_budget_is_not_guessed() {
+    let toml = "[tools.buy_item]\nrisk = \"critical\"\ncost = \"args.price\"";
+    let settings = json!({"autonomy_level": 3, "budget_limit": 100});
+    let at =
+        |price: i64| ruling(&judged(toml, "buy_item", json!({"price": price}), settings.clone()));
+    assert_eq!((at(200), at(50)), (Some(Ruling::Ask), None));
+}

@@ -1,0 +1,251 @@
+//! What a session's log says of its calls: what was proposed, under which settings, and what was
+//! decided. Pure: events in, decided calls out.
+
+use greenroom_core::{
+    Timestamp,
+    ids::{AgentName, CallId, SessionId, UserId},
+    message::Arguments,
+    policy::{Risk, Ruling, Settings},
+    session::{Allowance, EventRecord, SessionEvent, SessionRow},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Calls that may wait for their decision; they get it in the commit that proposes them.
+const PROPOSED_MAX: usize = 10_000;
+
+/// A call that was judged.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RecordedCall {
+    pub(super) call_id: CallId,
+    /// When it was proposed.
+    pub(super) at: Timestamp,
+    pub(super) tool: String,
+    pub(super) arguments: Arc<Arguments>,
+    /// The risk its tool had.
+    pub(super) risk: Risk,
+    /// What was decided.
+    pub(super) ruling: Ruling,
+    /// Why.
+    pub(super) why: String,
+}
+
+/// A session, as far as its log was read.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) session_id: SessionId,
+    pub(super) owner: UserId,
+    pub(super) agent: AgentName,
+    /// The settings in force.
+    pub(super) settings: Settings,
+    proposed: BTreeMap<CallId, RecordedCall>,
+}
+
+impl Recording {
+    /// Before the first event.
+    pub(super) fn of(row: &SessionRow) -> Self {
+        Self {
+            session_id: row.session_id,
+            owner: row.owner.clone(),
+            agent: row.agent.clone(),
+            settings: Settings::default(),
+            proposed: BTreeMap::new(),
+        }
+    }
+
+    /// The next event; the calls that it decides.
+    pub(super) fn take(&mut self, record: EventRecord) -> Vec<RecordedCall> {
+        use SessionEvent as E;
+        match record.event {
+            E::SessionCreated { settings, .. } | E::SessionSettingsChanged { settings, .. } => {
+                self.settings = settings;
+            }
+            E::ToolCallStarted { call_id, tool, arguments, risk, .. } => {
+                let (at, why) = (record.at, String::new());
+                let ruling = Ruling::Deny;
+                let call = RecordedCall { call_id, at, tool, arguments, risk, ruling, why };
+                if self.proposed.len() < PROPOSED_MAX {
+                    self.proposed.insert(call_id, call);
+                }
+            }
+            E::ToolCallAllowed { call_id, by, .. } => match by {
+                Allowance::Policy { why } => return self.decided(call_id, Ruling::Allow, why),
+                // Its question was recorded before.
+                Allowance::Approval { .. } => {}
+                // The policy would have asked; a person had answered before.
+                Allowance::Grant { .. } => {
+                    let why = "it was granted for the session".to_owned();
+                    return self.decided(call_id, Ruling::Ask, why);
+                }
+            },
+            E::AuthorizationDenied { call_id, reason, .. } => {
+                return self.decided(call_id, Ruling::Deny, reason);
+            }
+            E::ApprovalRequested { approval } => {
+                let asked = approval.steps.iter();
+                return asked
+                    .flat_map(|step| self.decided(step.call_id, Ruling::Ask, step.why.clone()))
+                    .collect();
+            }
+            // Its arguments or its tool were no good: nothing was judged.
+            E::ToolCallFailed { call_id, .. } => {
+                self.proposed.remove(&call_id);
+            }
+            // What has no decision by now gets none.
+            E::StepStarted { .. }
+            | E::RunCompleted { .. }
+            | E::RunFailed { .. }
+            | E::RunCancelled { .. } => self.proposed.clear(),
+            E::SessionClosed { .. }
+            | E::MessageQueued { .. }
+            | E::MessageAccepted { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallProgress { .. }
+            | E::ToolCallRetrying { .. }
+            | E::LateResult { .. }
+            | E::ToolCallCompleted { .. }
+            | E::ApprovalDecided { .. }
+            | E::ApprovalExpired { .. }
+            | E::ApprovalCancelled { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => {}
+        }
+        Vec::new()
+    }
+
+    fn decided(&mut self, call_id: CallId, ruling: Ruling, why: String) -> Vec<RecordedCall> {
+        let call = self.proposed.remove(&call_id);
+        call.map(|call| RecordedCall { ruling, why, ..call }).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use greenroom_core::{
+        approval::{Approval, ApprovalKind, PlanStep},
+        call::FailReason,
+        ids::{ApprovalId, Seq},
+        json::Digest,
+        policy::Autonomy,
+        session::SessionStatus,
+        usage::Spending,
+    };
+    use serde_json::json;
+    use uuid::Uuid;
+
+    fn recording() -> Recording {
+        Recording::of(&SessionRow {
+            session_id: SessionId(Uuid::nil()),
+            owner: UserId::parse("ann").unwrap(),
+            agent: AgentName::parse("default").unwrap(),
+            title: None,
+            settings: Settings::default(),
+            status: SessionStatus::Idle,
+            created_at: Timestamp(0),
+            updated_at: Timestamp(0),
+            grants: Vec::new(),
+            usage: Spending::default(),
+        })
+    }
+
+    fn call_id(number: u128) -> CallId {
+        CallId(Uuid::from_u128(number))
+    }
+
+    fn take(recording: &mut Recording, event: SessionEvent) -> Vec<(u128, Ruling, String)> {
+        let record = EventRecord { seq: Seq(1), at: Timestamp(7), run_id: None, step: None, event };
+        let decided = recording.take(record);
+        decided.into_iter().map(|call| (call.call_id.0.as_u128(), call.ruling, call.why)).collect()
+    }
+
+    fn propose(recording: &mut Recording, number: u128) {
+        let event = SessionEvent::ToolCallStarted {
+            call_id: call_id(number),
+            provider_id: String::new(),
+            tool: "buy".to_owned(),
+            arguments: Arc::new(Arguments::Json(json!({}))),
+            digest: Digest::of(&json!({})),
+            risk: Risk::WriteHighRisk,
+            parallel: false,
+            repeatable: false,
+        };
+        assert_eq!(take(recording, event), []);
+    }
+
+    fn allowed(number: u128, by: Allowance) -> SessionEvent {
+        let digest = Digest::of(&json!({}));
+        SessionEvent::ToolCallAllowed { call_id: call_id(number), digest, by, edit: None }
+    }
+
+    fn asked(number: u128) -> SessionEvent {
+        let step = PlanStep {
+            call_id: call_id(number),
+            tool: "buy".to_owned(),
+            arguments: json!({}),
+            digest: Digest::of(&json!({})),
+            risk: Risk::WriteHighRisk,
+            description: String::new(),
+            why: "risky".to_owned(),
+        };
+        SessionEvent::ApprovalRequested {
+            approval: Arc::new(Approval {
+                approval_id: ApprovalId(Uuid::nil()),
+                kind: ApprovalKind::Plan,
+                purpose: String::new(),
+                steps: vec![step],
+                max_risk_level: Risk::WriteHighRisk,
+                requested_at: Timestamp(7),
+                deadline: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn g16_each_call_has_the_decision_that_was_recorded() {
+        let recording = &mut recording();
+        (1..=4).for_each(|number| propose(recording, number));
+        let by = Allowance::Policy { why: "harmless".to_owned() };
+        let found = take(recording, allowed(1, by));
+        assert_eq!(found, [(1, Ruling::Allow, "harmless".to_owned())]);
+        let denied = SessionEvent::AuthorizationDenied {
+            call_id: call_id(2),
+            tool: "buy".to_owned(),
+            reason: "too low".to_owned(),
+            required_level: None,
+        };
+        assert_eq!(take(recording, denied), [(2, Ruling::Deny, "too low".to_owned())]);
+        let failed = SessionEvent::ToolCallFailed {
+            call_id: call_id(3),
+            tool: "buy".to_owned(),
+            reason: FailReason::InvalidArguments,
+            error: String::new(),
+            retries_exhausted: false,
+        };
+        assert_eq!(take(recording, failed), []);
+        assert_eq!(take(recording, asked(4)), [(4, Ruling::Ask, "risky".to_owned())]);
+        // The person's word is not the policy's, and comes after it.
+        let by = UserId::parse("ann").unwrap();
+        let approval = Allowance::Approval { approval_id: ApprovalId(Uuid::nil()), by };
+        assert_eq!(take(recording, allowed(4, approval)), []);
+        assert!(recording.proposed.is_empty());
+    }
+
+    #[test]
+    fn g16_settings_are_those_in_force_when_the_call_came() {
+        let recording = &mut recording();
+        let settings = Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() };
+        let changed = SessionEvent::SessionSettingsChanged {
+            settings: settings.clone(),
+            title: None,
+            by: UserId::parse("ann").unwrap(),
+        };
+        assert_eq!(take(recording, changed), []);
+        assert_eq!(recording.settings, settings);
+    }
+}

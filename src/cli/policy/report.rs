@@ -1,0 +1,193 @@
+//! What `greenroom policy check` prints: each difference as it is found, so that however much is
+//! recorded, little is kept; and at the end the counts.
+
+use super::{judging::Finding, recorded::RecordedCall};
+use crate::cli::terminal::{self, COLUMNS, Paint, Style, push_line, safe, wrapped};
+use greenroom_core::{ids::SessionId, policy::Ruling, session::SessionRow};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// Columns before a reason.
+const INDENT: usize = 4;
+
+/// Prints and counts.
+pub(super) struct Report {
+    json: bool,
+    paint: Paint,
+    /// The session whose heading was printed last.
+    headed: Option<SessionId>,
+    sessions: u64,
+    calls: u64,
+    unknown: u64,
+    /// How many, by what was and what would be.
+    changes: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Self {
+        Self {
+            json,
+            paint: Paint::of_stdout(),
+            headed: None,
+            sessions: 0,
+            calls: 0,
+            unknown: 0,
+            changes: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a session at its first call.
+    pub(super) fn count_session(&mut self, is_new: &mut bool) {
+        self.sessions += u64::from(std::mem::take(is_new));
+    }
+
+    /// Counts a call, and prints it if it would go another way.
+    pub(super) fn call(
+        &mut self,
+        row: &SessionRow,
+        call: &RecordedCall,
+        finding: Finding,
+    ) -> anyhow::Result<()> {
+        self.calls += 1;
+        if finding.is_same(call.ruling) {
+            return Ok(());
+        }
+        let (would_be, why) = match finding {
+            Finding::Ruled { ruling, why } => {
+                let would_be = word(ruling);
+                *self.changes.entry((word(call.ruling), would_be)).or_default() += 1;
+                (would_be, why)
+            }
+            Finding::Unknown { why } => {
+                self.unknown += 1;
+                ("unknown", why)
+            }
+        };
+        let text = if self.json {
+            let line = json!({
+                "type": "difference",
+                "at": call.at,
+                "session_id": row.session_id,
+                "user_id": row.owner,
+                "agent": row.agent,
+                "call_id": call.call_id,
+                "tool": call.tool,
+                "was": {"ruling": word(call.ruling), "risk": call.risk, "why": call.why},
+                "would_be": {"ruling": would_be, "why": why},
+            });
+            format!("{line}\n")
+        } else {
+            self.lines(row, call, would_be, &why)
+        };
+        Ok(terminal::print(&text)?)
+    }
+
+    fn lines(
+        &mut self,
+        row: &SessionRow,
+        call: &RecordedCall,
+        would_be: &'static str,
+        why: &str,
+    ) -> String {
+        let mut out = String::new();
+        if self.headed != Some(row.session_id) {
+            if self.headed.is_some() {
+                out.push('\n');
+            }
+            self.headed = Some(row.session_id);
+            let (agent, owner) = (safe(row.agent.as_str()), safe(row.owner.as_str()));
+            let id = self.paint.paint(Style::Bold, &row.session_id.to_string());
+            push_line(&mut out, &format!("Session {id}  user {owner}  agent {agent}"));
+        }
+        let at = call.at.to_string();
+        let at = at.get(..19).unwrap_or(&at).replace('T', " ");
+        let head = format!(
+            "  {at}  {:5} → {}  {}",
+            word(call.ruling),
+            self.paint.paint(style(would_be), &format!("{would_be:7}")),
+            safe(&call.tool),
+        );
+        push_line(&mut out, &head);
+        for (label, text) in [("was", call.why.as_str()), ("would", why)] {
+            let mut label = format!("{:INDENT$}{label:7}", "");
+            for line in wrapped(&safe(text), COLUMNS - INDENT - 7) {
+                push_line(&mut out, &format!("{label}{line}"));
+                label = " ".repeat(INDENT + 7);
+            }
+        }
+        out
+    }
+
+    /// Prints the counts; says whether everything would stay as it is.
+    pub(super) fn finish(&self) -> anyhow::Result<bool> {
+        let different: u64 = self.changes.values().sum();
+        let text = if self.json { format!("{}\n", self.counts()) } else { self.summary() };
+        terminal::print(&text)?;
+        Ok(different == 0 && self.unknown == 0)
+    }
+
+    fn counts(&self) -> Value {
+        let changes = self.changes.iter();
+        let changes: Vec<_> = changes
+            .map(|((was, would_be), count)| {
+                json!({"was": was, "would_be": would_be, "count": count})
+            })
+            .collect();
+        let different: u64 = self.changes.values().sum();
+        json!({
+            "type": "summary", "sessions": self.sessions, "calls": self.calls,
+            "different": different, "unknown": self.unknown, "changes": changes,
+        })
+    }
+
+    fn summary(&self) -> String {
+        let mut out = String::new();
+        if self.headed.is_some() {
+            out.push('\n');
+        }
+        let different: u64 = self.changes.values().sum();
+        let checked = format!(
+            "{} of {} checked",
+            counted(self.calls, "call"),
+            counted(self.sessions, "session")
+        );
+        let differ = match different {
+            0 => "no decision differs".to_owned(),
+            1 => "1 decision differs".to_owned(),
+            many => format!("{many} decisions differ"),
+        };
+        let changes = self.changes.iter();
+        let changes: Vec<_> = changes
+            .map(|((was, would_be), count)| format!("{was} → {would_be}: {count}"))
+            .collect();
+        let changes =
+            if changes.is_empty() { String::new() } else { format!(" ({})", changes.join(", ")) };
+        let unknown = match self.unknown {
+            0 => String::new(),
+            unknown => format!("; {unknown} can't be told"),
+        };
+        // Writing to a text can't fail.
+        writeln!(out, "{checked}: {differ}{changes}{unknown}.").unwrap_or_default();
+        out
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn word(ruling: Ruling) -> &'static str {
+    match ruling {
+        Ruling::Allow => "allow",
+        Ruling::Ask => "ask",
+        Ruling::Deny => "deny",
+    }
+}
+
+fn style(word: &str) -> Style {
+    match word {
+        "allow" => Style::Green,
+        "deny" => Style::Red,
+        _ => Style::Yellow,
+    }
+}

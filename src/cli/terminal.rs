@@ -1,0 +1,227 @@
+//! How commands write for people: safely, in colour where there is any, and within the width of a
+//! page.
+//!
+//! Much of what is printed was said by models and tools. [`safe`] is what stands between them and
+//! the terminal: no byte of theirs reaches it as a control sequence.
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write as _},
+    time::Duration,
+};
+
+/// Columns that printed lines keep to.
+pub(super) const COLUMNS: usize = 100;
+
+/// Characters that are no control characters and still change what stands beside them: marks and
+/// overrides of direction, invisible and tagging characters, and separators of lines.
+const DECEPTIVE: [(char, char); 8] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{e0000}', '\u{e007f}'),
+];
+
+/// `text` as one line that a terminal shows and does not obey: what controls it, or hides or
+/// reorders text, is written out as an escape.
+pub(super) fn safe(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            _ if letter.is_control() || is_deceptive(letter) => {
+                shown.extend(letter.escape_unicode());
+            }
+            _ => shown.push(letter),
+        }
+    }
+    shown
+}
+
+fn is_deceptive(letter: char) -> bool {
+    DECEPTIVE.iter().any(|(first, last)| (*first..=*last).contains(&letter))
+}
+
+/// The start of `text` that fits into so many columns, with a mark where something is missing.
+pub(super) fn shortened(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `text` in lines of at most so many columns, broken between words; a word that is longer is
+/// broken where the line ends.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let mut rest: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + rest.len() > columns {
+            lines.push(String::new());
+            used = 0;
+        }
+        while !rest.is_empty() {
+            if used == columns {
+                lines.push(String::new());
+                used = 0;
+            }
+            let space = usize::from(used > 0);
+            let fitting = rest.len().min(columns - used - space);
+            let line = lines.last_mut().expect("there is always a line");
+            line.extend(std::iter::repeat_n(' ', space).chain(rest.drain(..fitting)));
+            used += space + fitting;
+        }
+    }
+    lines
+}
+
+/// `label` and `text` beside it, wrapped under itself.
+pub(super) fn labelled(out: &mut String, indent: usize, label: &str, text: &str) {
+    let label_columns = label.chars().count().max(10) + 2;
+    let mut before = format!("{:indent$}{label:<width$}", "", width = label_columns);
+    for line in wrapped(text, COLUMNS.saturating_sub(indent + label_columns)) {
+        push_line(out, &format!("{before}{line}"));
+        before = " ".repeat(indent + label_columns);
+    }
+}
+
+/// Adds a line, without the blanks at its end.
+pub(super) fn push_line(out: &mut String, line: &str) {
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+/// A length of time in its two largest units, as in `9m 41s`.
+pub(super) fn span(duration: Duration) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    let seconds = duration.as_secs();
+    let mut text = String::new();
+    let largest = UNITS.iter().position(|(_, size)| seconds >= *size).unwrap_or(3);
+    let mut rest = seconds;
+    for (unit, size) in &UNITS[largest..UNITS.len().min(largest + 2)] {
+        let count = rest / size;
+        rest %= size;
+        if count > 0 || text.is_empty() {
+            let space = if text.is_empty() { "" } else { " " };
+            // Writing to a text can't fail.
+            write!(text, "{space}{count}{unit}").unwrap_or_default();
+        }
+    }
+    text
+}
+
+/// A colour or weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+}
+
+/// Whether there is colour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// None at all.
+    #[cfg(test)]
+    pub(super) const PLAIN: Self = Self { on: false };
+
+    /// Colour where standard output is a terminal that has it, unless `NO_COLOR` says otherwise.
+    pub(super) fn of_stdout() -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { on: wanted && !dumb && io::stdout().is_terminal() }
+    }
+
+    /// `text` in that style. Pad it first: the escapes take no columns.
+    pub(super) fn paint(self, style: Style, text: &str) -> String {
+        if !self.on || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Bold => "1",
+            Style::Dim => "2",
+            Style::Red => "31",
+            Style::Green => "32",
+            Style::Yellow => "33",
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+/// Prints; a reader that has gone away, as `head` does, is no error.
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_shown_controls_the_terminal() {
+        let forged = "ok\u{1b}[2J\u{9b}31m\r\nApproved\u{7}\u{202e}txt\u{200b}\u{7f}\u{e0041}";
+        let shown = safe(forged);
+        let expected = "ok\\u{1b}[2J\\u{9b}31m\\r\\nApproved\\u{7}\\u{202e}txt\\u{200b}\\u{7f}\
+                        \\u{e0041}";
+        assert_eq!(shown, expected);
+        assert_eq!(safe("Größe 東京 – fine"), "Größe 東京 – fine");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_long_words_anyway() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(wrapped("a bcdef", 3), ["a", "bcd", "ef"]);
+        assert_eq!(wrapped("", 5), [""]);
+        for columns in 1..12 {
+            let lines = wrapped("the quick brown fox jumps over extraordinarily", columns);
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_shows_it() {
+        assert_eq!(shortened("abc", 3), "abc");
+        assert_eq!(shortened("abcd", 3), "ab…");
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (581, "9m 41s"),
+            (3_600, "1h"),
+            (3_605, "1h"),
+            (90_061, "1d 1h"),
+        ] {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn colour_goes_around_the_text_or_is_absent() {
+        assert_eq!(Paint { on: true }.paint(Style::Red, "no"), "\u{1b}[31mno\u{1b}[0m");
+        assert_eq!(Paint::PLAIN.paint(Style::Red, "no"), "no");
+    }
+}

@@ -1,0 +1,171 @@
+//! Questions to people: per step, repeated, too late, with nobody to ask (G8, G10, G11, G13).
+
+use crate::{
+    harness::{House, Setup},
+    scripts::{ORDER, calls},
+    stream::{Frame, answer, kinds_of, of_kind, the, told},
+};
+use greenroom::rehearsal::Wire;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+on_both_wires!(
+    g8_steps_are_decided_one_by_one,
+    g10_nobody_answers_in_time,
+    g13_nobody_is_there_to_ask,
+);
+
+/// The question of a run that pauses.
+async fn asked(house: &House, session: &str, message: &str) -> (crate::stream::Stream, Value) {
+    let mut stream = house.chat(session, message).await;
+    let frames = stream.until("waiting_for_approval").await;
+    let plan = frames.last().unwrap().data["plan"].clone();
+    (stream, plan)
+}
+
+fn id(plan: &Value) -> &str {
+    plan["plan_id"].as_str().unwrap()
+}
+
+async fn g8_steps_are_decided_one_by_one(wire: Wire) {
+    let house = Setup::tour(wire).start().await;
+    let session = house.session_at(1).await;
+    let (mut stream, plan) = asked(&house, &session, "Stock up").await;
+    let steps = plan["steps"].as_array().unwrap();
+    // Three writes were proposed; the third is low-risk and needs nobody.
+    assert_eq!((steps.len(), &plan["purpose"]), (2, &json!("Execute 2 tools")));
+    let path = format!("/agent/approvals/{}", id(&plan));
+    let read = house.get(&path).await.ok();
+    assert_eq!((&read["state"], &read["steps"]), (&json!("pending"), &plan["steps"]));
+
+    let first = json!({"call_id": steps[0]["call_id"], "decision": "approve"});
+    let second =
+        json!({"call_id": steps[1]["call_id"], "decision": "reject", "reason": "enough Pyerite"});
+    let decided = house.post(&path, json!({"steps": [first]})).await.ok();
+    assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(false), &json!(false)));
+    // What is approved starts while the other step still waits.
+    stream.until("tool_call_completed").await;
+    assert_eq!(house.effects().len(), 1);
+    let again = house.post(&path, json!({"steps": [first]})).await.ok();
+    assert_eq!(again["repeated"], true);
+    let other = json!({"steps": [{"call_id": steps[0]["call_id"], "decision": "reject"}]});
+    let conflict = house.post(&path, other).await.problem(409, "already_decided");
+    let said = &conflict["first"][0];
+    assert_eq!((&said["call_id"], &said["approved"]), (&steps[0]["call_id"], &json!(true)));
+    assert_eq!((&said["by"], &said["surface"]), (&json!("admin"), &json!("rest")));
+    assert_eq!(said["digest"], steps[0]["digest"]);
+    let decided = house.post(&path, json!({"steps": [second]})).await.ok();
+    assert_eq!(decided["closed"], true);
+
+    let rest = stream.rest().await;
+    for words in ["bought 100,000 Tritanium", "enough Pyerite", "created the shopping list"] {
+        assert!(answer(&rest).contains(words), "{words}: {}", answer(&rest));
+    }
+    let tools: Vec<_> = house.effects().iter().map(|effect| effect["tool"].clone()).collect();
+    assert_eq!(tools, ["market_order_create", "create_shopping_list"]);
+    let read = house.get(&path).await.ok();
+    assert_eq!(
+        (&read["state"], read["decisions"].as_array().unwrap().len()),
+        (&json!("decided"), 2)
+    );
+    assert_eq!(house.get("/agent/approvals?state=pending").await.ok()["approvals"], json!([]));
+}
+
+#[actix_web::test]
+async fn g11_the_first_answer_wins_and_the_same_again_is_fine() {
+    let house = Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await;
+    let session = house.session_at(1).await;
+    let (mut stream, plan) = asked(&house, &session, "go").await;
+    let body = json!({"session_id": session, "plan_id": id(&plan)});
+    // Many at once: one of them decides.
+    let all = (0..8).map(|_| house.post("/agent/execute", body.clone()));
+    let answers = futures::future::join_all(all).await;
+    let repeated: Vec<_> =
+        answers.into_iter().map(|answer| answer.ok()["repeated"].clone()).collect();
+    assert_eq!(repeated.iter().filter(|repeated| **repeated == json!(false)).count(), 1);
+    let rest = stream.rest().await;
+    assert_eq!(house.effects().len(), 1);
+    // After the run's end, too; and its rest can be heard again.
+    let request = house.request(Method::POST, "/agent/execute").json(&body);
+    let heard = house.stream(request.header("accept", "text/event-stream")).await.rest().await;
+    assert_eq!(answer(&heard), answer(&rest));
+    house.post("/agent/reject", body).await.problem(409, "already_decided");
+    assert_eq!(house.effects().len(), 1);
+}
+
+#[actix_web::test]
+async fn g11_a_question_is_answered_as_it_stands() {
+    let house = Setup::script(Wire::OpenAi, &calls("market_order_create", ORDER)).start().await;
+    let session = house.session_at(1).await;
+    let (_stream, plan) = asked(&house, &session, "go").await;
+    let path = format!("/agent/approvals/{}", id(&plan));
+    let stranger = "0198c0de-0000-7000-8000-000000000001";
+    let step = |call_id: &Value, decision: &str| json!({"steps": [{"call_id": call_id, "decision": decision}]});
+    let known = &plan["steps"][0]["call_id"];
+    for (body, status, code) in [
+        (json!({}), 422, "invalid_request"),
+        (json!({"decision": "maybe"}), 422, "invalid_request"),
+        (json!({"decision": "retry"}), 422, "not_supported"),
+        (json!({"steps": []}), 422, "unclear_answer"),
+        (step(&json!(stranger), "approve"), 422, "unknown_step"),
+        (step(&json!("x"), "approve"), 422, "invalid_request"),
+        (step(known, "perhaps"), 422, "invalid_request"),
+    ] {
+        let answered = house.post(&path, body.clone()).await;
+        assert_eq!(answered.body["code"], code, "{body}: {}", answered.body);
+        answered.problem(status, code);
+    }
+    // Another session's plan, and one that never was.
+    let other = house.session_at(1).await;
+    let wish = json!({"session_id": other, "plan_id": id(&plan)});
+    house.post("/agent/execute", wish).await.problem(404, "approval_not_found");
+    let wish = json!({"session_id": session, "plan_id": stranger});
+    house.post("/agent/execute", wish).await.problem(404, "approval_not_found");
+    assert_eq!(house.get(&path).await.ok()["state"], "pending");
+    assert!(house.effects().is_empty());
+    // Cancelled with its run.
+    let cancel = format!("/agent/session/{session}/cancel");
+    house.post(&cancel, json!({})).await.ok();
+    assert_eq!(house.get(&path).await.ok()["state"], "cancelled");
+    let late = house.post(&path, json!({"decision": "approve"})).await;
+    late.problem(409, "approval_cancelled");
+}
+
+fn assert_expired(frames: &[Frame]) {
+    let ends = ["approval_expired", "tool_call_failed", "done"];
+    assert_eq!(kinds_of(frames, &ends), ends, "{}", told(frames));
+    assert_eq!(the(frames, "tool_call_failed").data["reason"], "expired");
+    assert_eq!(of_kind(frames, "approval_decided").len(), 0, "nobody rejected anything");
+}
+
+async fn g10_nobody_answers_in_time(wire: Wire) {
+    let script = calls("market_order_create", ORDER);
+    let short = "[approvals]\ndeadline = '300ms'\n[agents.hasty]\nmodel = 'scripted'";
+    let mut house = Setup::script(wire, &script).with(short).start().await;
+    let hasty = house.session(json!({"agent": "hasty"})).await;
+    let (mut stream, plan) = asked(&house, &hasty, "go").await;
+    assert_expired(&stream.rest().await);
+    let late = json!({"session_id": hasty, "plan_id": id(&plan)});
+    house.post("/agent/execute", late.clone()).await.problem(409, "approval_expired");
+    // The deadline also passes while nobody is at home.
+    let second = house.session(json!({"agent": "hasty"})).await;
+    let (_stream, plan) = asked(&house, &second, "go").await;
+    house.crash().await;
+    let frames = house.wait_for(&second, "done").await;
+    assert_expired(&frames);
+    assert_eq!(the(&frames, "waiting_for_approval").data["plan"]["deadline"], plan["deadline"]);
+    house.post("/agent/execute", late).await.problem(409, "approval_expired");
+    assert!(house.effects().is_empty());
+}
+
+async fn g13_nobody_is_there_to_ask(wire: Wire) {
+    let script = calls("market_order_create", ORDER);
+    let house = Setup::script(wire, &script).agent("headless = true").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let denied = &the(&frames, "authorization_denied").data;
+    assert!(!denied["reason"].as_str().unwrap().is_empty());
+    assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0);
+    assert!(house.effects().is_empty());
+    assert_eq!(the(&frames, "done").data["outcome"], "completed");
+}

@@ -1,0 +1,178 @@
+//! Nonsense at the door: each piece of it gets a problem document with a stable code, and the
+//! session is usable afterwards.
+
+use crate::{
+    harness::{House, Setup, TOKEN, send},
+    scripts::{STALLS_ONCE, STORY},
+    stream::answer,
+};
+use greenroom::rehearsal::Wire;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
+
+async fn usable(house: &House, session: &str) {
+    assert_eq!(answer(&house.say(session, "again").await), "Here I am.");
+}
+
+#[actix_web::test]
+async fn bodies_that_make_no_sense() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let stream = "/agent/chat/stream";
+    let long = "x".repeat(256 * 1024 + 1);
+    let say = |message: &str| json!({"session_id": session, "message": message});
+    let with = |key: &str, value: Value| {
+        let mut body = say("again");
+        body[key] = value;
+        body
+    };
+    for (path, body, status, code) in [
+        (stream, json!([]), 422, "invalid_request"),
+        (stream, json!({}), 422, "invalid_request"),
+        (stream, json!({"session_id": NOBODY, "message": "hi"}), 404, "session_not_found"),
+        (stream, json!({"session_id": "nonsense", "message": "hi"}), 422, "invalid_request"),
+        (stream, json!({"session_id": session, "message": 5}), 422, "invalid_request"),
+        (stream, say(""), 422, "invalid_request"),
+        (stream, say(" \n\t "), 422, "invalid_request"),
+        (stream, say(&long), 413, "message_too_large"),
+        (stream, with("on_busy", json!("explode")), 422, "invalid_request"),
+        (stream, with("until", json!("never")), 422, "invalid_request"),
+        (stream, with("message_id", json!("")), 422, "invalid_request"),
+        (stream, with("message_id", json!("m".repeat(129))), 422, "invalid_request"),
+        (stream, with("preflight", json!(true)), 422, "not_supported"),
+        (stream, with("workflow", json!({"name": "x"})), 422, "not_supported"),
+        // A session of somebody else's.
+        (stream, with("character_id", json!(99)), 404, "session_not_found"),
+        ("/agent/chat", with("user_id", json!("somebody")), 404, "session_not_found"),
+        ("/agent/chat", with("autonomy_level", json!(1)), 422, "invalid_request"),
+        ("/agent/chat", json!({"message": ""}), 422, "invalid_request"),
+        ("/agent/session", json!({"autonomy_level": 7}), 422, "invalid_request"),
+        ("/agent/session", json!({"autonomy_level": -1}), 422, "invalid_request"),
+        ("/agent/session", json!({"autonomy_level": 1.5}), 422, "invalid_request"),
+        ("/agent/session", json!({"autonomy_level": "1"}), 422, "invalid_request"),
+        ("/agent/session", json!({"agent": "nobody"}), 422, "unknown_agent"),
+        ("/agent/session", json!({"title": "x".repeat(201)}), 422, "invalid_request"),
+        ("/agent/session", json!({"character_id": true}), 422, "invalid_request"),
+        ("/agent/execute", json!({"session_id": session}), 422, "invalid_request"),
+        (
+            "/agent/execute",
+            json!({"session_id": session, "plan_id": NOBODY}),
+            404,
+            "approval_not_found",
+        ),
+        ("/agent/reject", json!({"session_id": session, "plan_id": 5}), 422, "invalid_request"),
+    ] {
+        let answered = house.post(path, body.clone()).await;
+        let shown = body.to_string();
+        let shown = &shown[..shown.len().min(200)];
+        assert_eq!(answered.body["code"], code, "{path} {shown}: {}", answered.body);
+        let problem = answered.problem(status, code);
+        assert!(!problem["detail"].as_str().unwrap().contains("panicked"));
+    }
+    usable(&house, &session).await;
+    let sessions = house.get("/agent/session").await.ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
+}
+
+#[actix_web::test]
+async fn requests_that_are_no_requests() {
+    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let post = |path: &str| house.request(Method::POST, path);
+    let json_type = ("content-type", "application/json");
+    let broken =
+        post("/agent/chat/stream").header(json_type.0, json_type.1).body("{\"session_id\": ");
+    let broken = send(broken).await.problem(400, "malformed_json");
+    assert_eq!(broken["line"], 1);
+    let deep = "[".repeat(100_000);
+    let deep = post("/agent/session").header(json_type.0, json_type.1).body(deep);
+    send(deep).await.problem(400, "malformed_json");
+    let form = post("/agent/session").header("content-type", "text/plain").body("hello");
+    send(form).await.problem(415, "unsupported_media_type");
+    let large = json!({"message": "x".repeat(1024 * 1024)}).to_string();
+    let large = post("/agent/chat").header(json_type.0, json_type.1).body(large);
+    send(large).await.problem(413, "body_too_large");
+
+    let events = format!("/agent/session/{session}/events");
+    for (path, status, code) in [
+        (format!("{events}?after=nonsense"), 400, "cursor_invalid"),
+        (format!("{events}?after=-1"), 400, "cursor_invalid"),
+        (format!("{events}?after=1.5"), 400, "cursor_invalid"),
+        (format!("{events}?after=99999"), 409, "cursor_ahead"),
+        (format!("{events}?limit=0"), 400, "invalid_query"),
+        (format!("{events}?limit=many"), 400, "invalid_query"),
+        (format!("{events}?dialect=klingon"), 400, "unknown_dialect"),
+        (format!("/agent/session/{NOBODY}"), 404, "session_not_found"),
+        (format!("/agent/session/{NOBODY}/events"), 404, "session_not_found"),
+        ("/agent/session/nonsense".to_owned(), 400, "invalid_id"),
+        (format!("/agent/approvals/{NOBODY}"), 404, "approval_not_found"),
+        ("/agent/approvals?state=maybe".to_owned(), 400, "invalid_query"),
+        ("/agent/nothing".to_owned(), 404, "not_found"),
+        ("/agent/chat".to_owned(), 405, "method_not_allowed"),
+        ("/admin/actors/nobody/here".to_owned(), 404, "actor_not_found"),
+        (format!("/agent/stream/{session}"), 400, "websocket_required"),
+    ] {
+        let answered = house.get(&path).await;
+        assert_eq!(answered.body["code"], code, "{path}: {}", answered.body);
+        answered.problem(status, code);
+    }
+    let wrong = house.delete("/agent/chat").await;
+    assert!(wrong.headers.contains_key("allow"));
+    wrong.problem(405, "method_not_allowed");
+    let resumed = house.request(Method::GET, &events).header("last-event-id", "??");
+    send(resumed).await.problem(400, "cursor_invalid");
+    usable(&house, &session).await;
+}
+
+#[actix_web::test]
+async fn x1_x3_who_may_come_in() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    for path in ["/agent/session", "/agent/tools", "/admin/actors", "/metrics", "/agent/nothing"] {
+        let answered = send(house.anonymous(Method::GET, path)).await;
+        assert!(answered.headers.contains_key("www-authenticate"), "{path}");
+        answered.problem(401, "unauthorized");
+        let wrong = house.anonymous(Method::GET, path).bearer_auth("guess");
+        send(wrong).await.problem(401, "unauthorized");
+    }
+    let foreign =
+        house.request(Method::POST, "/agent/session").header("origin", "http://evil.test");
+    send(foreign.json(&json!({}))).await.problem(403, "origin_forbidden");
+    let own = house.request(Method::POST, "/agent/session").header("origin", house.url());
+    send(own.json(&json!({}))).await.ok();
+    // A browser's way in: the link, then a cookie, which needs the page's own origin.
+    let link = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+    let link = link.unwrap().get(format!("{}/?token={TOKEN}", house.url())).send().await.unwrap();
+    let cookie = link.headers()["set-cookie"].to_str().unwrap().to_owned();
+    for words in ["HttpOnly", "SameSite=Strict"] {
+        assert!(cookie.contains(words), "{cookie}");
+    }
+    assert!(!cookie.contains(TOKEN), "{cookie}");
+    let pair = cookie.split(';').next().unwrap();
+    let reads = house.anonymous(Method::GET, "/agent/session").header("cookie", pair);
+    send(reads).await.ok();
+    let writes = || house.anonymous(Method::POST, "/agent/session").header("cookie", pair);
+    send(writes().json(&json!({}))).await.problem(403, "origin_forbidden");
+    send(writes().header("origin", house.url()).json(&json!({}))).await.ok();
+    assert_eq!(send(house.anonymous(Method::GET, "/healthz")).await.status, 200);
+    assert_eq!(send(house.anonymous(Method::GET, "/readyz")).await.status, 200);
+    usable(&house, &session).await;
+}
+
+#[actix_web::test]
+async fn e3_a_cursor_inside_a_character_or_beyond_the_text() {
+    let house = Setup::script(Wire::OpenAi, STORY).start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "story").await;
+    let opened = frames.iter().find(|frame| frame.kind() == "message_started").unwrap();
+    let seq = &opened.data["seq"];
+    // "Zoë": its third character is the bytes 2 and 3.
+    let at = |offset: u64| format!("/agent/session/{session}/events?after={seq}.{offset}");
+    for offset in [0, 1, 2, 4] {
+        house.get(&at(offset)).await.ok();
+    }
+    house.get(&at(3)).await.problem(400, "cursor_invalid");
+    house.get(&at(1_000_000)).await.problem(409, "cursor_ahead");
+}

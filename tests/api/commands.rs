@@ -1,0 +1,139 @@
+//! The command line.
+
+use crate::{
+    harness::{Setup, TOKEN, market_binary, run},
+    scripts::STALLS_ONCE,
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+use std::{path::Path, process::Output};
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn both(output: &Output) -> String {
+    format!("{}{}", out(output), String::from_utf8_lossy(&output.stderr))
+}
+
+fn write_configuration(folder: &Path, more: &str) {
+    let catalog = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/market/catalog.toml");
+    let text = format!(
+        "include = [{:?}]\n[mcpServers.market]\ncommand = {:?}\nenv = {{ MARKET_FILE = {:?} }}\n{more}",
+        catalog.display(),
+        market_binary().display(),
+        folder.join("market.jsonl").display(),
+    );
+    std::fs::write(folder.join("greenroom.toml"), text).unwrap();
+}
+
+#[actix_web::test]
+async fn g1_tools_tells_each_tools_risk_and_why() {
+    let folder = tempfile::tempdir().unwrap();
+    write_configuration(folder.path(), "");
+    let listed = run(folder.path(), &["tools"], &[]).await;
+    assert!(listed.status.success(), "{}", both(&listed));
+    let text = out(&listed);
+    let line = |name: &str| {
+        text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(line("market:").contains("20 tools"));
+    let words: Vec<_> = line("wallet_transfer").split_whitespace().collect();
+    assert_eq!(words[1..7], ["market", "critical", "deny", "deny", "ask", "ask"], "{words:?}");
+    assert!(line("wallet_transfer").ends_with("the catalog names it"));
+    let listed = run(folder.path(), &["tools", "--json"], &[]).await;
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let tools = listed["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), 20);
+    let order = tools.iter().find(|tool| tool["name"] == "market_order_create").unwrap();
+    assert_eq!(order["levels"], json!(["deny", "ask", "ask", "allow"]));
+    assert_eq!((&order["risk"], &order["repeatable"]), (&json!("write_high_risk"), &json!(true)));
+    assert!(!folder.path().join("greenroom.db").exists(), "it only looks");
+}
+
+#[actix_web::test]
+async fn a4_doctor_says_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    write_configuration(folder.path(), "");
+    let well = run(folder.path(), &["doctor"], &[]).await;
+    assert!(well.status.success(), "{}", both(&well));
+    for words in [
+        "ok    configuration",
+        "ok    database",
+        "ok    agent default",
+        "ok    tools market: 20 tools",
+    ] {
+        assert!(out(&well).contains(words), "{words} in {}", out(&well));
+    }
+    write_configuration(folder.path(), "[mcpServers.broken]\ncommand = '/nonexistent/program'");
+    let ill = run(folder.path(), &["doctor"], &[]).await;
+    assert!(!ill.status.success());
+    assert!(out(&ill).contains("FAIL  tools broken"), "{}", both(&ill));
+    write_configuration(folder.path(), "nonsense = true");
+    let ill = run(folder.path(), &["doctor"], &[]).await;
+    assert!(!ill.status.success());
+    assert!(out(&ill).contains("FAIL  configuration") && out(&ill).contains("nonsense"));
+    let ill = run(folder.path(), &["serve"], &[]).await;
+    assert!(!ill.status.success() && both(&ill).contains("nonsense"), "{}", both(&ill));
+}
+
+#[actix_web::test]
+async fn d5_migrate_brings_a_database_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(folder.path(), &["migrate"], &[]).await;
+    assert!(first.status.success() && out(&first).contains("schema version"), "{}", both(&first));
+    let second = run(folder.path(), &["migrate"], &[]).await;
+    assert!(out(&second).contains("nothing to do"), "{}", both(&second));
+    std::fs::write(folder.path().join("other.db"), "this is no database, but long enough").unwrap();
+    let bad = run(folder.path(), &["migrate", "--database", "other.db"], &[]).await;
+    assert!(!bad.status.success() && both(&bad).contains("other.db"), "{}", both(&bad));
+}
+
+#[actix_web::test]
+async fn x1_serve_refuses_the_open_network_without_authentication() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", "0.0.0.0:0")]).await;
+    assert!(!refused.status.success());
+    let said = both(&refused);
+    assert!(said.contains("0.0.0.0"), "{said}");
+    assert!(!folder.path().join("greenroom.db").exists(), "nothing was created: {said}");
+}
+
+#[actix_web::test]
+async fn a_port_that_is_taken_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", &address)]).await;
+    assert!(!refused.status.success());
+    assert!(both(&refused).contains(&format!("can't listen on {address}")), "{}", both(&refused));
+}
+
+#[actix_web::test]
+async fn events_prints_all_of_a_session() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    // More than a page.
+    for _ in 0..15 {
+        house.say(&session, "again").await;
+    }
+    let address = house.url().trim_start_matches("http://").to_owned();
+    let env = [("GREENROOM_LISTEN", address.as_str()), ("GREENROOM_TOKEN", TOKEN)];
+    let args = ["events", "--session", &session, "--json"];
+    let printed = run(house.folder(), &args, &env).await;
+    assert!(printed.status.success(), "{}", both(&printed));
+    let printed: Vec<Value> =
+        out(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = house.events(&session).await;
+    assert!(events.len() > 100, "{}", events.len());
+    assert_eq!(printed.len(), events.len(), "all pages");
+    assert_eq!(printed, events);
+    let args = ["events", "--session", &session, "--after", "3"];
+    let printed = run(house.folder(), &args, &env).await;
+    assert_eq!(out(&printed).lines().count(), events.len() - 3);
+    let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
+    let unknown = run(house.folder(), &args, &env).await;
+    assert!(!unknown.status.success() && both(&unknown).contains("no such session"));
+    let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
+    assert!(both(&nobody).contains("no server answers at http://127.0.0.1:1"));
+}

@@ -1,0 +1,189 @@
+//! `kill -9` at the worst moments, and what goes on after the next start (D2, D3).
+
+use crate::{
+    harness::{House, Setup},
+    scripts::{ORDER, STALLED, STALLS_ONCE, calls},
+    stream::{Frame, answer, kinds_of, of_kind, the, told},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::json;
+
+on_both_wires!(
+    d2_a_streaming_step_restarts,
+    d2_a_queued_message_still_runs,
+    d3_a_call_that_may_not_repeat_is_never_sent_twice,
+    d3_a_call_that_may_repeat_does_so_under_its_key,
+);
+
+/// Sequence numbers without a gap or a repetition, from 1.
+fn assert_whole(frames: &[Frame]) {
+    let events = frames.iter().filter(|frame| !frame.cursor.contains('.'));
+    let seqs: Vec<_> = events.map(|frame| frame.data["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{}", told(frames));
+}
+
+async fn d2_a_streaming_step_restarts(wire: Wire) {
+    let mut house = Setup::script(wire, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "stall").await;
+    let heard = stream.until_text(10).await;
+    let cursor = heard.last().unwrap().cursor.clone();
+    house.crash().await;
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    let of_message = ["message_started", "message_discarded", "message_completed", "done"];
+    let expected =
+        ["message_started", "message_discarded", "message_started", "message_completed", "done"];
+    assert_eq!(kinds_of(&all, &of_message), expected, "{}", told(&all));
+    assert_eq!(answer(&all), STALLED);
+    assert_eq!(of_kind(&all, "thinking").len(), 1, "the second attempt is no second iteration");
+    // Who was inside the message that was discarded is told so, and then hears the new one.
+    let mut resumed = house.resume(&session, &cursor).await;
+    let rest = resumed.until("done").await;
+    assert_eq!(rest[0].kind(), "message_discarded", "{}", told(&rest));
+    assert_eq!(rest[0].data["message_id"], the(&rest, "message_discarded").data["message_id"]);
+    assert_eq!(crate::stream::said(&rest), STALLED);
+}
+
+async fn d2_a_queued_message_still_runs(wire: Wire) {
+    let mut house = Setup::script(wire, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let mut first = house.chat(&session, "stall").await;
+    first.until_text(10).await;
+    let mut second = house.chat(&session, "again").await;
+    second.until("message_queued").await;
+    house.crash().await;
+    let mut follow = house.follow(&session, "0").await;
+    let mut all = follow.until("done").await;
+    all.extend(follow.until("done").await);
+    assert_whole(&all);
+    let texts: Vec<_> =
+        of_kind(&all, "message_completed").iter().map(|frame| frame.text("text")).collect();
+    assert_eq!(texts, [STALLED, "Here I am."]);
+    assert_eq!(of_kind(&all, "run_started").len(), 2);
+}
+
+/// Sends `go`, answers the question, waits until the market did its part, and kills the server.
+async fn killed_while_running(house: &mut House, tool: &str) -> String {
+    let session = house.session_at(2).await;
+    let mut stream = house.chat(&session, "go").await;
+    let asked = stream.until("waiting_for_approval").await;
+    let plan_id = &asked.last().unwrap().data["plan_id"];
+    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
+    house.until("the tool took effect", |house| house.effects().len() == 1).await;
+    assert_eq!(house.effects()[0]["tool"], tool);
+    house.crash().await;
+    session
+}
+
+async fn d3_a_call_that_may_not_repeat_is_never_sent_twice(wire: Wire) {
+    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+    let mut house = setup.start().await;
+    let session = killed_while_running(&mut house, "wallet_transfer").await;
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    let failed = &the(&all, "tool_call_failed").data;
+    assert_eq!(failed["reason"], "outcome_unknown");
+    assert!(failed["error"].as_str().unwrap().contains("may or may not have taken effect"));
+    assert!(answer(&all).contains("may or may not have taken effect"), "the model is told");
+    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1);
+    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+    // Also not at another start.
+    house.crash().await;
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+}
+
+async fn d3_a_call_that_may_repeat_does_so_under_its_key(wire: Wire) {
+    let script = calls("market_order_create", ORDER);
+    let setup = Setup::script(wire, &script).market("MARKET_HANG", "market_order_create");
+    let mut house = setup.start().await;
+    let session = killed_while_running(&mut house, "market_order_create").await;
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    let order_id = &the(&all, "tool_call_completed").data["result"]["order_id"];
+    assert_eq!(*order_id, house.effects()[0]["result"]["order_id"]);
+    assert_eq!(house.effects().len(), 1, "one order");
+    let keys: Vec<_> = house
+        .calls()
+        .iter()
+        .map(|call| call["_meta"]["greenroom/idempotency_key"].clone())
+        .collect();
+    assert_eq!(keys.len(), 2, "two attempts");
+    assert!(keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
+    assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "one question");
+}
+
+#[actix_web::test]
+async fn d2_a_backoff_resumes() {
+    let script = r#"
+[[rule]]
+user = "limit"
+fail = { status = 429, retry_after = 1, times = 1 }
+[[rule.reply]]
+text = "Back again."
+"#;
+    let mut house = Setup::script(Wire::Anthropic, script).start().await;
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "limit").await;
+    let waits = stream.until("step_retrying").await;
+    let until = waits.last().unwrap().data["until"].clone();
+    house.crash().await;
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    assert_eq!(the(&all, "step_retrying").data["until"], until);
+    let restarted = all.iter().position(|frame| frame.kind() == "step_started").unwrap();
+    assert!(all[restarted].text("at") >= until.as_str().unwrap(), "{}", told(&all));
+    assert_eq!(answer(&all), "Back again.");
+}
+
+#[actix_web::test]
+async fn d2_a_tools_backoff_resumes() {
+    let slow = r#"
+[tools.get_production_cost]
+risk = "read_only"
+retry = { max = 5, base = "400ms", cap = "400ms" }
+"#;
+    let mut house = Setup::tour(Wire::OpenAi).with(slow).start().await;
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "Get production cost for Stabber").await;
+    stream.until("tool_call_retrying").await;
+    house.crash().await;
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    assert!(answer(&all).contains("9,919,700.00 ISK"), "{}", told(&all));
+    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
+}
+
+#[actix_web::test]
+async fn d2_ten_kills_lose_and_repeat_nothing() {
+    let mut house = Setup::tour(Wire::Anthropic).start().await;
+    let session = house.session_at(3).await;
+    for kill in 1..=10 {
+        let message = format!("Bookmark Jita as Home {kill}");
+        let mut stream = house.chat(&session, &message).await;
+        // Anywhere from the first event to the last but one.
+        for _ in 0..kill {
+            stream.next().await;
+        }
+        house.crash().await;
+        let path = format!("/agent/session/{session}");
+        let mut follow = house.follow(&session, "0").await;
+        for _ in 0..kill {
+            follow.until("done").await;
+        }
+        assert_eq!(house.get(&path).await.ok()["status"], "idle");
+    }
+    let names: Vec<_> =
+        house.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
+    let expected: Vec<_> = (1..=10).map(|kill| json!(format!("Home {kill}"))).collect();
+    assert_eq!(names, expected, "each exactly once");
+    let mut follow = house.follow(&session, "0").await;
+    let mut all = Vec::new();
+    for _ in 1..=10 {
+        all.extend(follow.until("done").await);
+    }
+    assert_whole(&all);
+    assert!(of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
+}

@@ -1,0 +1,37 @@
+//! The main job, from outside: the real `greenroom` binary over real sockets, with a real MCP
+//! server behind it and a scripted model before it. One file a subject.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+
+/// Runs each test once with each provider's wire between server and model.
+macro_rules! on_both_wires {
+    ($($test:ident),+ $(,)?) => {
+        mod anthropic {
+            $(#[actix_web::test]
+            async fn $test() {
+                super::$test(greenroom::rehearsal::Wire::Anthropic).await;
+            })+
+        }
+        mod openai {
+            $(#[actix_web::test]
+            async fn $test() {
+                super::$test(greenroom::rehearsal::Wire::OpenAi).await;
+            })+
+        }
+    };
+}
+
+mod approvals;
+mod bad_input;
+mod commands;
+mod crash;
+mod harness;
+mod lifecycle;
+mod messages;
+mod models;
+mod scripts;
+mod settings;
+mod sockets;
+mod stream;
+mod streams;
+mod tools;
+mod tour;

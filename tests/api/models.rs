@@ -1,0 +1,250 @@
+//! What models do wrong, and what they need to get back (M2, M3).
+
+use crate::{
+    harness::{MODEL_KEY, Setup},
+    scripts::calls,
+    stream::{Frame, answer, kinds_of, of_kind, said, the, told},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::json;
+
+on_both_wires!(
+    m3_a_busy_provider_is_asked_again,
+    m3_a_broken_stream_restarts_the_step,
+    m3_a_refused_key_ends_the_run_and_is_not_shown,
+    m3_a_provider_that_stays_down_ends_the_run,
+    m2_malformed_arguments_are_an_error_result,
+    m2_a_refusal_is_an_answer,
+    m2_bytes_may_be_split_anywhere,
+    m2_thinking_goes_back_as_it_came,
+    s2_a_run_has_a_limit_of_steps,
+    t3_arguments_are_checked_before_anything_else,
+    a_tool_that_does_not_exist_is_an_error_result,
+);
+
+async fn play(wire: Wire, script: &str) -> (crate::harness::House, String, Vec<Frame>) {
+    let house = Setup::script(wire, script).start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    (house, session, frames)
+}
+
+/// A rule that goes wrong in that way. A message after a run without an answer is one with it to
+/// the model, so the rule for what comes after stands first.
+fn fails(how: &str) -> String {
+    format!(
+        r#"
+[[rule]]
+user = "again"
+[[rule.reply]]
+text = "Here I am."
+[[rule]]
+user = "go"
+chunk = {{ text = 8 }}
+{how}
+[[rule.reply]]
+text = "The whole answer is longer than thirty characters."
+"#
+    )
+}
+
+const WHOLE: &str = "The whole answer is longer than thirty characters.";
+
+async fn m3_a_busy_provider_is_asked_again(wire: Wire) {
+    for (status, more, least_ms) in
+        [(429, ", retry_after = 1", 1000), (529, "", 0), (500, "", 0), (408, "", 0)]
+    {
+        let script = fails(&format!("fail = {{ status = {status}, times = 1{more} }}"));
+        let (_house, _, frames) = play(wire, &script).await;
+        let retry = &the(&frames, "step_retrying").data;
+        assert!(retry["delay_ms"].as_u64().unwrap() >= least_ms, "{status}: {retry}");
+        assert_eq!(retry["attempt"], 1, "{status}");
+        assert!(!retry["reason"].as_str().unwrap().is_empty());
+        assert_eq!(said(&frames), WHOLE, "{status}");
+        assert_eq!(of_kind(&frames, "message_discarded").len(), 0, "nothing had been said");
+        assert_eq!(the(&frames, "done").data["outcome"], "completed");
+    }
+}
+
+async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
+    for how in ["cut = { after = 20, times = 1 }", "error = { after = 20, times = 1 }"] {
+        let (_house, _, frames) = play(wire, &fails(how)).await;
+        let watched = [
+            "thinking",
+            "message_started",
+            "text",
+            "message_discarded",
+            "step_retrying",
+            "step_started",
+            "message_completed",
+            "done",
+        ];
+        let expected = [
+            "thinking",
+            "message_started",
+            "text",
+            "message_discarded",
+            "step_retrying",
+            "step_started",
+            "message_started",
+            "text",
+            "message_completed",
+            "done",
+        ];
+        assert_eq!(kinds_of(&frames, &watched), expected, "{how}: {}", told(&frames));
+        let discarded = the(&frames, "message_discarded").data["message_id"].clone();
+        let text = |of_discarded: bool| -> String {
+            let texts = frames.iter().filter(|frame| {
+                frame.kind() == "text" && (frame.data["message_id"] == discarded) == of_discarded
+            });
+            texts.map(|frame| frame.text("text")).collect()
+        };
+        assert_eq!(text(false), WHOLE);
+        assert!(WHOLE.starts_with(&text(true)) && text(true).len() < WHOLE.len());
+    }
+}
+
+async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: Wire) {
+    let how = format!("fail = {{ status = 401, message = 'no such key: {MODEL_KEY}, sorry' }}");
+    let (house, session, frames) = play(wire, &fails(&how)).await;
+    let error = &the(&frames, "error").data;
+    assert_eq!(error["code"], "model_error");
+    assert!(error["error"].as_str().unwrap().contains("no such key"), "{error}");
+    assert_eq!(house.rehearsal.requests().len(), 1, "it is not tried again");
+    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let events = house.events(&session).await;
+    for text in [told(&frames), log, json!(events).to_string()] {
+        assert!(!text.contains(MODEL_KEY), "{text}");
+    }
+    let collected = house.post("/agent/chat", json!({"session_id": session, "message": "go"}));
+    let problem = collected.await.problem(502, "run_failed");
+    assert_eq!(problem["reason"], "model_error");
+    assert!(!problem.to_string().contains(MODEL_KEY));
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    let received = &house.rehearsal.requests()[0];
+    assert_eq!(received.x_api_key, wire == Wire::Anthropic);
+    assert_eq!(received.authorization, wire == Wire::OpenAi);
+}
+
+async fn m3_a_provider_that_stays_down_ends_the_run(wire: Wire) {
+    let how = "fail = { status = 503, message = 'down for maintenance' }";
+    let (house, session, frames) = play(wire, &fails(how)).await;
+    assert_eq!(of_kind(&frames, "step_retrying").len(), 3);
+    let error = &the(&frames, "error").data;
+    assert_eq!(error["code"], "model_unavailable");
+    assert!(error["error"].as_str().unwrap().contains("down for maintenance"), "{error}");
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn m2_malformed_arguments_are_an_error_result(wire: Wire) {
+    let script = calls("get_market_stats", "{ region_id = 10000002, type_id = 34 }");
+    let script = script.replace("arguments =", "malformed = true, arguments =");
+    let (house, session, frames) = play(wire, &script).await;
+    let failed = &the(&frames, "tool_call_failed").data;
+    assert_eq!(failed["reason"], "invalid_arguments", "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("JSON"), "{failed}");
+    assert!(answer(&frames).starts_with("Read:"), "{}", told(&frames));
+    assert!(house.calls().is_empty());
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn m2_a_refusal_is_an_answer(wire: Wire) {
+    let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\nrefusal = 'I will not do that.'\n\
+                  [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
+    let (house, session, frames) = play(wire, script).await;
+    let message = &the(&frames, "message_completed").data;
+    assert_eq!(message["stop_reason"], "refusal");
+    assert_eq!(message["text"], "I will not do that.");
+    assert_eq!(the(&frames, "done").data["outcome"], "completed");
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn m2_bytes_may_be_split_anywhere(wire: Wire) {
+    let split = "[defaults]\nwire_split = 1\nfragment = 1\ninterleave = true\n";
+    let arguments = r#"{ name = "Zoë 🚀 \"quoted\" \\ 日本", system = "Jita" }"#;
+    let script = calls("create_bookmark", arguments);
+    let script = script.replace("Calling.", "Größe: 🚀 und 日本.");
+    let (house, _, frames) = play(wire, &format!("{split}{script}")).await;
+    let first = of_kind(&frames, "message_completed")[0];
+    assert_eq!(first.text("text"), "Größe: 🚀 und 日本.");
+    assert_eq!(house.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
+    let all: String =
+        of_kind(&frames, "message_completed").iter().map(|f| f.text("text")).collect();
+    assert_eq!(said(&frames), all);
+}
+
+async fn m2_thinking_goes_back_as_it_came(wire: Wire) {
+    let script = calls("list_bookmarks", "{}");
+    let thinks = "[[rule.reply]]\nthinking = 'First I look.'\n[[rule.reply]]\ntext = \"Calling.\"";
+    let script = script.replace("[[rule.reply]]\ntext = \"Calling.\"", thinks);
+    let (house, _, frames) = play(wire, &script).await;
+    // The rehearsal refuses blocks that do not come back exactly as they were sent.
+    assert_eq!(the(&frames, "done").data["outcome"], "completed", "{}", told(&frames));
+    assert!(!told(&frames).contains("First I look."), "thinking is the provider's");
+    let second = house.rehearsal.requests().pop().unwrap().body;
+    if wire == Wire::Anthropic {
+        let block = &second["messages"][1]["content"][0];
+        assert_eq!(
+            (&block["type"], &block["thinking"]),
+            (&json!("thinking"), &json!("First I look."))
+        );
+        assert!(block["signature"].is_string());
+    }
+}
+
+async fn s2_a_run_has_a_limit_of_steps(wire: Wire) {
+    let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\ntool_call = { name = 'list_bookmarks' }\n\
+                  [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
+    let house = Setup::script(wire, script).agent("max_steps = 2").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let error = &the(&frames, "error").data;
+    assert_eq!(error["code"], "max_iterations");
+    let words = "maximum iterations reached without final answer";
+    assert!(error["error"].as_str().unwrap().contains(words), "{error}");
+    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 2, "the last step's calls still run");
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn t3_arguments_are_checked_before_anything_else(wire: Wire) {
+    let order = r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = "many" }"#;
+    let (house, session, frames) = play(wire, &calls("market_order_create", order)).await;
+    let failed = &the(&frames, "tool_call_failed").data;
+    assert_eq!(failed["reason"], "invalid_arguments");
+    assert!(failed["error"].as_str().unwrap().contains("quantity"), "it names the path: {failed}");
+    assert!(answer(&frames).contains("quantity"), "the model is told");
+    assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0, "nobody is asked about nonsense");
+    assert!(house.calls().is_empty());
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn a_tool_that_does_not_exist_is_an_error_result(wire: Wire) {
+    let (house, session, frames) = play(wire, &calls("open_the_pod_bay", "{}")).await;
+    let failed = &the(&frames, "tool_call_failed").data;
+    assert_eq!(failed["reason"], "unknown_tool");
+    assert!(failed["error"].as_str().unwrap().contains("open_the_pod_bay"), "{failed}");
+    assert!(answer(&frames).contains("open_the_pod_bay"), "the model is told");
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+#[actix_web::test]
+async fn m2_calls_that_take_turns_and_the_old_function_call() {
+    let three = |name: &str| format!("[[rule.reply]]\ntool_call = {{ name = '{name}' }}\n");
+    let script = format!(
+        "[[rule]]\nuser = 'go'\nstep = 0\ninterleave = true\nfragment = 2\n{}{}{}\
+         [[rule]]\nuser = 'go'\n[[rule.reply]]\ntext = 'All {{{{ last | length }}}}.'",
+        "[[rule.reply]]\ntool_call = { name = 'search_item', arguments = { query = 'Rifter' } }\n",
+        "[[rule.reply]]\ntool_call = { name = 'get_item_info', arguments = { type_id = 34 } }\n",
+        three("list_bookmarks"),
+    );
+    let (_house, _, frames) = play(Wire::OpenAi, &script).await;
+    let tools: Vec<_> =
+        of_kind(&frames, "tool_call_started").iter().map(|f| f.text("tool").to_owned()).collect();
+    assert_eq!(tools, ["search_item", "get_item_info", "list_bookmarks"]);
+    assert_eq!(answer(&frames), "All 3.");
+
+    let script = calls("get_item_info", "{ type_id = 34 }");
+    let (_house, _, frames) =
+        play(Wire::OpenAi, &format!("[defaults]\nlegacy_function_call = true\n{script}")).await;
+    assert!(answer(&frames).contains("Tritanium"), "{}", told(&frames));
+}

@@ -1,0 +1,109 @@
+//! What users allow, and how sessions narrow it (G4).
+
+use crate::{
+    harness::Setup,
+    scripts::calls,
+    stream::{answer, of_kind, the},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::json;
+
+#[actix_web::test]
+async fn g4_settings_are_read_and_changed() {
+    let mut house = Setup::tour(Wire::Anthropic).start().await;
+    let defaults = house.get("/agent/settings").await.ok();
+    assert_eq!(defaults["autonomy_level"], 1);
+    assert_eq!(defaults["autonomy_name"], "RECOMMENDATIONS");
+    assert_eq!(defaults["require_confirmation"], true);
+    assert_eq!(
+        (&defaults["allowed_regions"], &defaults["blocked_tools"]),
+        (&json!(null), &json!([]))
+    );
+    let patch = json!({"autonomy_level": 2, "blocked_tools": ["get_war_losses"],
+        "allowed_regions": [10_000_002], "budget_limit": 5_000_000});
+    let changed = house.patch("/agent/settings", patch).await.ok();
+    assert_eq!(changed["autonomy_name"], "ASSISTED");
+    assert_eq!(changed["require_confirmation"], true, "what is absent stays");
+    assert_eq!(changed["budget_limit"]["amount"].as_f64(), Some(5_000_000.0));
+    // Another user's are others.
+    let other = house.get("/agent/settings?character_id=526379435").await.ok();
+    assert_eq!(other["autonomy_level"], 1);
+    house.crash().await;
+    assert_eq!(house.get("/agent/settings").await.ok(), changed);
+    for (patch, field) in [
+        (json!({"autonomy_level": 7}), "autonomy_level"),
+        (json!({"autonomy_level": "high"}), "autonomy_level"),
+        (json!({"require_confirmation": 1}), "require_confirmation"),
+        (json!({"allowed_regions": ["Jita"]}), "allowed_regions[0]"),
+        (json!({"budget_limit": -5}), "budget_limit"),
+        (json!({"budget_limit": 0}), "budget_limit"),
+        (json!({"colour": "red"}), "colour"),
+    ] {
+        let refused = house.patch("/agent/settings", patch.clone()).await;
+        let refused = refused.problem(422, "invalid_request");
+        assert_eq!(refused["field"], field, "{patch}: {refused}");
+    }
+    assert_eq!(house.get("/agent/settings").await.ok(), changed, "nothing of it was taken");
+}
+
+#[actix_web::test]
+async fn g4_a_session_may_narrow_and_never_widen() {
+    let house = Setup::tour(Wire::OpenAi).start().await;
+    let patch = json!({"autonomy_level": 1, "blocked_tools": ["get_war_losses"],
+        "allowed_regions": [10_000_002, 10_000_043]});
+    house.patch("/agent/settings", patch).await.ok();
+    for (wish, field) in [
+        (json!({"autonomy_level": 2}), "autonomy_level"),
+        (json!({"settings": {"require_confirmation": false}}), "require_confirmation"),
+        (json!({"settings": {"blocked_tools": []}}), "blocked_tools"),
+        (json!({"settings": {"allowed_regions": [10_000_030]}}), "allowed_regions"),
+        (json!({"settings": {"allowed_regions": null}}), "allowed_regions"),
+    ] {
+        let refused = house.post("/agent/session", wish.clone()).await;
+        let refused = refused.problem(422, "settings_widened");
+        assert_eq!(refused["field"], field, "{wish}: {refused}");
+    }
+    let wish = json!({"autonomy_level": 0, "settings": {"allowed_regions": [10_000_002]}});
+    let session = house.session(wish).await;
+    let path = format!("/agent/session/{session}/settings");
+    house.patch(&path, json!({"autonomy_level": 3})).await.problem(422, "settings_widened");
+    let wider = house.patch(&path, json!({"autonomy_level": 1})).await.ok();
+    assert_eq!(wider["autonomy_level"], 1, "up to what the user allows");
+}
+
+#[actix_web::test]
+async fn g4_blocked_tools_are_denied_also_those_that_only_read() {
+    let house = Setup::script(Wire::Anthropic, &calls("list_bookmarks", "{}")).start().await;
+    let wish = json!({"settings": {"blocked_tools": ["list_bookmarks"]}});
+    let session = house.session(wish).await;
+    let frames = house.say(&session, "go").await;
+    let denied = &the(&frames, "authorization_denied").data;
+    assert!(denied["reason"].as_str().unwrap().contains("blocked"), "{denied}");
+    assert!(answer(&frames).contains("blocked"), "the model is told");
+    assert!(house.calls().is_empty());
+}
+
+#[actix_web::test]
+async fn g3_levels_change_what_is_asked() {
+    let order = calls("market_order_create", crate::scripts::ORDER);
+    let house = Setup::script(Wire::OpenAi, &order).start().await;
+    // L2 without confirmation, and L3, do not ask for an order.
+    house
+        .patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false}))
+        .await
+        .ok();
+    for (level, confirm, asks) in [(2, false, false), (3, true, false), (2, true, true)] {
+        let wish = json!({"autonomy_level": level, "settings": {"require_confirmation": confirm}});
+        let session = house.session(wish).await;
+        let body = json!({"session_id": session, "message": "go", "until": "pause"});
+        let frames = house.chat_with(body).await.rest().await;
+        let found = of_kind(&frames, "waiting_for_approval").len() == 1;
+        assert_eq!(found, asks, "level {level}, confirmation {confirm}");
+        assert_eq!(
+            of_kind(&frames, "done").len() == 1,
+            !asks,
+            "`until: pause` ends the stream there"
+        );
+    }
+    assert_eq!(house.effects().len(), 2);
+}

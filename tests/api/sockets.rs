@@ -1,0 +1,105 @@
+//! The WebSocket of many sessions: everything a client does, over one connection.
+
+use crate::{
+    harness::Setup,
+    scripts::{ORDER, STALLS_ONCE, calls},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+
+#[actix_web::test]
+async fn e2_one_socket_serves_many_sessions() {
+    let script = format!("{}{STALLS_ONCE}", calls("market_order_create", ORDER));
+    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let (one, two) = (house.session_at(1).await, house.session_at(1).await);
+    let mut socket = house.socket("/agent/stream").await;
+    for (id, session) in [("s1", &one), ("s2", &two)] {
+        socket.send(json!({"type": "subscribe", "id": id, "session_id": session})).await;
+        let (ack, _) = socket.answer(id).await;
+        assert_eq!((&ack["type"], &ack["session_id"]), (&json!("ack"), &json!(session)));
+    }
+    let send = json!({"type": "send", "id": "m1", "session_id": one, "message": "go"});
+    socket.send(send.clone()).await;
+    let (ack, mut frames) = socket.answer("m1").await;
+    assert_eq!((&ack["type"], &ack["repeated"]), (&json!("ack"), &json!(false)));
+    let send = json!({"type": "send", "id": "m2", "session_id": two, "message": "stall"});
+    socket.send(send).await;
+    frames.extend(socket.until("waiting_for_approval").await);
+    let asked = frames.last().unwrap();
+    assert_eq!(asked["session_id"], json!(one));
+    assert_eq!(asked["payload"]["tool_count"], 1);
+    assert_eq!(asked["payload"]["purpose"], "Execute 1 tool");
+    let plan_id = asked["plan_id"].clone();
+    assert_eq!(asked["payload"]["plan"]["plan_id"], plan_id);
+    let decide = json!({"type": "decide", "id": "d", "plan_id": plan_id, "decision": "approve"});
+    socket.send(decide.clone()).await;
+    let (ack, mut between) = socket.answer("d").await;
+    assert_eq!((&ack["type"], &ack["closed"]), (&json!("ack"), &json!(true)), "{ack}");
+    let done = |frames: &[Value], session: &str| {
+        frames.iter().any(|frame| frame["type"] == "done" && frame["session_id"] == session)
+    };
+    while !done(&between, &one) {
+        between.push(socket.next().await);
+    }
+    let decided = between.iter().find(|frame| frame["type"] == "approval_decided").unwrap();
+    assert_eq!(decided["payload"]["steps"][0]["surface"], "websocket");
+    assert_eq!(house.effects().len(), 1);
+
+    socket.send(json!({"type": "cancel", "id": "c", "session_id": two})).await;
+    let (ack, mut between) = socket.answer("c").await;
+    assert_eq!(ack["type"], "ack", "{ack}");
+    while !done(&between, &two) {
+        between.push(socket.next().await);
+    }
+    socket.send(json!({"type": "unsubscribe", "id": "u", "session_id": one})).await;
+    let (ack, _) = socket.answer("u").await;
+    assert_eq!(ack["subscribed"], true);
+    house.say(&one, "again").await;
+    house.say(&two, "again").await;
+    let frames = socket.until("done").await;
+    assert!(frames.iter().all(|frame| frame["session_id"] == json!(two)), "{frames:?}");
+}
+
+#[actix_web::test]
+async fn garbage_is_answered_and_the_connection_goes_on() {
+    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/agent/stream").await;
+    let nobody = "0198c0de-0000-7000-8000-000000000001";
+    for (text, code) in [
+        ("{ this is not JSON".to_owned(), "malformed_json"),
+        ("[1, 2]".to_owned(), "invalid_request"),
+        (String::new(), "invalid_request"),
+        (r#"{"type": "explode"}"#.to_owned(), "unknown_type"),
+        (r#"{"type": "send", "message": "hi"}"#.to_owned(), "invalid_request"),
+        (json!({"type": "subscribe", "session_id": nobody}).to_string(), "session_not_found"),
+        (
+            json!({"type": "subscribe", "session_id": session, "after": "x"}).to_string(),
+            "cursor_invalid",
+        ),
+        (
+            json!({"type": "subscribe", "session_id": session, "after": 99}).to_string(),
+            "cursor_ahead",
+        ),
+        (
+            json!({"type": "send", "session_id": session, "message": " "}).to_string(),
+            "invalid_request",
+        ),
+        (json!({"type": "cancel", "session_id": session}).to_string(), "no_run"),
+        (
+            json!({"type": "decide", "plan_id": nobody, "decision": "approve"}).to_string(),
+            "approval_not_found",
+        ),
+    ] {
+        socket.send_text(&text).await;
+        let answered = socket.next().await;
+        let found = (&answered["type"], &answered["code"]);
+        assert_eq!(found, (&json!("error"), &json!(code)), "{text}: {answered}");
+        assert!(!answered["detail"].as_str().unwrap().is_empty());
+    }
+    socket.send(json!({"type": "subscribe", "id": 1, "session_id": session})).await;
+    let send = json!({"type": "send", "id": 2, "session_id": session, "message": "again"});
+    socket.send(send).await;
+    let frames = socket.until("done").await;
+    assert!(frames.iter().any(|frame| frame["payload"]["text"] == "Here I am."), "{frames:?}");
+}

@@ -1,0 +1,115 @@
+//! Tools from end to end: huge and odd results, progress, cancelling, death (T2, T4, T5, E6, S6).
+
+use crate::{
+    harness::Setup,
+    scripts::calls,
+    stream::{Frame, answer, of_kind, the, told},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::json;
+
+on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client_and_model);
+
+const TEST_TOOLS: &str =
+    "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
+
+fn with_test_tools(wire: Wire, tool: &str, arguments: &str) -> Setup {
+    Setup::script(wire, &calls(tool, arguments)).with(TEST_TOOLS).market("MARKET_TEST_TOOLS", "1")
+}
+
+async fn t4_a_huge_result_is_cut_with_a_marker(wire: Wire) {
+    let house = with_test_tools(wire, "test_huge_result", "{ bytes = 50000000 }").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let completed = &the(&frames, "tool_call_completed").data;
+    assert_eq!(completed["truncated"], true);
+    let result = completed["result"].as_str().unwrap();
+    assert!(result.len() <= 256 * 1024, "{} bytes", result.len());
+    let end = &result[result.len() - 120..];
+    assert!(end.contains("cut") || end.contains("truncated"), "a marker, in {end:?}");
+    assert!(house.rehearsal.requests()[1].body.to_string().len() < 600 * 1024);
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+async fn e6_odd_values_reach_client_and_model(wire: Wire) {
+    let house = with_test_tools(wire, "test_odd_values", "{}").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let result = &the(&frames, "tool_call_completed").data["result"];
+    assert_eq!(result["astral"], "🚀");
+    assert_eq!(result["largest_u64"], json!(u64::MAX));
+    assert!(result["control"].as_str().unwrap().starts_with("nul "));
+    assert_eq!(the(&frames, "done").data["outcome"], "completed", "{}", told(&frames));
+    assert_eq!(house.events(&session).await.len(), replayed(&house, &session).await.len());
+}
+
+async fn replayed(house: &crate::harness::House, session: &str) -> Vec<Frame> {
+    let frames = house.wait_for(session, "done").await;
+    frames.into_iter().filter(|frame| frame.kind() != "text").collect()
+}
+
+#[actix_web::test]
+async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
+    let scan = calls("scan_opportunities", "{ region_id = 10000002, seconds = 500 }");
+    let house = Setup::script(Wire::Anthropic, &scan).start().await;
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "go").await;
+    let frames = stream.until("tool_call_progress").await;
+    let progress = &frames.last().unwrap().data;
+    assert!(progress["progress"].is_number() && progress["tool"] == "scan_opportunities");
+    let path = format!("/agent/session/{session}/cancel");
+    house.post(&path, json!({})).await.ok();
+    let rest = stream.rest().await;
+    assert_eq!(the(&rest, "tool_call_failed").data["reason"], "cancelled");
+    assert_eq!(the(&rest, "done").data["outcome"], "cancelled");
+    // The tool heard of it.
+    house
+        .until("the scan stops", |house| {
+            house.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
+        })
+        .await;
+    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+}
+
+#[actix_web::test]
+async fn t2_a_server_that_dies_comes_back() {
+    let house = with_test_tools(Wire::OpenAi, "test_crash", "{}").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let failed = &the(&frames, "tool_call_failed").data;
+    assert_eq!(failed["retries_exhausted"], true, "{failed}");
+    assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
+    assert_eq!(the(&frames, "done").data["outcome"], "completed");
+    let tools = house.get("/agent/tools").await.ok();
+    assert!(tools["tools"].as_array().unwrap().len() >= 20, "they stay known: {tools}");
+}
+
+#[actix_web::test]
+async fn t2_a_server_that_will_not_start_stops_nobody() {
+    let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
+    let house = Setup::tour(Wire::Anthropic).with(broken).start().await;
+    let listed = house.get("/admin/actors?kind=ToolConnection").await.ok();
+    let actors = listed["actors"].as_array().unwrap();
+    let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
+    assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
+    assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
+    assert!(answer(&frames).contains("4.12 ISK"));
+}
+
+#[actix_web::test]
+async fn t4_a_call_that_takes_too_long_is_given_up() {
+    let quick = "[tools.test_hang]\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
+                 [tools.wallet_transfer]\nrisk = 'write_low_risk'\ntimeout = '2s'";
+    let setup = Setup::script(Wire::Anthropic, &calls("test_hang", "{}")).with(quick);
+    let house = setup.market("MARKET_TEST_TOOLS", "1").start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
+    let failed = &the(&frames, "tool_call_failed").data;
+    assert_eq!(
+        (&failed["reason"], &failed["retries_exhausted"]),
+        (&json!("timeout"), &json!(true))
+    );
+}
