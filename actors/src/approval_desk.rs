@@ -56,7 +56,11 @@ impl ApprovalDesk {
             ctx.cancel_future(alarm);
         }
         let count = self.waiting.len();
-        let waiting_for = (count > 0).then(|| format!("people, to answer {count} approvals"));
+        let waiting_for = match count {
+            0 => None,
+            1 => Some("people, to answer 1 approval".to_owned()),
+            _ => Some(format!("people, to answer {count} approvals")),
+        };
         self.watch.set_state(if count > 0 { "waiting" } else { "idle" }, waiting_for);
         if let Some((deadline, _)) = self.deadlines.first() {
             let delay = deadline.until_from(self.clock.now());

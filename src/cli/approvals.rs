@@ -215,20 +215,16 @@ async fn find(client: &Client, id: &Abbreviation) -> anyhow::Result<Value> {
     if let Some(whole) = id.whole() {
         return client.get(&format!("/agent/approvals/{whole}")).await;
     }
-    let (mut found, mut searched) = (Vec::new(), 0);
+    let (mut fitting, mut searched) = (Vec::new(), 0);
     let more = pages(client, "", SEARCHED_MAX, |view| {
         searched += 1;
-        if view["approval_id"].as_str().is_some_and(|candidate| id.fits(candidate)) {
-            found.push(view);
-        }
+        let candidate = view["approval_id"].as_str().filter(|candidate| id.fits(candidate));
+        fitting.extend(candidate.map(str::to_owned));
     })
     .await?;
-    let ids = found.iter().filter_map(|view| view["approval_id"].as_str().map(str::to_owned));
-    let kind =
-        if more { format!("question among the newest {searched}") } else { "question".to_owned() };
-    let one = id.one_of(ids, &kind)?;
-    let view = found.into_iter().find(|view| view["approval_id"].as_str() == Some(&one));
-    Ok(view.unwrap_or_default())
+    let kind = if more { format!("question of the newest {searched}") } else { "question".into() };
+    let one = id.one_of(fitting, &kind)?;
+    client.get(&format!("/agent/approvals/{one}")).await
 }
 
 /// Hands over the questions of `filter`, the newest first, at most so many; says whether there are

@@ -5,6 +5,7 @@ use crate::{
     configuration::{Configuration, REHEARSAL},
     rehearsal::Script,
     startup::{self, SystemClock},
+    store::{SqliteJournal, StoreError},
     tool,
 };
 use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
@@ -63,7 +64,19 @@ async fn check_database(configuration: &Configuration, report: &mut Report) {
             Ok(()) => report.good("database", path.to_string()),
             Err(error) => report.bad("database", format!("{path}: {error}")),
         },
-        Err(error) => report.bad("database", format!("{error:#}")),
+        Err(error) => match error.downcast_ref::<StoreError>() {
+            // What a doctor is asked beside the server that works well.
+            Some(StoreError::InUse { .. }) => check_database_in_use(configuration, report).await,
+            _ => report.bad("database", format!("{error:#}")),
+        },
+    }
+}
+
+async fn check_database_in_use(configuration: &Configuration, report: &mut Report) {
+    let path = configuration.database.display();
+    match SqliteJournal::open_read_only(&configuration.database).await {
+        Ok(_) => report.good("database", format!("{path}, in use by a running greenroom")),
+        Err(error) => report.bad("database", format!("{error}")),
     }
 }
 
@@ -126,7 +139,10 @@ impl Report {
     }
 
     fn verdict(self) -> anyhow::Result<()> {
-        anyhow::ensure!(self.wrong == 0, "{} things are wrong", self.wrong);
-        Ok(())
+        match self.wrong {
+            0 => Ok(()),
+            1 => anyhow::bail!("one thing is wrong"),
+            wrong => anyhow::bail!("{wrong} things are wrong"),
+        }
     }
 }

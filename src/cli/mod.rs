@@ -29,9 +29,12 @@ pub struct Usage(String);
 
 /// Tells people how a command failed, and what its exit code is.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
-    // It may quote what a server said.
-    let told: Vec<_> = format!("{error:?}").lines().map(terminal::safe).collect();
-    eprintln!("Error: {}", told.join("\n"));
+    // They may quote what a server said. No backtrace: most of them are somebody's no.
+    let shown = |text: String| text.lines().map(terminal::safe).collect::<Vec<_>>().join("\n");
+    eprintln!("Error: {}", shown(error.to_string()));
+    for cause in error.chain().skip(1) {
+        eprintln!("  caused by: {}", shown(cause.to_string()));
+    }
     if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 

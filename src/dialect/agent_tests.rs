@@ -56,7 +56,7 @@ fn settings() -> Value {
 }
 
 fn usage() -> Value {
-    json!({"input_tokens": 10, "output_tokens": 5, "cached_tokens": 0})
+    json!({"input_tokens": 10, "output_tokens": 5, "cached_tokens": 0, "cost_usd": 0.25})
 }
 
 #[test]
@@ -71,8 +71,16 @@ fn e1_events_of_sessions_and_messages() {
     );
     check_same("session_closed", json!({"by": "u"}));
     let taken = json!({"message_id": "m", "text": "hi", "digest": DIGEST});
-    for kind in ["message_queued", "message_accepted"] {
-        check(kind, &taken, kind, json!({"message_id": "m", "text": "hi"}));
+    check("message_accepted", &taken, "message_accepted", json!({"message_id": "m", "text": "hi"}));
+    for (steers, delivery) in [
+        (json!(null), "next_run"),
+        (json!({"own_run_id": RUN, "after_decision": false}), "next_step"),
+        (json!({"own_run_id": RUN, "after_decision": true}), "after_decision"),
+    ] {
+        let mut taken = taken.clone();
+        taken["steers"] = steers;
+        let shown = json!({"message_id": "m", "text": "hi", "delivery": delivery});
+        check("message_queued", &taken, "message_queued", shown);
     }
     check_same("message_started", json!({"message_id": "m"}));
     check(
@@ -110,8 +118,20 @@ fn e1_events_of_runs_and_steps() {
     check_same("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"}));
     check_same(
         "step_retrying",
-        json!({"attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429"}),
+        json!({
+            "attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429",
+            "usage": usage(),
+        }),
     );
+}
+
+#[test]
+fn g9_events_of_grants() {
+    let grant = json!({
+        "grant_id": ID, "tool": "t", "server": "s", "where": "args.n < 3", "by": "u", "at": AT,
+    });
+    check_same("grant_added", json!({"grant": grant}));
+    check_same("grant_revoked", json!({"grant_id": ID, "by": "u"}));
 }
 
 #[test]

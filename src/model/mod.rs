@@ -116,6 +116,8 @@ impl Endpoint {
 struct Reading<W> {
     bytes: BoxStream<'static, reqwest::Result<Bytes>>,
     parser: model_stream::Parser<W>,
+    /// What ended it, to be told after what was read before.
+    failure: Option<ModelFailure>,
     ended: bool,
 }
 
@@ -125,9 +127,12 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
     bytes: BoxStream<'static, reqwest::Result<Bytes>>,
     parser: model_stream::Parser<W>,
 ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
-    let reading = Reading { bytes, parser, ended: false };
+    let reading = Reading { bytes, parser, failure: None, ended: false };
     stream::unfold(reading, |mut reading| async move {
         loop {
+            if let Some(failure) = reading.failure.take() {
+                return Some((Err(failure), reading));
+            }
             if reading.ended {
                 return None;
             }
@@ -138,11 +143,10 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
                 None => reading.parser.end(&mut deltas),
             };
             reading.ended = result.is_err() || reading.parser.is_finished();
-            match result {
-                // Half an event says nothing yet.
-                Ok(()) if deltas.is_empty() => {}
-                Ok(()) => return Some((Ok(deltas), reading)),
-                Err(failure) => return Some((Err(failure), reading)),
+            reading.failure = result.err();
+            // Half an event says nothing yet.
+            if !deltas.is_empty() {
+                return Some((Ok(deltas), reading));
             }
         }
     })

@@ -91,7 +91,15 @@ async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
             "message_completed",
             "done",
         ];
-        assert_eq!(kinds_of(&frames, &watched), expected, "{how}: {}", told(&frames));
+        let found = kinds_of(&frames, &watched);
+        // A connection that breaks may take with it what was sent: then there was nothing to void.
+        if how.starts_with("cut") && of_kind(&frames, "message_discarded").is_empty() {
+            let unheard = [&expected[..2], &expected[4..]].concat();
+            assert_eq!(found, unheard, "{how}: {}", told(&frames));
+            assert_eq!(said(&frames), WHOLE);
+            continue;
+        }
+        assert_eq!(found, expected, "{how}: {}", told(&frames));
         let discarded = the(&frames, "message_discarded").data["message_id"].clone();
         let text = |of_discarded: bool| -> String {
             let texts = frames.iter().filter(|frame| {

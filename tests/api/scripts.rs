@@ -53,4 +53,4 @@ text = "Here I am."
 
 /// Arguments of a small order.
 pub(crate) const ORDER: &str =
-    r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = 10 }"#;
+    r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = 10, price = 4.12 }"#;

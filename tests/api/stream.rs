@@ -120,10 +120,15 @@ impl Socket {
     }
 
     pub(crate) async fn next(&mut self) -> Value {
+        // Over all of it: pings are no news.
+        let text = tokio::time::timeout(PATIENCE, self.next_text()).await;
+        serde_json::from_str(&text.expect("the server has something to say")).expect("it is JSON")
+    }
+
+    async fn next_text(&mut self) -> String {
         loop {
-            let message = tokio::time::timeout(PATIENCE, self.0.next()).await;
-            match message.expect("the server goes on").expect("the socket is open") {
-                Ok(Message::Text(text)) => return serde_json::from_str(&text).expect("JSON"),
+            match self.0.next().await.expect("the socket is open") {
+                Ok(Message::Text(text)) => return text.to_string(),
                 Ok(Message::Ping(_) | Message::Pong(_)) => {}
                 other => panic!("{other:?}"),
             }

@@ -7,6 +7,8 @@ use greenroom_core::policy::{Risk, RiskSource};
 
 /// Columns between columns.
 const GAP: usize = 2;
+/// Columns of a verdict, with the one after it.
+const LEVEL_COLUMNS: usize = 6;
 /// A name that is longer gets a line of its own.
 const NAME_COLUMNS_MAX: usize = 34;
 
@@ -87,7 +89,7 @@ impl Listing<'_> {
         let name = longest(|row| safe(&row.name).chars().count()).clamp(4, NAME_COLUMNS_MAX);
         let risk = longest(|row| row.risk.name().len()).max(4);
         let levels = if self.has_verdicts() { 1 } else { 4 };
-        let before_why = GAP + name + GAP + risk + levels * (GAP + 5) + GAP;
+        let before_why = GAP + name + GAP + risk + GAP + levels * LEVEL_COLUMNS + 1;
         Widths { name, risk, before_why }
     }
 
@@ -107,9 +109,9 @@ impl Listing<'_> {
             Some(verdict) => vec![format!("L{}", verdict.level.level())],
             None => (0..4).map(|level| format!("L{level}")).collect(),
         };
-        let heads: String = heads.iter().map(|head| format!("{head:7}")).collect();
+        let heads: String = heads.iter().map(|head| format!("{head:LEVEL_COLUMNS$}")).collect();
         let (name, risk) = (widths.name, widths.risk);
-        let head = format!("  {:name$}  {:risk$}  {heads}WHY", "TOOL", "RISK");
+        let head = format!("  {:name$}  {:risk$}  {heads} WHY", "TOOL", "RISK");
         push_line(out, &self.paint.paint(Style::Dim, &head));
         for row in rows {
             self.row(out, row, widths, &before_why(row));
@@ -129,14 +131,14 @@ impl Listing<'_> {
                 "deny" => Style::Red,
                 _ => Style::Yellow,
             };
-            self.paint.paint(style, &format!("{ruling:7}"))
+            self.paint.paint(style, &format!("{ruling:LEVEL_COLUMNS$}"))
         };
         let levels: String = match &row.verdict {
             Some(verdict) => level(verdict.ruling),
             None => row.levels.iter().map(|ruling| level(ruling)).collect(),
         };
         let why = safe(&format!("{before_why}{}", why(row)));
-        let mut before = format!("  {tool:name$}  {:risk$}  {levels}", row.risk.name());
+        let mut before = format!("  {tool:name$}  {:risk$}  {levels} ", row.risk.name());
         for line in wrapped(&why, COLUMNS - widths.before_why) {
             push_line(out, &format!("{before}{line}"));
             before = " ".repeat(widths.before_why);
@@ -167,8 +169,8 @@ fn standing(server: Option<&ServerStatus>, tools: usize) -> String {
 /// Why the tool is judged so, and what is special about it.
 fn why(row: &Row) -> String {
     let source = match &row.verdict {
-        Some(verdict) => verdict.why.clone(),
-        None => match &row.source {
+        Some(verdict) if verdict.ruling == "deny" => verdict.why.clone(),
+        Some(_) | None => match &row.source {
             RiskSource::Catalog => "the catalog names it".to_owned(),
             RiskSource::CatalogGlob { glob } => format!("the catalog's `{glob}`"),
             RiskSource::Annotation { hint } => format!("its trusted server says {hint}"),

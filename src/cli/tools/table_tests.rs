@@ -40,10 +40,10 @@ fn g1_tools_stand_under_their_server_with_risk_verdicts_and_reason() {
     ];
     let expected = "\
 market: 2 tools
-  TOOL  RISK             L0     L1     L2     L3     WHY
-  look  read_only        allow  allow  allow  allow  the catalog names it
-  buy   write_high_risk  deny   ask    ask    allow  the catalog names it, idempotent, 1 constraint,
-                                                     costs ISK
+  TOOL  RISK             L0    L1    L2    L3     WHY
+  look  read_only        allow allow allow allow  the catalog names it
+  buy   write_high_risk  deny  ask   ask   allow  the catalog names it, idempotent, 1 constraint,
+                                                  costs ISK
 
 mute: unavailable: no such file
 ";
@@ -51,18 +51,22 @@ mute: unavailable: no such file
 }
 
 #[test]
-fn one_level_has_its_verdict_and_why() {
-    let mut buy = row("buy", "market", Risk::WriteHighRisk, ASK);
-    let why = "buy is write_high_risk".to_owned();
-    buy.verdict = Some(Ruled { level: Autonomy::Recommendations, ruling: "ask", why });
-    let rows = [buy];
+fn one_level_has_its_verdict_and_why_it_denies() {
+    let judged = |name: &str, ruling, why: &str| {
+        let mut judged = row(name, "market", Risk::WriteHighRisk, ASK);
+        let level = Autonomy::Recommendations;
+        judged.verdict = Some(Ruled { level, ruling, why: why.to_owned() });
+        judged
+    };
+    let rows = [judged("buy", "ask", "long"), judged("sell", "deny", "sell is blocked")];
     let servers = [server("market", ServerState::Ready, 5, None)];
     let expected = "\
-market: 1 of 5 tools
+market: 2 of 5 tools
 
-write_high_risk: 1 tool
+write_high_risk: 2 tools
   TOOL  RISK             L1     WHY
-  buy   write_high_risk  ask    buy is write_high_risk
+  buy   write_high_risk  ask    the catalog names it
+  sell  write_high_risk  deny   sell is blocked
 ";
     assert_eq!(listing(&servers, &rows).by_risk(), expected);
 }

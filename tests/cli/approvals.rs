@@ -1,0 +1,91 @@
+//! `greenroom approvals` against a running server.
+
+use crate::harness::Desk;
+use serde_json::json;
+
+#[tokio::test]
+async fn g11_a_plan_is_seen_and_answered_step_by_step() {
+    let server = Desk::new().serve().await;
+    let nothing = server.run(&["approvals", "list"]).await;
+    assert_eq!((nothing.code, nothing.out.as_str()), (0, "Nothing waits for a person.\n"));
+
+    let id = server.plan().await;
+    let short = &id[id.len() - 8..];
+    let listed = server.run(&["approvals", "list"]).await;
+    assert_eq!(listed.code, 0);
+    listed.says(&[
+        short,
+        "pending, expires in 9m",
+        "Execute 2 tools",
+        "1. market_order_create  write_high_risk  {",
+        "2. market_order_create",
+    ]);
+    assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
+
+    let shown = server.run(&["approvals", "show", short]).await;
+    shown.says(&[&id, "Why", "\"type_id\": 35", "Decision    none yet"]);
+    let view = server.run(&["approvals", "show", &id, "--json"]).await.json();
+    assert_eq!(
+        (&view["state"], &view["steps"][1]["arguments"]["price"]),
+        (&json!("pending"), &json!(9))
+    );
+    let call = view["steps"][0]["call_id"].as_str().unwrap();
+
+    // One of two: the question stays open.
+    let args = ["approvals", "approve", short, "--step", &call[call.len() - 6..]];
+    let one = server.run(&args).await;
+    assert_eq!(one.code, 0, "{one:?}");
+    one.says(&["1 step approved", "approved by admin at", "Still undecided: 1."]);
+    let rest = server.run(&["approvals", "reject", short, "--reason", "too dear"]).await;
+    assert_eq!(rest.code, 0, "{rest:?}");
+    rest.says(&["1 step rejected", "through the command line: too dear"]);
+
+    let decided = server.run(&["approvals", "list", "--state", "decided", "--json"]).await.json();
+    let decisions = decided["approvals"][0]["decisions"].as_array().unwrap();
+    let said: Vec<_> = decisions
+        .iter()
+        .map(|said| (said["approved"] == true, said["surface"].as_str().unwrap()))
+        .collect();
+    assert_eq!(said, [(true, "cli"), (false, "cli")]);
+    assert_eq!(server.run(&["approvals", "list"]).await.out, "Nothing waits for a person.\n");
+}
+
+#[tokio::test]
+async fn g11_the_first_answer_wins_and_who_comes_later_is_told() {
+    let server = Desk::new().serve().await;
+    let id = server.plan().await;
+    let path = format!("/agent/approvals/{id}");
+    server.post(&path, json!({"decision": "reject", "reason": "not now"})).await;
+
+    let late = server.run(&["approvals", "approve", &id]).await;
+    assert_eq!((late.code, late.out.as_str()), (1, ""), "{late:?}");
+    let told = ["already decided differently", "rejected by admin at", "through REST: not now"];
+    assert!(told.iter().all(|text| late.err.contains(text)), "{late:?}");
+
+    let again = server.run(&["approvals", "reject", &id]).await;
+    assert_eq!(again.code, 0, "{again:?}");
+    again.says(&["you had said so already"]);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_a_matter_of_usage() {
+    let server = Desk::new().serve().await;
+    for args in [
+        &["approvals", "show", "abc"][..],
+        &["approvals", "show", "ffffffffffff"],
+        &["approvals", "approve"],
+        &["approvals", "list", "--state", "maybe"],
+        &["approvals", "list", "--limit", "0"],
+    ] {
+        let ended = server.run(args).await;
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{args:?}: {ended:?}");
+    }
+    let unknown = "0198c0de-0000-7000-8000-000000000001";
+    let refused = server.run(&["approvals", "approve", unknown]).await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("404"), "{refused:?}");
+    // Nobody is there.
+    let alone = server.desk.run(&["approvals", "list"]).await;
+    assert_eq!(alone.code, 1);
+    assert!(alone.err.contains("no server answers at http://127.0.0.1:1"), "{alone:?}");
+}

@@ -1,0 +1,81 @@
+//! `greenroom policy check` over a log that a server wrote, and still has open.
+
+use crate::harness::Desk;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn g16_what_a_stricter_policy_would_change_is_told() {
+    let server = Desk::new().serve().await;
+    server.plan().await;
+    let same = server.run(&["policy", "check"]).await;
+    assert_eq!(same.code, 0, "{same:?}");
+    assert_eq!(same.out, "3 calls of 1 session checked: no decision differs.\n");
+
+    let stricter = "policy = \"strict\"\n[tools.market_order_create]\nrisk = \"write_high_risk\"\n\
+                    [tools.create_shopping_list]\nrisk = \"write_low_risk\"\n\
+                    constraints = [{ allow_if = \"size(args.name) < 5\", reason = \"short names\" }]";
+    server.desk.write("stricter.toml", &server.desk.configuration(stricter));
+    let check = ["policy", "check", "--config", "stricter.toml"];
+    let told = server.run(&check).await;
+    assert_eq!(told.code, 1, "{told:?}");
+    told.says(&[
+        "user admin  agent default",
+        "ask   → deny     market_order_create",
+        "allow → deny     create_shopping_list",
+        "requires autonomy level ASSISTED (L2) or higher",
+        "create_shopping_list is denied: short names",
+        "3 calls of 1 session checked: 3 decisions differ (allow → deny: 1, ask → deny: 2).",
+    ]);
+    let json = server.run(&[&check[..], &["--json"]].concat()).await;
+    let lines: Vec<Value> =
+        json.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tools: Vec<_> = lines.iter().filter_map(|line| line["tool"].as_str()).collect();
+    assert_eq!(tools.len(), 3);
+    assert_eq!(lines[0]["type"], "difference");
+    let summary = json!({
+        "type": "summary", "sessions": 1, "calls": 3, "different": 3, "unknown": 0,
+        "changes": [
+            {"was": "allow", "would_be": "deny", "count": 1},
+            {"was": "ask", "would_be": "deny", "count": 2},
+        ],
+    });
+    assert_eq!(lines[3], summary);
+
+    // Nothing is from then on, and no session has that id.
+    let later = server.run(&[&check[..], &["--since", "2999-01-01T00:00:00Z"]].concat()).await;
+    assert_eq!(later.out, "0 calls of 0 sessions checked: no decision differs.\n");
+    let all = server.run(&[&check[..], &["--since", "1h"]].concat()).await;
+    assert_eq!(all.code, 1);
+    let session = lines[0]["session_id"].as_str().unwrap();
+    assert_eq!(server.run(&[&check[..], &["--session", session]].concat()).await.code, 1);
+    let nobodys = "0198c0de-0000-7000-8000-000000000001";
+    assert_eq!(server.run(&[&check[..], &["--session", nobodys]].concat()).await.code, 2);
+    // The server goes on.
+    server.plan().await;
+}
+
+#[tokio::test]
+async fn g16_servers_are_asked_on_demand_and_what_is_not_known_is_said() {
+    let server = Desk::new().serve().await;
+    server.plan().await;
+    let trusting = server
+        .desk
+        .configuration("")
+        .replace("[mcpServers.market]", "[mcpServers.market]\ntrusted = true");
+    server.desk.write("trusting.toml", &trusting);
+    let check = ["policy", "check", "--config", "trusting.toml"];
+    let unknown = server.run(&check).await;
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    unknown.says(&["unknown", "the trusted server market", "--with-servers", "3 can't be told"]);
+    let known = server.run(&[&check[..], &["--with-servers"]].concat()).await;
+    assert!(!known.out.contains("can't be told"), "{known:?}");
+}
+
+#[tokio::test]
+async fn g16_a_log_that_cannot_be_read_is_not_a_difference() {
+    let desk = Desk::new();
+    let ended = desk.run(&["policy", "check"]).await;
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.err.contains("desk.db"), "{ended:?}");
+    assert!(!desk.folder.path().join("desk.db").exists());
+}

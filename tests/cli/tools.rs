@@ -1,0 +1,47 @@
+//! `greenroom tools` with real tools.
+
+use crate::harness::Desk;
+
+#[tokio::test]
+async fn g1_each_tool_has_its_risk_its_reason_and_its_verdicts() {
+    let desk = Desk::new();
+    let broken = "[mcpServers.mute]\ncommand = '/nowhere/to/be/found'\n";
+    let text =
+        desk.configuration("[tools.\"*_order_create\"]\nrisk = \"critical\"\ntimeout = \"5s\"");
+    desk.write("greenroom.toml", &(text + broken));
+    let listed = desk.run(&["tools"]).await;
+    assert_eq!(listed.code, 0, "{listed:?}");
+    listed.says(&["market: ", "mute: unavailable: ", "the catalog's `*_order_create`, timeout 5s"]);
+    assert!(listed.out.lines().all(|line| line.chars().count() <= 100), "{}", listed.out);
+    assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
+
+    let json = desk.run(&["tools", "--json"]).await.json();
+    let tools = json["tools"].as_array().unwrap();
+    let order = tools.iter().find(|tool| tool["name"] == "market_order_create").unwrap();
+    assert_eq!(order["risk"], "critical");
+    assert_eq!(order["levels"], serde_json::json!(["deny", "deny", "ask", "ask"]));
+}
+
+#[tokio::test]
+async fn g13_a_level_and_an_agent_have_their_own_verdicts() {
+    let desk = Desk::new();
+    let level = desk.run(&["tools", "--level", "1"]).await;
+    level.says(&["L1 WHY", "market_order_create write_high_risk ask the catalog names it"]);
+    let none = desk.run(&["tools", "--level", "0"]).await;
+    none.says(&["deny market_order_create is write_high_risk: requires autonomy level"]);
+    assert!(!level.out.contains("L2"), "{}", level.out);
+
+    let json = desk.run(&["tools", "--level", "1", "--agent", "reader", "--json"]).await.json();
+    let tools = json["tools"].as_array().unwrap();
+    let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let seen = |name: &&str| name.starts_with("get_") || name.starts_with("create_");
+    assert!(names.len() > 3 && names.iter().all(seen), "{names:?}");
+    let bookmark = tools.iter().find(|tool| tool["name"] == "create_bookmark").unwrap();
+    assert_eq!(bookmark["verdict"]["ruling"], "deny");
+    assert!(bookmark["verdict"]["why"].as_str().unwrap().contains("headless"), "{bookmark}");
+
+    let unknown = desk.run(&["tools", "--agent", "nobody"]).await;
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.contains("default, reader"), "{unknown:?}");
+    assert_eq!(desk.run(&["tools", "--level", "4"]).await.code, 2);
+}
