@@ -3,6 +3,7 @@
 //! This crate is the top floor: the only one that knows HTTP, SQL, JSON frames and the network.
 //! `greenroom-actors` below it knows actors and ports, `greenroom-core` below that is pure.
 
+pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod configuration;

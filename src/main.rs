@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use greenroom::{
-    cli::{self, approvals, doctor, events, migrate, policy, rehearse, serve, tools},
+    cli::{self, approvals, audit, doctor, events, key, migrate, policy, rehearse, serve, tools},
     telemetry,
 };
 use std::process::ExitCode;
@@ -23,6 +23,8 @@ enum Command {
     Approvals(approvals::ApprovalsArgs),
     Policy(policy::PolicyArgs),
     Rehearse(rehearse::RehearseArgs),
+    Key(key::KeyArgs),
+    Audit(audit::AuditArgs),
     Migrate(migrate::MigrateArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -45,6 +47,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Approvals(args) => approvals::run(args).await?,
         Command::Policy(args) => return policy::run(args).await,
         Command::Rehearse(args) => rehearse::run(args).await?,
+        Command::Key(args) => key::run(args).await?,
+        Command::Audit(args) => audit::run(args).await?,
         Command::Migrate(args) => migrate::run(args).await?,
         Command::Doctor(args) => doctor::run(args).await?,
     }

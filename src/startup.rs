@@ -4,7 +4,7 @@
 //! tests that want a whole server in their own process.
 
 use crate::{
-    auth::{Authenticator, Token},
+    auth::{Authenticator, KeyStore, Token},
     configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
     model::HttpModels,
@@ -64,13 +64,16 @@ pub struct Server {
 impl Server {
     /// Starts everything `configuration` asks for, and listens. Needs a running actix system.
     pub async fn start(configuration: Configuration, metrics: Metrics) -> anyhow::Result<Self> {
-        configuration.check_exposure(false)?;
-        // First of all: a port that is taken is the most likely mistake, and the cheapest to find.
+        let opened = check_exposure(&configuration).await?;
+        // Early: a port that is taken is the most likely mistake, and the cheapest to find.
         let listener = TcpListener::bind(configuration.listen)
             .with_context(|| format!("can't listen on {}", configuration.listen))?;
         let address = listener.local_addr()?;
         let token = admin_token(&configuration)?;
-        let journal = open_journal(&configuration).await?;
+        let journal = match opened {
+            Some(journal) => journal,
+            None => open_store(&configuration).await?,
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());
         let (models, rehearsal) = models(&configuration)?;
@@ -87,7 +90,7 @@ impl Server {
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let runtime = Runtime::start(Parts {
-            journal,
+            journal: journal.clone(),
             models: Arc::new(HttpModels::new(models, clock.clone())?),
             tools: Arc::new(tools.clone()),
             clock,
@@ -99,7 +102,7 @@ impl Server {
         .await
         .context("can't read what is stored")?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
-        let auth = Authenticator::new(token.clone());
+        let auth = Authenticator::new(token.clone()).with_keys(journal.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
             body_bytes_max: limits.request_body_bytes.get(),
             message_bytes_max: limits.message_bytes.get(),
@@ -109,6 +112,8 @@ impl Server {
             requests_per_second: u32::try_from(limits.requests_per_second.get())?,
             ..HttpLimits::default()
         });
+        state.critical = configuration.critical;
+        state.audit = Some(journal);
         state.redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
@@ -198,8 +203,33 @@ pub fn token_path(database: &Path) -> PathBuf {
     path.into()
 }
 
+/// Refuses to listen where others reach unless a token is set or a key exists (X1); the database,
+/// if it had to be opened to know.
+async fn check_exposure(
+    configuration: &Configuration,
+) -> anyhow::Result<Option<Arc<SqliteJournal>>> {
+    let has_database = configuration.database.exists();
+    if configuration.check_exposure(false).is_ok() || !has_database {
+        configuration.check_exposure(false)?;
+        return Ok(None);
+    }
+    let journal = open_store(configuration).await?;
+    configuration.check_exposure(has_keys(&*journal).await?)?;
+    Ok(Some(journal))
+}
+
+/// Whether there is a key that opens something.
+pub async fn has_keys(store: &dyn KeyStore) -> anyhow::Result<bool> {
+    Ok(store.keys().await?.iter().any(|key| key.revoked_at.is_none()))
+}
+
 /// Opens the database that is configured, bringing it up to date.
 pub async fn open_journal(configuration: &Configuration) -> anyhow::Result<Arc<dyn Journal>> {
+    Ok(open_store(configuration).await?)
+}
+
+/// The same, with its keys and its audit log.
+pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<SqliteJournal>> {
     let durability = match configuration.durability {
         configuration::Durability::Fsync => store::Durability::Fsync,
         configuration::Durability::Process => store::Durability::Process,

@@ -1,6 +1,9 @@
 //! Cookies of browsers that followed the first link (X3): kept in memory, few, and not for long.
 
-use super::token::{TOKEN_CHARS_MAX, random_hex};
+use super::{
+    Principal,
+    token::{TOKEN_CHARS_MAX, random_hex},
+};
 use greenroom_core::json::Digest;
 use std::{
     collections::HashMap,
@@ -16,57 +19,71 @@ pub const BROWSER_SESSIONS_MAX: usize = 1_000;
 /// The browsers that are signed in.
 #[derive(Debug, Default)]
 pub struct BrowserSessions {
-    /// The end of each, by the digest of its cookie: looking a digest up tells nothing of the
-    /// cookie by its timing.
-    ends: Mutex<HashMap<Digest, Instant>>,
+    /// By the digest of each one's cookie: looking a digest up tells nothing of the cookie by its
+    /// timing.
+    browsers: Mutex<HashMap<Digest, Browser>>,
+}
+
+#[derive(Debug)]
+struct Browser {
+    ends: Instant,
+    principal: Principal,
 }
 
 impl BrowserSessions {
-    /// Signs a browser in; the value is its cookie's.
-    pub fn open(&self, now: Instant) -> String {
+    /// Signs a browser in, for whoever opened the link; the value is its cookie's.
+    pub fn open(&self, principal: Principal, now: Instant) -> String {
         let cookie = random_hex();
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.retain(|_, end| *end > now);
-        if ends.len() >= BROWSER_SESSIONS_MAX {
-            let first = ends.iter().min_by_key(|(_, end)| **end).map(|(cookie, _)| *cookie);
-            first.and_then(|first| ends.remove(&first));
+        let mut browsers = self.browsers.lock().unwrap_or_else(PoisonError::into_inner);
+        browsers.retain(|_, browser| browser.ends > now);
+        if browsers.len() >= BROWSER_SESSIONS_MAX {
+            let first = browsers.iter().min_by_key(|(_, it)| it.ends).map(|(cookie, _)| *cookie);
+            first.and_then(|first| browsers.remove(&first));
         }
-        ends.insert(Digest::of_bytes(cookie.as_bytes()), now + BROWSER_SESSION_TIME);
+        let browser = Browser { ends: now + BROWSER_SESSION_TIME, principal };
+        browsers.insert(Digest::of_bytes(cookie.as_bytes()), browser);
         cookie
     }
 
-    /// Whether a browser with that cookie is signed in.
-    pub fn knows(&self, cookie: &str, now: Instant) -> bool {
+    /// Who signed in the browser with that cookie, if one is.
+    pub fn find(&self, cookie: &str, now: Instant) -> Option<Principal> {
         if cookie.len() > TOKEN_CHARS_MAX {
-            return false;
+            return None;
         }
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.get(&Digest::of_bytes(cookie.as_bytes())).is_some_and(|end| *end > now)
+        let browsers = self.browsers.lock().unwrap_or_else(PoisonError::into_inner);
+        let browser = browsers.get(&Digest::of_bytes(cookie.as_bytes()))?;
+        (browser.ends > now).then(|| browser.principal.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::{Role, Via};
+
+    fn ada() -> Principal {
+        let user = greenroom_core::ids::UserId::parse("ada").unwrap();
+        Principal { user, role: Role::User, via: Via::Cookie, key: None }
+    }
 
     #[test]
     fn x3_a_cookie_ends() {
         let sessions = BrowserSessions::default();
         let now = Instant::now();
-        let cookie = sessions.open(now);
-        assert!(sessions.knows(&cookie, now));
-        assert!(!sessions.knows("nonsense", now));
-        assert!(!sessions.knows(&cookie, now + BROWSER_SESSION_TIME));
+        let cookie = sessions.open(ada(), now);
+        assert_eq!(sessions.find(&cookie, now), Some(ada()));
+        assert_eq!(sessions.find("nonsense", now), None);
+        assert_eq!(sessions.find(&cookie, now + BROWSER_SESSION_TIME), None);
     }
 
     #[test]
     fn x3_signing_in_for_ever_does_not_fill_the_memory() {
         let sessions = BrowserSessions::default();
         let now = Instant::now();
-        let first = sessions.open(now);
+        let first = sessions.open(ada(), now);
         let later = now + Duration::from_secs(1);
-        let rest: Vec<_> = (0..BROWSER_SESSIONS_MAX).map(|_| sessions.open(later)).collect();
-        assert!(!sessions.knows(&first, later));
-        assert!(rest.iter().all(|cookie| sessions.knows(cookie, later)));
+        let rest: Vec<_> = (0..BROWSER_SESSIONS_MAX).map(|_| sessions.open(ada(), later)).collect();
+        assert_eq!(sessions.find(&first, later), None);
+        assert!(rest.iter().all(|cookie| sessions.find(cookie, later).is_some()));
     }
 }

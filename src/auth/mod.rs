@@ -1,32 +1,34 @@
-//! Who is calling, and what they may see (X1). Knows nothing of HTTP; [`crate::http`] finds the
+//! Who is calling, and what they may see (X1, X2). Knows nothing of HTTP; [`crate::http`] finds the
 //! credential in a request and asks the [`Authenticator`].
 //!
-//! Today's one credential is the administrator's token, used as it is or exchanged for a browser's
-//! cookie. Further kinds of credential are further variants of [`Credential`].
+//! Credentials are the administrator's token and API keys, used as they are or exchanged for a
+//! browser's cookie.
 
 pub mod browser;
+mod critical;
+pub mod key;
+mod key_ring;
+mod role;
+#[cfg(test)]
+mod tests;
 pub mod token;
 
 pub use browser::BrowserSessions;
+pub use critical::{CriticalRule, NotYours};
+pub use key::{ApiKey, KeyId, KeyStore};
+pub use role::{Role, UnknownRole};
 pub use token::{Token, TokenError};
 
+use crate::audit::Entry;
+use greenroom_actors::ports::JournalError;
 use greenroom_core::{
+    Timestamp,
     approval::Surface,
     ids::UserId,
     session::{ApprovalRow, SessionRow},
 };
-use std::time::Instant;
-
-/// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Work with sessions of their own.
-    User,
-    /// Also see and answer everybody's approvals.
-    Approver,
-    /// Everything.
-    Admin,
-}
+use key_ring::KeyRing;
+use std::{sync::Arc, time::Instant};
 
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Principal {
     pub role: Role,
     /// How they showed who they are.
     pub via: Via,
+    /// With which key; `None` is the administrator's token.
+    pub key: Option<KeyId>,
 }
 
 /// How somebody showed who they are.
@@ -63,6 +67,7 @@ pub struct Authenticator {
     admin_token: Token,
     admin: UserId,
     browsers: BrowserSessions,
+    keys: Option<KeyRing>,
 }
 
 impl Principal {
@@ -93,54 +98,89 @@ impl Principal {
             Via::Cookie => Surface::Dashboard,
         }
     }
+
+    /// Which credential it was, for the audit log: not the secret.
+    pub fn credential(&self) -> String {
+        match self.key {
+            Some(key_id) => format!("key:{key_id}"),
+            None => "admin_token".to_owned(),
+        }
+    }
 }
 
 impl Authenticator {
     /// One that knows the administrator's token alone.
     pub fn new(admin_token: Token) -> Self {
         let admin = UserId::parse("admin").expect("a short name without control characters");
-        Self { admin_token, admin, browsers: BrowserSessions::default() }
+        Self { admin_token, admin, browsers: BrowserSessions::default(), keys: None }
     }
 
-    /// Whose credential it is, if anybody's.
-    pub fn authenticate(&self, credential: Credential<'_>, now: Instant) -> Option<Principal> {
-        let (known, via) = match credential {
-            Credential::Bearer(token) => (self.admin_token.matches(token), Via::Bearer),
-            Credential::Cookie(cookie) => (self.browsers.knows(cookie, now), Via::Cookie),
-        };
-        known.then(|| Principal { user: self.admin.clone(), role: Role::Admin, via })
+    /// It also knows the API keys that are kept there.
+    pub fn with_keys(mut self, store: Arc<dyn KeyStore>) -> Self {
+        self.keys = Some(KeyRing::new(store));
+        self
     }
 
-    /// Exchanges the token of the first link for a new cookie's value (X3).
-    pub fn open_browser_session(&self, token: &str, now: Instant) -> Option<String> {
-        self.admin_token.matches(token).then(|| self.browsers.open(now))
+    /// Where the keys are kept, if there are any at all.
+    pub fn keys(&self) -> Option<&dyn KeyStore> {
+        self.keys.as_ref().map(KeyRing::store)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn x1_only_the_token_opens() {
-        let auth = Authenticator::new(Token::from_text("0123456789abcdef").unwrap());
-        let now = Instant::now();
-        let admin = auth.authenticate(Credential::Bearer("0123456789abcdef"), now).unwrap();
-        assert_eq!((admin.role, admin.via), (Role::Admin, Via::Bearer));
-        for wrong in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
-            assert_eq!(auth.authenticate(Credential::Bearer(wrong), now), None);
-            assert_eq!(auth.open_browser_session(wrong, now), None);
+    /// Whose credential it is, if anybody's. Errs when the keys can't be read.
+    pub async fn authenticate(
+        &self,
+        credential: Credential<'_>,
+        now: Instant,
+    ) -> Result<Option<Principal>, JournalError> {
+        match credential {
+            Credential::Bearer(secret) => self.owner_of(secret, Via::Bearer).await,
+            Credential::Cookie(cookie) => {
+                let principal = self.browsers.find(cookie, now);
+                Ok(principal.filter(|principal| self.still_holds(principal)))
+            }
         }
     }
 
-    #[test]
-    fn x3_a_cookie_is_not_a_bearer_token_nor_the_other_way_round() {
-        let auth = Authenticator::new(Token::from_text("0123456789abcdef").unwrap());
-        let now = Instant::now();
-        let cookie = auth.open_browser_session("0123456789abcdef", now).unwrap();
-        let admin = auth.authenticate(Credential::Cookie(&cookie), now).unwrap();
-        assert_eq!(admin.via, Via::Cookie);
-        assert_eq!(auth.authenticate(Credential::Bearer(&cookie), now), None);
-        assert_eq!(auth.authenticate(Credential::Cookie("0123456789abcdef"), now), None);
+    /// Exchanges the token of the first link, or a key, for a new cookie's value (X3).
+    pub async fn open_browser_session(
+        &self,
+        secret: &str,
+        now: Instant,
+    ) -> Result<Option<String>, JournalError> {
+        let principal = self.owner_of(secret, Via::Cookie).await?;
+        Ok(principal.map(|principal| self.browsers.open(principal, now)))
+    }
+
+    /// Whether the credential of somebody who got in earlier still works: what a key has opened
+    /// ends with it.
+    pub fn still_holds(&self, principal: &Principal) -> bool {
+        let revoked = |key_id| self.keys.as_ref().is_some_and(|keys| keys.is_revoked(key_id));
+        !principal.key.is_some_and(revoked)
+    }
+
+    /// Revokes a key: once this returns `Ok` it opens nothing, nor does anything it has opened.
+    pub async fn revoke_key(
+        &self,
+        key_id: KeyId,
+        at: Timestamp,
+        entry: Entry,
+    ) -> Result<(), JournalError> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        keys.store().revoke_key(key_id, at, entry).await?;
+        keys.forget(key_id);
+        Ok(())
+    }
+
+    async fn owner_of(&self, secret: &str, via: Via) -> Result<Option<Principal>, JournalError> {
+        if self.admin_token.matches(secret) {
+            let (user, role) = (self.admin.clone(), Role::Admin);
+            return Ok(Some(Principal { user, role, via, key: None }));
+        }
+        let Some(keys) = &self.keys else { return Ok(None) };
+        let key = keys.find(secret).await?;
+        Ok(key.map(|key| {
+            let (user, role) = (key.user.clone(), key.role);
+            Principal { user, role, via, key: Some(key.key_id) }
+        }))
     }
 }

@@ -96,11 +96,16 @@ pub(super) fn same_secret(one: &str, other: &str) -> bool {
     bool::from(digest(one).as_bytes().ct_eq(digest(other).as_bytes()))
 }
 
-/// 256 unpredictable bits, as hexadecimal digits.
-pub(super) fn random_hex() -> String {
+/// 256 unpredictable bits.
+pub(super) fn random_bytes() -> [u8; 32] {
     // Each random UUID brings 122 bits from the operating system; three are more than enough.
     let bits: Vec<u8> = (0..3).flat_map(|_| Uuid::new_v4().into_bytes()).collect();
-    Digest::of_bytes(&bits).to_string()
+    *Digest::of_bytes(&bits).as_bytes()
+}
+
+/// 256 unpredictable bits, as hexadecimal digits.
+pub(super) fn random_hex() -> String {
+    Digest::from(random_bytes()).to_string()
 }
 
 fn create_private(path: &Path) -> io::Result<fs::File> {

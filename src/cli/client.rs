@@ -63,6 +63,11 @@ impl Client {
         self.answer(self.http.post(self.url(path)).json(body)).await
     }
 
+    /// Deletes, for a JSON answer.
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.answer(self.http.delete(self.url(path))).await
+    }
+
     /// Opens an event stream.
     pub(super) async fn stream(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         self.send(self.http.get(self.url(path)).header("accept", "text/event-stream")).await
@@ -75,7 +80,8 @@ impl Client {
     async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
         // What is answered here is recorded as answered on the command line.
         let request = request.bearer_auth(&self.token).header("x-greenroom-surface", "cli");
-        let unreachable = || format!("no server answers at {}", self.base);
+        let unreachable =
+            || format!("no server answers at {}; `greenroom serve` starts one", self.base);
         let response = request.send().await.with_context(unreachable)?;
         let status = response.status();
         if status.is_success() {

@@ -31,14 +31,27 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let file = configuration.file.as_ref();
     let read = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
     report.good("configuration", read);
-    match configuration.check_exposure(false) {
-        Ok(()) => report.good("address", configuration.listen.to_string()),
-        Err(error) => report.bad("address", error.to_string()),
-    }
+    check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
     check_models(&configuration, &mut report);
     check_tools(configuration, &mut report).await;
     report.verdict()
+}
+
+async fn check_address(configuration: &Configuration, report: &mut Report) {
+    let exposed = configuration.check_exposure(false).is_err();
+    let has_keys = exposed && configuration.database.exists() && {
+        // What is wrong with the database is told below.
+        let store = startup::open_store(configuration).await.ok();
+        match &store {
+            Some(store) => startup::has_keys(&**store).await.unwrap_or(false),
+            None => false,
+        }
+    };
+    match configuration.check_exposure(has_keys) {
+        Ok(()) => report.good("address", configuration.listen.to_string()),
+        Err(error) => report.bad("address", error.to_string()),
+    }
 }
 
 async fn check_database(configuration: &Configuration, report: &mut Report) {

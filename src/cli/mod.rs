@@ -4,9 +4,11 @@
 //! it was asked wrongly. `docs/command-line.md` says what no means for each.
 
 pub mod approvals;
+pub mod audit;
 mod client;
 pub mod doctor;
 pub mod events;
+pub mod key;
 pub mod migrate;
 pub mod policy;
 pub mod rehearse;

@@ -1,6 +1,7 @@
 //! What a configuration file may say, word for word. Nothing is resolved here.
 
 use super::{Durability, Limits, models::WrittenModel, servers::WrittenServer};
+use crate::auth::Role;
 use greenroom_core::{
     duration::{Limit, Span},
     ids::AgentName,
@@ -92,11 +93,17 @@ pub(super) struct WrittenAgent {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Approvals {
     pub(super) deadline: Limit,
+    pub(super) critical_role: Option<Role>,
+    pub(super) four_eyes: bool,
 }
 
 impl Default for Approvals {
     fn default() -> Self {
-        Self { deadline: Limit(Some(APPROVAL_DEADLINE_DEFAULT)) }
+        Self {
+            deadline: Limit(Some(APPROVAL_DEADLINE_DEFAULT)),
+            critical_role: None,
+            four_eyes: false,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ pub use limits::Limits;
 pub use models::{MaxTokensParameter, ModelEndpoint, REHEARSAL, Wire};
 pub use servers::{Lifecycle, McpServer, Transport};
 
+use crate::auth::CriticalRule;
 use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
@@ -74,6 +75,8 @@ pub struct Configuration {
     pub limits: Limits,
     /// Time a person has to answer where the agent says nothing; `None` is for ever (G10).
     pub approval_deadline: Option<Duration>,
+    /// Who may agree to critical steps (G12).
+    pub critical: CriticalRule,
     /// The settings of users who have stored none (G4).
     pub settings: Settings,
 }
@@ -102,8 +105,8 @@ pub enum Error {
     },
     /// The server would be open to others without a lock (X1).
     #[error(
-        "listening on {0} would let others in without authentication; set GREENROOM_TOKEN, or \
-         listen on 127.0.0.1"
+        "listening on {0} would let others in without authentication; set GREENROOM_TOKEN, make an \
+         API key with `greenroom key create`, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
 }
@@ -180,6 +183,10 @@ impl Configuration {
             catalog: Catalog::new(source.tools, document.unknown_tools),
             limits: document.limits,
             approval_deadline,
+            critical: CriticalRule {
+                role: document.approvals.critical_role,
+                four_eyes: document.approvals.four_eyes,
+            },
             settings: document.defaults.settings,
         })
     }

@@ -2,7 +2,10 @@
 //! here, so that a limit or a right holds on either.
 
 use super::{AppState, Problem, read};
-use crate::auth::Principal;
+use crate::{
+    audit::{Action, Actor, Entry, Outcome},
+    auth::Principal,
+};
 use actix_web::http::StatusCode;
 use greenroom_actors::session::CommandError;
 use greenroom_core::{
@@ -330,7 +333,8 @@ pub(super) struct Decided {
     pub(super) repeated: bool,
 }
 
-/// Takes a person's answer.
+/// Takes a person's answer. The audit log has it with the session's event; what the event does not
+/// know, by which credential and that it was refused here, is noted beside it.
 pub(super) async fn decide(
     state: &AppState,
     principal: &Principal,
@@ -342,6 +346,48 @@ pub(super) async fn decide(
     let for_session = answer.for_session.take();
     let for_session = for_session.map(|wish| GrantWish { condition: wish.condition });
     let answer = answer.parse()?;
+    if let Err(refusal) = state.critical.check(principal, row, &answer) {
+        let outcome = Outcome::Refused;
+        note_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
+        return Err(refusal.into());
+    }
+    let decided = take_answer(state, principal, row, (answer, for_session), surface).await?;
+    if !decided.repeated {
+        note_answer(state, principal, row, surface, Outcome::Accepted, None).await;
+    }
+    Ok(decided)
+}
+
+async fn note_answer(
+    state: &AppState,
+    principal: &Principal,
+    row: &ApprovalRow,
+    surface: Surface,
+    outcome: Outcome,
+    reason: Option<String>,
+) {
+    let actor = Some(Actor::calling(principal, surface));
+    let now = state.runtime.clock.now();
+    let entry = Entry {
+        session_id: Some(row.session_id),
+        run_id: Some(row.run_id),
+        approval_id: Some(row.approval.approval_id),
+        reason,
+        ..Entry::new(now, Action::ApprovalAnswered, outcome, actor)
+    };
+    // What was answered stands, and who answered is in the log with it.
+    if let Err(error) = state.note(entry).await {
+        tracing::error!(%error, "the audit log lacks by which credential somebody answered");
+    }
+}
+
+async fn take_answer(
+    state: &AppState,
+    principal: &Principal,
+    row: &ApprovalRow,
+    (answer, for_session): (ApprovalAnswer, Option<GrantWish>),
+    surface: Surface,
+) -> Result<Decided, Problem> {
     let by = principal.user.clone();
     let approval_id = row.approval.approval_id;
     let input = Input::DecideApproval {

@@ -3,6 +3,7 @@
 //! Every handler answers `Result<_, Problem>`; every refusal of the layers below has its status
 //! and its stable `code` here. `docs/protocol.md` lists the codes.
 
+use crate::auth::NotYours;
 use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
@@ -79,6 +80,15 @@ impl Problem {
     /// 403.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// 403 for an answer that somebody else must give (G12).
+    fn not_yours(refusal: &NotYours) -> Self {
+        let code = match refusal {
+            NotYours::ApproverRequired { .. } => "approver_required",
+            NotYours::FourEyes { .. } => "four_eyes",
+        };
+        Self::new(StatusCode::FORBIDDEN, code, refusal.to_string())
     }
 
     /// 404 for a session: unknown and foreign ones look the same.
@@ -208,6 +218,12 @@ impl From<CommandError> for Problem {
             }
             CommandError::Draining => unavailable("draining", "the server is shutting down"),
         }
+    }
+}
+
+impl From<NotYours> for Problem {
+    fn from(refusal: NotYours) -> Self {
+        Self::not_yours(&refusal)
     }
 }
 

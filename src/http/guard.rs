@@ -5,14 +5,19 @@ use super::{Problem, State, origin, throttle::Throttle};
 use crate::auth::{Credential, Principal, Via};
 use actix_web::{
     Error, HttpMessage, HttpRequest,
-    body::{BoxBody, MessageBody},
+    body::{BodySize, BoxBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{Method, StatusCode, header},
     middleware::Next,
     web,
 };
 use greenroom_core::approval::Surface;
-use std::{future::Ready, time::Instant};
+use std::{
+    future::Ready,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 /// Where a client says that it is the command line.
 const SURFACE: &str = "x-greenroom-surface";
@@ -62,12 +67,16 @@ pub(super) async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    match admit(&request) {
-        Ok(principal) => {
-            if let Some(principal) = principal {
-                request.extensions_mut().insert(principal);
-            }
-            Ok(next.call(request).await?.map_into_boxed_body())
+    match admit(&request).await {
+        Ok(None) => Ok(next.call(request).await?.map_into_boxed_body()),
+        Ok(Some(principal)) => {
+            let leash = Leash::of(&request, &principal);
+            request.extensions_mut().insert(principal);
+            let answer = next.call(request).await?.map_into_boxed_body();
+            Ok(answer.map_body(|_, body| match leash {
+                Some(leash) => BoxBody::new(Leashed { body, leash }),
+                None => body,
+            }))
         }
         Err(problem) => Ok(request.error_response(problem)),
     }
@@ -79,7 +88,7 @@ fn is_open(method: &Method, path: &str) -> bool {
     *method == Method::GET && (page || path == "/healthz" || path == "/readyz")
 }
 
-fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
+async fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
     let state = request.app_data::<State>().ok_or_else(|| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server has no state")
     })?;
@@ -87,7 +96,7 @@ fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
     if is_open(request.method(), request.path()) {
         return Ok(None);
     }
-    let principal = authenticate(request, state)?;
+    let principal = authenticate(request, state).await?;
     let upgrade = request.headers().contains_key(header::UPGRADE);
     let acts = !request.method().is_safe() || upgrade;
     if principal.via == Via::Cookie && acts && origin == Origin::Unsaid {
@@ -132,18 +141,56 @@ fn origin_forbidden(detail: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "origin_forbidden", detail)
 }
 
-fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
+async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
     let now = Instant::now();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(bearer).ok_or_else(missing_credential)?;
-        let principal = state.auth.authenticate(Credential::Bearer(token), now);
+        let principal = state.auth.authenticate(Credential::Bearer(token), now).await?;
         return principal.ok_or_else(|| Problem::unauthorized("the token is not known here"));
     }
     let cookie = request.cookie(COOKIE).ok_or_else(missing_credential)?;
-    let principal = state.auth.authenticate(Credential::Cookie(cookie.value()), now);
+    let principal = state.auth.authenticate(Credential::Cookie(cookie.value()), now).await?;
     principal.ok_or_else(|| {
         Problem::unauthorized("this browser is not signed in any more; open the link again")
     })
+}
+
+/// Who holds a stream by an API key, which may be revoked.
+struct Leash {
+    state: State,
+    principal: Principal,
+}
+
+impl Leash {
+    fn of(request: &ServiceRequest, principal: &Principal) -> Option<Self> {
+        let state = request.app_data::<State>().filter(|_| principal.key.is_some())?;
+        Some(Self { state: state.clone(), principal: principal.clone() })
+    }
+}
+
+/// A body that ends when the key does by which it was asked for: a stream would outlive it.
+struct Leashed {
+    body: BoxBody,
+    leash: Leash,
+}
+
+impl MessageBody for Leashed {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<web::Bytes, Self::Error>>> {
+        let is_stream = self.body.size() == BodySize::Stream;
+        if is_stream && !self.leash.state.auth.still_holds(&self.leash.principal) {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_next(cx)
+    }
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -165,7 +212,7 @@ mod tests {
     fn g11_who_holds_the_token_may_say_that_they_are_the_command_line() {
         let by = |via, said: Option<&str>| {
             let user = UserId::parse("ann").unwrap();
-            let principal = Principal { user, role: crate::auth::Role::Admin, via };
+            let principal = Principal { user, role: crate::auth::Role::Admin, via, key: None };
             let request = TestRequest::default();
             let request = match said {
                 Some(said) => request.insert_header((SURFACE, said)),

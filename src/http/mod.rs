@@ -2,8 +2,11 @@
 //! ([`error`]). Handlers check who asks and what, and hand inputs to the runtime; nothing here
 //! decides what a session does. Startup builds [`AppState`] and calls [`configure`].
 
+#[cfg(test)]
+mod access_tests;
 mod admin;
 mod approvals;
+mod audit;
 mod chat;
 mod commands;
 pub mod error;
@@ -11,6 +14,7 @@ mod events;
 mod follow;
 mod grants;
 mod guard;
+mod keys;
 mod messages;
 pub mod metrics;
 mod operations;
@@ -31,7 +35,11 @@ mod ws_frames;
 pub use error::Problem;
 pub use throttle::Throttle;
 
-use crate::{auth::Authenticator, redaction::Redactor};
+use crate::{
+    audit::AuditLog,
+    auth::{Authenticator, CriticalRule},
+    redaction::Redactor,
+};
 use actix_web::{HttpRequest, Resource, Route, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
@@ -54,6 +62,11 @@ pub struct AppState {
     pub runtime: Runtime,
     /// Who is calling.
     pub auth: Arc<Authenticator>,
+    /// Who may agree to critical steps.
+    pub critical: CriticalRule,
+    /// Where decisions without an event are noted; without it nothing is, and `/admin/audit` is
+    /// absent.
+    pub audit: Option<Arc<dyn AuditLog>>,
     /// What may leave.
     pub redactor: Arc<Redactor>,
     /// The agent of a session that names none; the others are the runtime's
@@ -123,6 +136,8 @@ impl AppState {
         Self {
             runtime,
             auth: Arc::new(auth),
+            critical: CriticalRule::default(),
+            audit: None,
             redactor: Arc::default(),
             default_agent,
             default_settings: Arc::default(),
@@ -215,6 +230,9 @@ fn resources(cfg: &mut web::ServiceConfig) {
         at("/admin/actors", "GET", [get().to(admin::actors)]),
         at("/admin/actors/{path:.+}", "GET", [get().to(admin::actor)]),
         at("/admin/events", "GET", [get().to(events::all_events)]),
+        at("/admin/keys", "GET, POST", [get().to(keys::list), post().to(keys::create)]),
+        at("/admin/keys/{key_id}", "DELETE", [web::delete().to(keys::revoke)]),
+        at("/admin/audit", "GET", [get().to(audit::list)]),
         at("/metrics", "GET", [get().to(metrics::render)]),
         at("/healthz", "GET", [get().to(operations::healthz)]),
         at("/readyz", "GET", [get().to(operations::readyz)]),

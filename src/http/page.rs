@@ -31,7 +31,7 @@ pub(super) async fn index(state: State, request: HttpRequest) -> Result<HttpResp
     let Some(token) = read::query::<IndexQuery>(&request)?.token else {
         return Ok(file("text/html; charset=utf-8", INDEX));
     };
-    let cookie = state.auth.open_browser_session(&token, Instant::now());
+    let cookie = state.auth.open_browser_session(&token, Instant::now()).await?;
     let wrong = || Problem::unauthorized("the link's token is not known here");
     let seconds = i64::try_from(BROWSER_SESSION_TIME.as_secs()).unwrap_or(i64::MAX);
     let cookie = Cookie::build(COOKIE, cookie.ok_or_else(wrong)?)

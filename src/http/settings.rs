@@ -5,6 +5,7 @@ use super::{
     guard::Caller,
     read::{self, Json},
 };
+use crate::audit::{Action, Actor, Entry, Outcome};
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_core::{
     ids::UserId,
@@ -51,18 +52,23 @@ pub(super) async fn change(
     Json(patch): Json<SettingsPatch>,
 ) -> Result<HttpResponse, Problem> {
     let user = whose(&request, &caller)?;
-    let settings = store(&state, &user, &patch).await?;
+    let settings = store(&state, &caller, &user, &patch).await?;
     tracing::info!(user = %user, by = %caller.0.user, "settings changed");
     Ok(HttpResponse::Ok().json(view(&user, &settings)))
 }
 
 async fn store(
     state: &AppState,
+    caller: &Caller,
     user: &UserId,
     patch: &SettingsPatch,
 ) -> Result<Settings, Problem> {
     let _one_writer = state.settings_writer.lock().await;
     let settings = patch.applied_to(&state.user_settings(user).await?)?;
     state.runtime.journal.put_settings(user, &settings).await?;
+    let actor = Actor::calling(&caller.0, caller.0.surface());
+    let (action, now) = (Action::UserSettingsChanged, state.runtime.clock.now());
+    let details = Some(json!({"user_id": user, "settings": settings}));
+    state.note(Entry { details, ..Entry::new(now, action, Outcome::Done, Some(actor)) }).await?;
     Ok(settings)
 }

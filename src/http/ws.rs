@@ -405,6 +405,9 @@ async fn carry_out(
         let missing = || Problem::invalid("session_id", "missing field `session_id`");
         named.or(of_address).ok_or_else(missing)
     };
+    if !state.auth.still_holds(principal) {
+        return Err(Problem::unauthorized("the key was revoked"));
+    }
     match request {
         Request::Subscribe { session_id, after } => {
             let max = state.limits.subscriptions_per_socket_max;

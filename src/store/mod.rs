@@ -1,4 +1,5 @@
-//! The journal on disk: the log of every session, what must agree with it, and user settings.
+//! The journal on disk: the log of every session, what must agree with it, user settings, API keys
+//! and the audit log.
 //!
 //! Owns files, SQL and the stored form of events. Knows nothing of actors, HTTP or what an event
 //! means: it implements the port [`greenroom_actors::ports::Journal`] and is called through it.
@@ -7,9 +8,11 @@
 mod codec;
 mod error;
 mod sqlite;
+mod verify;
 
 pub use error::StoreError;
 pub use sqlite::{Migrated, ReadOnlyJournal, SqliteJournal, migrate};
+pub use verify::{AuditError, verify_audit};
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -6,5 +6,6 @@
 mod build;
 mod cases;
 mod sqlite;
+mod sqlite_audit;
 mod sqlite_files;
 mod sqlite_trouble;

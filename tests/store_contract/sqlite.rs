@@ -81,11 +81,11 @@ async fn a_restart_sees_everything_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 1));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 2));
     write_everything(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (1, 1));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (2, 2));
     assert_everything_is_there(&journal).await;
 }
 

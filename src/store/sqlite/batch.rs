@@ -6,7 +6,10 @@
 //! are copied, never parsed, by SQLite, and a group costs one hand-over to the connection's thread
 //! however many sessions are in it.
 
-use crate::store::codec;
+use crate::{
+    audit::{self, Sealed},
+    store::codec,
+};
 use greenroom_actors::ports::Commit;
 use greenroom_core::{
     ids::{Seq, SessionId},
@@ -24,26 +27,43 @@ const INSERT_COMMITS: &str = "
            CAST(substr(?2, (value->>0) + 16, value->>1) AS TEXT)
     FROM json_each(?1)";
 
-const STORE_ALL: &str = "
-    BEGIN IMMEDIATE;
+/// `$7` and `$8` are the audit log's new rows, `$9` and `$10` its head. Named so, and not `?7`,
+/// each statement has no more parameters than it uses.
+macro_rules! store_all {
+    ($($audit:literal)?) => {
+        concat!(
+            "BEGIN IMMEDIATE;
     INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
-    SELECT substr(?2, value->>0, 16), value->>2, value->>3, value->>4, value->>5,
-           CAST(substr(?2, (value->>0) + 16, value->>1) AS TEXT)
-    FROM json_each(?1);
+    SELECT substr($2, value->>0, 16), value->>2, value->>3, value->>4, value->>5,
+           CAST(substr($2, (value->>0) + 16, value->>1) AS TEXT)
+    FROM json_each($1);
     INSERT INTO sessions (session_id, content, owner, status)
-    SELECT substr(?4, value->>0, 16), CAST(substr(?4, (value->>0) + 16, value->>1) AS TEXT),
+    SELECT substr($4, value->>0, 16), CAST(substr($4, (value->>0) + 16, value->>1) AS TEXT),
            value->>2, value->>3
-    FROM json_each(?3) WHERE true
+    FROM json_each($3) WHERE true
     ON CONFLICT (session_id) DO UPDATE
     SET content = excluded.content, owner = excluded.owner, status = excluded.status;
     INSERT INTO approvals (approval_id, content, session_id, owner, state, deadline)
-    SELECT substr(?6, value->>0, 16), CAST(substr(?6, (value->>0) + 16, value->>1) AS TEXT),
+    SELECT substr($6, value->>0, 16), CAST(substr($6, (value->>0) + 16, value->>1) AS TEXT),
            unhex(value->>2), value->>3, value->>4, value->>5
-    FROM json_each(?5) WHERE true
+    FROM json_each($5) WHERE true
     ON CONFLICT (approval_id) DO UPDATE
     SET content = excluded.content, owner = excluded.owner, state = excluded.state,
-        deadline = excluded.deadline;
-    COMMIT";
+        deadline = excluded.deadline;",
+            $($audit,)?
+            "COMMIT"
+        )
+    };
+}
+
+const STORE_ALL: &str = store_all!();
+const STORE_AUDITED: &str = store_all!(
+    "INSERT INTO audit (hash, content, n)
+    SELECT substr($8, value->>0, 32), CAST(substr($8, (value->>0) + 32, value->>1) AS TEXT),
+           value->>2
+    FROM json_each($7);
+    UPDATE audit_head SET n = $9, hash = $10;"
+);
 
 /// A commit in its stored form.
 #[derive(Debug)]
@@ -55,6 +75,7 @@ pub(super) struct Encoded {
     events: String,
     session: Option<StoredSession>,
     approvals: Vec<StoredApproval>,
+    pub(super) audit: Vec<audit::Entry>,
 }
 
 #[derive(Debug)]
@@ -110,6 +131,7 @@ impl Encoded {
                 .map(StoredApproval::of)
                 .collect::<Result<_, _>>()
                 .map_err(refused)?,
+            audit: audit::rows_of(session_id, &commit.records, approvals),
         })
     }
 
@@ -167,8 +189,8 @@ struct Slab {
 }
 
 impl Slab {
-    /// Adds a row: its id, its text, and its further columns as JSON values.
-    fn push(&mut self, id: &[u8; ID_BYTES], text: &str, columns: &[serde_json::Value]) {
+    /// Adds a row: its id, which has the same length in each, its text, and its further columns as JSON values.
+    fn push(&mut self, id: &[u8], text: &str, columns: &[serde_json::Value]) {
         // SQL counts from 1.
         let start = self.bytes.len() + 1;
         self.bytes.extend_from_slice(id);
@@ -189,10 +211,12 @@ impl Slab {
     }
 }
 
-/// Stores all of these commits or, when it errs, none; a transaction may then be open.
+/// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
+/// none; a transaction may then be open.
 pub(super) async fn store(
     connection: &mut SqliteConnection,
     commits: &[&Encoded],
+    sealed: &[Sealed],
 ) -> sqlx::Result<()> {
     let mut events = Slab::default();
     let mut sessions = Slab::default();
@@ -214,14 +238,28 @@ pub(super) async fn store(
     }
     let only_events = sessions.rows.is_empty() && approvals.rows.is_empty();
     let (rows, bytes) = events.into_values();
+    let audited = sealed.last();
     // A transaction around a single statement costs more than the statement.
-    let mut query = sqlx::query(if only_events { INSERT_COMMITS } else { STORE_ALL });
+    let mut query = sqlx::query(match audited {
+        Some(_) => STORE_AUDITED,
+        None if only_events => INSERT_COMMITS,
+        None => STORE_ALL,
+    });
     query = query.bind(rows).bind(bytes);
-    if !only_events {
+    if !only_events || audited.is_some() {
         for slab in [sessions, approvals] {
             let (rows, bytes) = slab.into_values();
             query = query.bind(rows).bind(bytes);
         }
+    }
+    if let Some(last) = audited {
+        let mut audit = Slab::default();
+        sealed
+            .iter()
+            .for_each(|row| audit.push(row.hash.as_bytes(), &row.content, &[json!(row.n)]));
+        let (rows, bytes) = audit.into_values();
+        query = query.bind(rows).bind(bytes);
+        query = query.bind(last.n.cast_signed()).bind(last.hash.as_bytes().to_vec());
     }
     query.execute(connection).await.map(drop)
 }

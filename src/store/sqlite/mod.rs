@@ -10,10 +10,12 @@ mod file;
 mod heads;
 mod read;
 mod read_only;
+mod records;
 mod schema;
 mod writer;
 
 pub use read_only::ReadOnlyJournal;
+pub(super) use records::each_audit_row;
 pub use schema::Migrated;
 
 use super::{Durability, StoreError, StoreOptions};

@@ -222,21 +222,21 @@ fn id(row: &SqliteRow, index: usize) -> Result<Uuid, JournalError> {
         .map_err(|error| JournalError::Corrupt(format!("an id is none: {error}")))
 }
 
-fn column<'r, T>(row: &'r SqliteRow, index: usize) -> Result<T, JournalError>
+pub(super) fn column<'r, T>(row: &'r SqliteRow, index: usize) -> Result<T, JournalError>
 where
     T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
 {
     row.try_get(index).map_err(|error| journal_error(&error))
 }
 
-fn number(row: &SqliteRow, index: usize) -> Result<u64, JournalError> {
+pub(super) fn number(row: &SqliteRow, index: usize) -> Result<u64, JournalError> {
     let number: i64 = column(row, index)?;
     u64::try_from(number)
         .map_err(|_| JournalError::Corrupt(format!("{number} stands where a count is expected")))
 }
 
 /// A limit on rows, as SQL has it.
-fn rows(limit: usize) -> i64 {
+pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

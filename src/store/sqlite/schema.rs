@@ -12,7 +12,10 @@ use std::path::Path;
 const APPLICATION_ID: i64 = 0x4752_4E52;
 
 /// Every migration there ever was, in order: the first leads to version 1.
-const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_sessions.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/sqlite/0001_sessions.sql"),
+    include_str!("../../../migrations/sqlite/0002_keys_and_audit.sql"),
+];
 
 /// The version this program works with.
 const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -7,8 +7,12 @@
 use super::{
     batch::{self, Encoded},
     heads::{Heads, Trust},
+    records::{self, Change},
 };
-use crate::store::error::journal_error;
+use crate::{
+    audit::{Entry, Head, Sealed},
+    store::error::journal_error,
+};
 use greenroom_actors::ports::JournalError;
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{io, thread};
@@ -29,6 +33,8 @@ pub(super) enum Request {
     Append(Encoded),
     /// Store a user's settings, as JSON.
     PutSettings { user: String, content: String },
+    /// Append an audit entry, and make the change that it tells of.
+    Record { change: Change, entry: Entry },
     /// See whether writing works.
     Check,
 }
@@ -56,6 +62,7 @@ impl Writer {
             connection: Some(connection),
             options,
             heads: Heads::default(),
+            audit_head: None,
             is_failing: false,
         };
         let thread = thread::Builder::new()
@@ -95,6 +102,8 @@ struct Work {
     connection: Option<SqliteConnection>,
     options: SqliteConnectOptions,
     heads: Heads,
+    /// The audit log's last row, once it is known. Sound because one process alone writes.
+    audit_head: Option<Head>,
     is_failing: bool,
 }
 
@@ -127,6 +136,10 @@ impl Work {
                 Request::PutSettings { user, content } => {
                     let stored = self.put_settings(&user, &content).await;
                     reply(answer, self.noted(stored).await);
+                }
+                Request::Record { change, entry } => {
+                    let recorded = self.record(&change, &entry).await;
+                    reply(answer, self.noted(recorded).await);
                 }
             }
         }
@@ -171,10 +184,26 @@ impl Work {
             .filter_map(|(commit, follows)| follows.then_some(*commit))
             .collect();
         if !accepted.is_empty() {
-            batch::store(connection, &accepted).await?;
+            let entries = || accepted.iter().flat_map(|commit| &commit.audit);
+            let mut sealed = Vec::new();
+            if entries().next().is_some() {
+                let mut head = known(&mut self.audit_head, connection).await?;
+                sealed = entries().map(|entry| head.seal(entry)).collect();
+            }
+            batch::store(connection, &accepted, &sealed).await?;
             self.heads.remember(written);
+            self.audit_head = sealed.last().map(Sealed::head).or(self.audit_head);
         }
         Ok(verdicts)
+    }
+
+    async fn record(&mut self, change: &Change, entry: &Entry) -> sqlx::Result<()> {
+        let connection = connected(&mut self.connection, &self.options).await?;
+        let mut head = known(&mut self.audit_head, connection).await?;
+        let row = head.seal(entry);
+        records::write(connection, change, &row).await?;
+        self.audit_head = Some(head);
+        Ok(())
     }
 
     async fn put_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
@@ -207,6 +236,7 @@ impl Work {
     /// fresh connection without a transaction, and reads the heads that count.
     async fn start_over(&mut self) {
         self.heads.forget();
+        self.audit_head = None;
         if let Some(connection) = self.connection.take()
             && let Err(error) = connection.close().await
         {
@@ -221,7 +251,7 @@ impl Request {
         match self {
             Self::Append(commit) => commit.size(),
             Self::PutSettings { content, .. } => content.len(),
-            Self::Check => 0,
+            Self::Record { .. } | Self::Check => 0,
         }
     }
 }
@@ -233,6 +263,15 @@ async fn connected<'a>(
     match connection {
         Some(connection) => Ok(connection),
         None => Ok(connection.insert(options.connect().await?)),
+    }
+}
+
+/// The audit log's last row. Where its note is gone, the rows go on from nothing, and a check of the
+/// log says so; refusing every write for it would help nobody.
+async fn known(head: &mut Option<Head>, connection: &mut SqliteConnection) -> sqlx::Result<Head> {
+    match *head {
+        Some(head) => Ok(head),
+        None => Ok(*head.insert(records::head(connection).await?.unwrap_or(Head::empty()))),
     }
 }
 

@@ -1,0 +1,229 @@
+//! One entry of the audit log: what is said of a decision. Arguments and results are never in it,
+//! only their digests.
+
+use crate::auth::{Principal, Role};
+use greenroom_core::{
+    Timestamp,
+    approval::Surface,
+    ids::{ApprovalId, CallId, RunId, Seq, SessionId, UserId},
+    json::Digest,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// A session was created, with the settings in `details`.
+    SessionCreated,
+    /// A session's settings are those in `details` now.
+    SessionSettingsChanged,
+    /// A session was closed.
+    SessionClosed,
+    /// A run was cancelled.
+    RunCancelled,
+    /// The policy, or a person's approval, let a call run.
+    ToolCallAllowed,
+    /// The policy did not let a call run.
+    AuthorizationDenied,
+    /// A person is asked about a call.
+    ApprovalRequested,
+    /// A person decided about a call.
+    ApprovalDecided,
+    /// Nobody answered a question in time.
+    ApprovalExpired,
+    /// A question became moot.
+    ApprovalCancelled,
+    /// A person's approval holds for later calls of the session, too; `details` says for which.
+    GrantAdded,
+    /// It no longer does.
+    GrantRevoked,
+    /// An answer to a question came in, by this credential; it was accepted or refused.
+    ApprovalAnswered,
+    /// A user's settings are those in `details` now.
+    UserSettingsChanged,
+    /// An API key was made.
+    KeyCreated,
+    /// An API key was revoked.
+    KeyRevoked,
+}
+
+/// How it came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// It may run.
+    Allowed,
+    /// It may not run.
+    Denied,
+    /// A person was asked.
+    Asked,
+    /// A person agreed.
+    Approved,
+    /// A person did not agree.
+    Rejected,
+    /// Nobody answered in time.
+    Expired,
+    /// It is moot.
+    Cancelled,
+    /// The answer was taken.
+    Accepted,
+    /// Who answered may not answer so.
+    Refused,
+}
+
+/// Who acted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Actor {
+    /// The user.
+    pub user: UserId,
+    /// What they may do; absent where only the session's log is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// How they showed who they are: `admin_token`, or `key:ID`. Never the secret itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_in_by: Option<String>,
+    /// Through what.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surface: Option<Surface>,
+}
+
+/// One entry, before it has its number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub action: Action,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Who; nobody where Greenroom itself applied its rules.
+    #[serde(flatten)]
+    pub actor: Option<Actor>,
+    /// The session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The session's event that says the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// The run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// The call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
+    /// The call's tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Digest of the call's arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// Why, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What else there is to say of this action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
+}
+
+impl Action {
+    /// Every action, for those who filter by one.
+    pub const ALL: [Self; 16] = [
+        Self::SessionCreated,
+        Self::SessionSettingsChanged,
+        Self::SessionClosed,
+        Self::RunCancelled,
+        Self::ToolCallAllowed,
+        Self::AuthorizationDenied,
+        Self::ApprovalRequested,
+        Self::ApprovalDecided,
+        Self::ApprovalExpired,
+        Self::ApprovalCancelled,
+        Self::GrantAdded,
+        Self::GrantRevoked,
+        Self::ApprovalAnswered,
+        Self::UserSettingsChanged,
+        Self::KeyCreated,
+        Self::KeyRevoked,
+    ];
+
+    /// The word that stands in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SessionCreated => "session_created",
+            Self::SessionSettingsChanged => "session_settings_changed",
+            Self::SessionClosed => "session_closed",
+            Self::RunCancelled => "run_cancelled",
+            Self::ToolCallAllowed => "tool_call_allowed",
+            Self::AuthorizationDenied => "authorization_denied",
+            Self::ApprovalRequested => "approval_requested",
+            Self::ApprovalDecided => "approval_decided",
+            Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalCancelled => "approval_cancelled",
+            Self::GrantAdded => "grant_added",
+            Self::GrantRevoked => "grant_revoked",
+            Self::ApprovalAnswered => "approval_answered",
+            Self::UserSettingsChanged => "user_settings_changed",
+            Self::KeyCreated => "key_created",
+            Self::KeyRevoked => "key_revoked",
+        }
+    }
+}
+
+impl Actor {
+    /// The user that an event of a session names.
+    pub fn named(user: &UserId) -> Self {
+        Self { user: user.clone(), role: None, signed_in_by: None, surface: None }
+    }
+
+    /// Whoever calls.
+    pub fn calling(principal: &Principal, surface: Surface) -> Self {
+        Self {
+            user: principal.user.clone(),
+            role: Some(principal.role),
+            signed_in_by: Some(principal.credential()),
+            surface: Some(surface),
+        }
+    }
+}
+
+impl Entry {
+    /// An entry that says nothing else yet.
+    pub fn new(at: Timestamp, action: Action, outcome: Outcome, actor: Option<Actor>) -> Self {
+        Self {
+            at,
+            action,
+            outcome,
+            actor,
+            session_id: None,
+            seq: None,
+            run_id: None,
+            approval_id: None,
+            call_id: None,
+            tool: None,
+            digest: None,
+            reason: None,
+            details: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_names_are_those_of_the_log_and_all_are_listed() {
+        for (index, action) in Action::ALL.into_iter().enumerate() {
+            assert_eq!(json!(action), action.name());
+            assert_eq!(action as usize, index);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Who may agree to a critical step (G12). Pure. A rejection harms nobody and is everybody's who may
+//! answer at all; so is a step of lesser risk.
+
+use super::{Principal, Role};
+use greenroom_core::{
+    approval::PlanStep,
+    policy::Risk,
+    session::{ApprovalAnswer, ApprovalRow},
+};
+
+/// What is asked of whoever agrees to a critical step, beyond that they may answer at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CriticalRule {
+    /// At least this role.
+    pub role: Option<Role>,
+    /// Somebody else than the user whose session asks.
+    pub four_eyes: bool,
+}
+
+/// Why somebody may not agree to a step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotYours {
+    /// Their role does not suffice.
+    #[error("`{tool}` is critical: only somebody with the role `{role}` may approve it")]
+    ApproverRequired {
+        /// The step's tool.
+        tool: String,
+        /// The least role.
+        role: Role,
+    },
+    /// It is their own session.
+    #[error("`{tool}` is critical: somebody else than who asked for it must approve it")]
+    FourEyes {
+        /// The step's tool.
+        tool: String,
+    },
+}
+
+impl CriticalRule {
+    /// Whether `principal` may give that answer. Steps that are decided already are not asked
+    /// about again.
+    pub fn check(
+        &self,
+        principal: &Principal,
+        row: &ApprovalRow,
+        answer: &ApprovalAnswer,
+    ) -> Result<(), NotYours> {
+        let is_undecided =
+            |step: &&PlanStep| row.decisions.iter().all(|first| first.call_id != step.call_id);
+        let mut critical = row.approval.steps.iter().filter(|step| {
+            step.risk == Risk::Critical && is_undecided(step) && agrees(answer, step)
+        });
+        let Some(step) = critical.next() else { return Ok(()) };
+        let tool = step.tool.clone();
+        if let Some(role) = self.role.filter(|role| principal.role < *role) {
+            return Err(NotYours::ApproverRequired { tool, role });
+        }
+        if self.four_eyes && principal.user == row.owner {
+            return Err(NotYours::FourEyes { tool });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the answer approves the step.
+fn agrees(answer: &ApprovalAnswer, step: &PlanStep) -> bool {
+    match answer {
+        ApprovalAnswer::Whole { approved, .. } => *approved,
+        ApprovalAnswer::Steps(steps) => {
+            steps.iter().any(|said| said.call_id == step.call_id && said.approved)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Via;
+    use greenroom_core::{
+        Timestamp,
+        approval::{Approval, ApprovalKind, StepDecision, Surface},
+        ids::{ApprovalId, CallId, RunId, SessionId, UserId},
+        json::Digest,
+        session::{ApprovalState, StepAnswer},
+    };
+    use serde_json::json;
+    use uuid::Uuid;
+
+    fn call(n: u128) -> CallId {
+        CallId(Uuid::from_u128(n))
+    }
+
+    fn user(name: &str) -> UserId {
+        UserId::parse(name).unwrap()
+    }
+
+    /// Ada's: call 1 is critical, call 2 is not.
+    fn row() -> ApprovalRow {
+        let step = |n, tool: &str, risk| PlanStep {
+            call_id: call(n),
+            tool: tool.to_owned(),
+            arguments: json!({}),
+            digest: Digest::of(&json!({})),
+            risk,
+            description: String::new(),
+            why: String::new(),
+        };
+        let approval = Approval {
+            approval_id: ApprovalId(Uuid::nil()),
+            kind: ApprovalKind::Plan,
+            purpose: String::new(),
+            steps: vec![step(1, "wire", Risk::Critical), step(2, "note", Risk::WriteHighRisk)],
+            max_risk_level: Risk::Critical,
+            requested_at: Timestamp(0),
+            deadline: None,
+        };
+        ApprovalRow {
+            approval: approval.into(),
+            session_id: SessionId(Uuid::nil()),
+            run_id: RunId(Uuid::nil()),
+            owner: user("ada"),
+            state: ApprovalState::Pending,
+            decisions: Vec::new(),
+            closed_at: None,
+        }
+    }
+
+    fn principal(name: &str, role: Role) -> Principal {
+        Principal { user: user(name), role, via: Via::Bearer, key: None }
+    }
+
+    fn whole(approved: bool) -> ApprovalAnswer {
+        ApprovalAnswer::Whole { approved, reason: None }
+    }
+
+    fn steps(said: &[(u128, bool)]) -> ApprovalAnswer {
+        let step = |(n, approved): &(u128, bool)| StepAnswer {
+            call_id: call(*n),
+            approved: *approved,
+            reason: None,
+            arguments: None,
+        };
+        ApprovalAnswer::Steps(said.iter().map(step).collect())
+    }
+
+    #[test]
+    fn g12_only_agreeing_to_the_critical_step_needs_more() {
+        let role = Some(Role::Approver);
+        let rule = CriticalRule { role, four_eyes: true };
+        let ada = principal("ada", Role::User);
+        for (answer, refused) in [
+            (whole(true), true),
+            (whole(false), false),
+            (steps(&[(1, true)]), true),
+            (steps(&[(1, false), (2, true)]), false),
+            (steps(&[(2, true)]), false),
+            (steps(&[(2, true), (1, true)]), true),
+        ] {
+            let checked = rule.check(&ada, &row(), &answer);
+            let role = Role::Approver;
+            let expected = NotYours::ApproverRequired { tool: "wire".to_owned(), role };
+            assert_eq!(checked.err(), refused.then_some(expected), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn g12_role_and_four_eyes_are_each_for_itself() {
+        let needs_role = CriticalRule { role: Some(Role::Approver), four_eyes: false };
+        let four_eyes = CriticalRule { role: None, four_eyes: true };
+        let both = CriticalRule { four_eyes: true, ..needs_role };
+        let required = || {
+            let (tool, role) = ("wire".to_owned(), Role::Approver);
+            Err(NotYours::ApproverRequired { tool, role })
+        };
+        let others = || Err(NotYours::FourEyes { tool: "wire".to_owned() });
+        for (name, role, rule, expected) in [
+            ("ada", Role::User, CriticalRule::default(), Ok(())),
+            ("ada", Role::User, needs_role, required()),
+            ("ada", Role::Approver, needs_role, Ok(())),
+            ("ada", Role::Admin, needs_role, Ok(())),
+            ("ada", Role::User, four_eyes, others()),
+            ("ada", Role::Admin, four_eyes, others()),
+            ("bob", Role::Approver, four_eyes, Ok(())),
+            ("ada", Role::Approver, both, others()),
+            ("bob", Role::Approver, both, Ok(())),
+            ("admin", Role::Admin, both, Ok(())),
+        ] {
+            let checked = rule.check(&principal(name, role), &row(), &whole(true));
+            assert_eq!(checked, expected, "{name} {role} {rule:?}");
+        }
+    }
+
+    #[test]
+    fn g12_once_another_has_decided_the_critical_step_the_rest_is_the_owners() {
+        let mut row = row();
+        row.decisions.push(StepDecision {
+            call_id: call(1),
+            approved: true,
+            reason: None,
+            by: user("bob"),
+            surface: Surface::Rest,
+            at: Timestamp(0),
+            digest: Digest::of(&json!({})),
+            edited: None,
+        });
+        let rule = CriticalRule { role: Some(Role::Approver), four_eyes: true };
+        assert_eq!(rule.check(&principal("ada", Role::User), &row, &whole(true)), Ok(()));
+    }
+}

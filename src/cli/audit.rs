@@ -1,0 +1,73 @@
+//! `greenroom audit`: checks the audit log in the database's file, whether a server runs or not.
+
+use super::ConfigArgs;
+use crate::{audit::Head, store};
+use anyhow::Context as _;
+use greenroom_core::json::Digest;
+use serde_json::json;
+use std::{path::PathBuf, str::FromStr};
+
+/// Check the audit log.
+#[derive(Debug, clap::Args)]
+pub struct AuditArgs {
+    #[command(subcommand)]
+    command: AuditCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AuditCommand {
+    /// Check every row's hash; fails and names the first row that was changed, moved or removed
+    Verify {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The database's file [default: the configured one]
+        #[arg(long, value_name = "PATH")]
+        database: Option<PathBuf>,
+        /// A row as an earlier check has printed it, kept elsewhere: it must still be there
+        #[arg(long, value_name = "N:HASH")]
+        anchor: Option<Anchor>,
+    },
+}
+
+/// A row and its hash, as `verify` prints them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Anchor(Head);
+
+impl FromStr for Anchor {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "an anchor is a row's number, a colon and its hash";
+        let (n, hash) = text.split_once(':').ok_or(WRONG)?;
+        let hash: Digest = serde_json::from_value(json!(hash)).map_err(|_| WRONG)?;
+        Ok(Self(Head { n: n.parse().map_err(|_| WRONG)?, hash }))
+    }
+}
+
+/// Runs the command.
+pub async fn run(args: AuditArgs) -> anyhow::Result<()> {
+    let AuditCommand::Verify { config, database, anchor } = args.command;
+    let database = match database {
+        Some(database) => database,
+        None => config.load()?.database,
+    };
+    let head = store::verify_audit(&database, anchor.map(|Anchor(head)| head))
+        .await
+        .with_context(|| format!("the audit log in {} is not sound", database.display()))?;
+    println!("{} rows, all sound", head.n);
+    println!("anchor {}:{}", head.n, head.hash);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_is_what_a_check_prints() {
+        let head = Head { n: 7, hash: Digest::of_bytes(b"x") };
+        assert_eq!(format!("{}:{}", head.n, head.hash).parse(), Ok(Anchor(head)));
+        for wrong in ["", "7", "7:", ":ab", "x:00", "7:zz"] {
+            assert!(wrong.parse::<Anchor>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The audit log, for administrators (X6): pages as JSON, or all of it as JSON lines. And the one
+//! way of the other handlers to note what has no event of a session.
+
+use super::{AppState, Problem, State, guard::Caller, read};
+use crate::{
+    audit::{Action, AuditLog, AuditQuery, Entry, Sealed},
+    redaction::Redactor,
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+    web::Bytes,
+};
+use futures::stream;
+use greenroom_actors::ports::JournalError;
+use greenroom_core::ids::SessionId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Rows on a page where the client says nothing, and at most; an export reads as many at once.
+const PAGE: (usize, usize) = (100, 1_000);
+
+impl AppState {
+    /// Notes what a handler did.
+    pub(super) async fn note(&self, entry: Entry) -> Result<(), JournalError> {
+        match &self.audit {
+            Some(audit) => audit.append_audit(entry).await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Query {
+    session_id: Option<String>,
+    user: Option<String>,
+    action: Option<Action>,
+    after: Option<u64>,
+    before: Option<u64>,
+    limit: Option<usize>,
+    format: Option<String>,
+}
+
+/// `GET /admin/audit`
+pub(super) async fn list(
+    state: State,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    caller.must_be_admin()?;
+    let absent =
+        || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no audit log");
+    let audit = state.audit.clone().ok_or_else(absent)?;
+    let query: Query = read::query(&request)?;
+    let as_lines = wants_lines(&request, query.format.as_deref())?;
+    let wanted = AuditQuery {
+        session_id: query.session_id.as_deref().map(str::parse::<SessionId>).transpose()?,
+        user: query.user,
+        action: query.action,
+        after: query.after.unwrap_or(0),
+        before: query.before,
+        limit: PAGE.1,
+    };
+    if as_lines {
+        return Ok(export(audit, wanted, query.limit, state.redactor.clone()));
+    }
+    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    // One more than the page tells whether there is another.
+    let mut rows = audit.audit(AuditQuery { limit: limit + 1, ..wanted }).await?;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|row| row.n);
+    let rows: Vec<_> = rows.iter().map(|row| view(row, &state.redactor)).collect();
+    Ok(HttpResponse::Ok().json(json!({"rows": rows, "next": next})))
+}
+
+fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Problem> {
+    match format {
+        Some("jsonl") => return Ok(true),
+        Some("json") => return Ok(false),
+        Some(_) => {
+            let detail = "format must be `json` or `jsonl`";
+            return Err(Problem::bad_request("invalid_query", detail));
+        }
+        None => {}
+    }
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    Ok(accept.is_some_and(|accept| accept.to_ascii_lowercase().contains("application/jsonl")))
+}
+
+/// A row as administrators see it: its content, and its hash.
+fn view(row: &Sealed, redactor: &Redactor) -> Value {
+    // What somebody has put in the place of a row's content is shown as it is.
+    let mut view = match serde_json::from_str(&row.content) {
+        Ok(Value::Object(content)) => Value::Object(content),
+        Ok(_) | Err(_) => json!({"n": row.n, "unreadable": row.content}),
+    };
+    redactor.scrub(&mut view);
+    view["hash"] = json!(row.hash);
+    view
+}
+
+/// Everything that is wanted, a row a line, read as the client takes it. If the log can't be read
+/// any more, the connection breaks rather than look complete.
+fn export(
+    audit: Arc<dyn AuditLog>,
+    wanted: AuditQuery,
+    limit: Option<usize>,
+    redactor: Arc<Redactor>,
+) -> HttpResponse {
+    let first = Some((wanted, limit.unwrap_or(usize::MAX)));
+    let pages = stream::unfold(first, move |next| {
+        let (audit, redactor) = (audit.clone(), redactor.clone());
+        async move {
+            let (mut wanted, left) = next?;
+            wanted.limit = left.min(PAGE.1);
+            let rows = match audit.audit(wanted.clone()).await {
+                Ok(rows) => rows,
+                Err(error) => return Some((Err(error), None)),
+            };
+            wanted.after = rows.last()?.n;
+            let left = left - rows.len();
+            let more = rows.len() == wanted.limit && left > 0;
+            let lines = rows.iter().map(|row| format!("{}\n", view(row, &redactor)));
+            let lines: String = lines.collect();
+            Some((Ok(Bytes::from(lines)), more.then_some((wanted, left))))
+        }
+    });
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "application/jsonl"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .streaming(pages)
+}

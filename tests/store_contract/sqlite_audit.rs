@@ -1,0 +1,287 @@
+//! The audit log and the keys on SQLite (X2, X6): written with what they tell of, and found out
+//! when somebody changes the file.
+
+use crate::{
+    build::{
+        NEW_YEAR, all_events, approval_id, approval_row, commit, is_conflict, session_id,
+        session_row, talk, user, with_rows,
+    },
+    sqlite::{execute, open, outsider},
+};
+use futures::future::join_all;
+use greenroom::{
+    audit::{Action, AuditLog, AuditQuery, Broken, Entry, Head, Outcome, Sealed, rows_of},
+    auth::{ApiKey, KeyId, KeyStore, Role},
+    store::{AuditError, SqliteJournal, verify_audit},
+};
+use greenroom_actors::ports::Journal;
+use greenroom_core::{
+    Timestamp,
+    json::Digest,
+    session::{ApprovalState, SessionEvent, SessionStatus},
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+fn everything() -> AuditQuery {
+    AuditQuery { limit: usize::MAX, ..AuditQuery::default() }
+}
+
+async fn rows(journal: &SqliteJournal) -> Vec<Sealed> {
+    journal.audit(everything()).await.unwrap()
+}
+
+/// The rows' content without their numbers.
+fn contents(rows: &[Sealed]) -> Vec<Value> {
+    let content = |row: &Sealed| {
+        let Value::Object(mut content) = serde_json::from_str(&row.content).unwrap() else {
+            panic!("{}", row.content)
+        };
+        assert_eq!(content.remove("n"), Some(json!(row.n)));
+        Value::Object(content)
+    };
+    rows.iter().map(content).collect()
+}
+
+fn closed(n: u32, head: u64) -> greenroom_actors::ports::Commit {
+    let closed = SessionEvent::SessionClosed { by: user("alice") };
+    commit(session_id(n), head, vec![crate::build::record(head + 1, closed)])
+}
+
+fn noted(reason: &str) -> Entry {
+    let at = Timestamp(NEW_YEAR);
+    let entry = Entry::new(at, Action::UserSettingsChanged, Outcome::Done, None);
+    Entry { reason: Some(reason.to_owned()), ..entry }
+}
+
+fn key(n: u128) -> (ApiKey, Digest) {
+    let key = ApiKey {
+        key_id: KeyId(Uuid::from_u128(n)),
+        user: user("ünïcödé 'x'"),
+        role: Role::Approver,
+        name: (n == 1).then(|| "night shift".to_owned()),
+        created_at: Timestamp(NEW_YEAR),
+        revoked_at: None,
+    };
+    (key, Digest::of_bytes(&n.to_be_bytes()))
+}
+
+#[tokio::test]
+async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let asked = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
+    let expected = rows_of(session_id(1), &all_events(), &asked);
+    assert!(!expected.is_empty());
+    let first = commit(session_id(1), 0, all_events());
+    let row = session_row(1, "alice", SessionStatus::Closed);
+    journal.append(with_rows(first.clone(), Some(row), asked)).await.unwrap();
+    let entries: Vec<Value> = expected.iter().map(|entry| json!(entry)).collect();
+    assert_eq!(contents(&rows(&journal).await), entries);
+
+    assert!(is_conflict(&journal.append(first).await));
+    assert_eq!(rows(&journal).await.len(), entries.len(), "what is refused leaves no row");
+    let head = verify_audit(&path, None).await.unwrap();
+    assert_eq!(head.n, entries.len() as u64);
+
+    // A commit with rows here but none beside the log; and one with nothing to tell.
+    journal.append(closed(2, 0)).await.unwrap();
+    journal.append(talk(session_id(3), 0, 3, "x")).await.unwrap();
+    drop(journal);
+    let journal = open(&path).await;
+    journal.append_audit(noted("after the restart")).await.unwrap();
+    let all = rows(&journal).await;
+    assert_eq!(all.len(), entries.len() + 2);
+    assert_eq!(all.last().unwrap().n, head.n + 2);
+    assert_eq!(verify_audit(&path, Some(head)).await.unwrap(), all.last().unwrap().head());
+    drop(journal);
+    assert_eq!(verify_audit(&path, Some(head)).await.unwrap().n, head.n + 2);
+}
+
+#[tokio::test]
+async fn x6_the_chain_holds_however_many_write_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let of_sessions = join_all((1..=60).map(|n| journal.append(closed(n, 0))));
+    let of_others = join_all((0..20).map(|n| journal.append_audit(noted(&n.to_string()))));
+    let late = join_all((1..=20).map(|n| journal.append(closed(n, 5))));
+    let (of_sessions, of_others, late) = futures::join!(of_sessions, of_others, late);
+    assert!(of_sessions.into_iter().chain(of_others).all(|result| result.is_ok()));
+    assert!(late.iter().all(is_conflict));
+    let numbers: Vec<u64> = rows(&journal).await.iter().map(|row| row.n).collect();
+    assert_eq!(numbers, (1..=80).collect::<Vec<_>>());
+    assert_eq!(verify_audit(&path, None).await.unwrap().n, 80);
+}
+
+#[tokio::test]
+async fn x6_rows_are_found_by_every_filter() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(&folder.path().join("green.db")).await;
+    journal.append(closed(1, 0)).await.unwrap();
+    journal.append(closed(2, 0)).await.unwrap();
+    journal.append_audit(noted("a")).await.unwrap();
+    journal.append(commit(session_id(1), 1, vec![denied(2)])).await.unwrap();
+    let all = everything();
+    let session = AuditQuery { session_id: Some(session_id(1)), ..all.clone() };
+    let alice = AuditQuery { user: Some("alice".to_owned()), ..all.clone() };
+    let nobody = AuditQuery { user: Some("bob".to_owned()), ..all.clone() };
+    let changed = AuditQuery { action: Some(Action::UserSettingsChanged), ..all.clone() };
+    let between = AuditQuery { after: 1, before: Some(4), ..all.clone() };
+    let page = AuditQuery { after: 1, limit: 1, ..all.clone() };
+    for (query, expected) in [
+        (all, vec![1, 2, 3, 4]),
+        (session, vec![1, 4]),
+        (alice, vec![1, 2]),
+        (nobody, vec![]),
+        (changed, vec![3]),
+        (between, vec![2, 3]),
+        (page, vec![2]),
+        (AuditQuery { after: u64::MAX, ..everything() }, vec![]),
+    ] {
+        let found = journal.audit(query.clone()).await.unwrap();
+        let found: Vec<u64> = found.iter().map(|row| row.n).collect();
+        assert_eq!(found, expected, "{query:?}");
+    }
+}
+
+fn denied(seq: u64) -> greenroom_core::session::EventRecord {
+    let is_denial =
+        |event: &SessionEvent| matches!(event, SessionEvent::AuthorizationDenied { .. });
+    let denied = all_events().into_iter().find(|record| is_denial(&record.event)).unwrap();
+    crate::build::record(seq, denied.event)
+}
+
+/// A sound log of five rows, and the way to it.
+async fn sound() -> (TempDir, PathBuf, Head) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    for n in 1..=5 {
+        journal.append(closed(n, 0)).await.unwrap();
+    }
+    drop(journal);
+    let head = verify_audit(&path, None).await.unwrap();
+    (folder, path, head)
+}
+
+async fn broken(path: &Path, anchor: Option<Head>) -> Broken {
+    match verify_audit(path, anchor).await {
+        Err(AuditError::Broken(broken)) => broken,
+        other => panic!("not found out: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn x6_whatever_somebody_does_to_the_file_is_found_out() {
+    const MAY: &str = "DROP TRIGGER audit_stays; DROP TRIGGER audit_remains;";
+    for (sql, expected) in [
+        (
+            "UPDATE audit SET content = replace(content, 'alice', 'mallory') WHERE n = 3",
+            Broken::Changed { n: 3 },
+        ),
+        ("UPDATE audit SET hash = zeroblob(32) WHERE n = 3", Broken::Changed { n: 3 }),
+        ("UPDATE audit SET hash = x'00' WHERE n = 3", Broken::Changed { n: 3 }),
+        ("UPDATE audit SET content = '{}' WHERE n = 3", Broken::Changed { n: 3 }),
+        ("DELETE FROM audit WHERE n = 3", Broken::Missing { n: 3, found: 4 }),
+        (
+            "UPDATE audit SET n = 99 WHERE n = 2; UPDATE audit SET n = 2 WHERE n = 4;
+             UPDATE audit SET n = 4 WHERE n = 99",
+            Broken::Moved { n: 2, says: json!(4) },
+        ),
+        ("DELETE FROM audit WHERE n > 3", Broken::Truncated { n: 4, expected: 5 }),
+        ("DELETE FROM audit", Broken::Truncated { n: 1, expected: 5 }),
+        ("DELETE FROM audit_head", Broken::NoHead),
+        ("UPDATE audit_head SET n = 4", Broken::OtherEnd { n: 5 }),
+    ] {
+        let (_folder, path, _) = sound().await;
+        let mut outsider = outsider(&path).await;
+        execute(&mut outsider, MAY).await;
+        execute(&mut outsider, sql).await;
+        assert_eq!(broken(&path, None).await, expected, "{sql}");
+    }
+}
+
+/// What `docs/security.md` says of cutting off the end.
+#[tokio::test]
+async fn x6_an_end_cut_off_together_with_its_note_shows_by_an_anchor_alone() {
+    let (_folder, path, head) = sound().await;
+    let mut outsider = outsider(&path).await;
+    let cut = "DROP TRIGGER audit_remains; DELETE FROM audit WHERE n > 3;
+        UPDATE audit_head SET n = 3, hash = (SELECT hash FROM audit WHERE n = 3)";
+    execute(&mut outsider, cut).await;
+    assert_eq!(verify_audit(&path, None).await.unwrap().n, 3);
+    assert_eq!(broken(&path, Some(head)).await, Broken::Truncated { n: 4, expected: 5 });
+}
+
+#[tokio::test]
+async fn x6_rows_are_neither_changed_nor_deleted_by_accident() {
+    let (_folder, path, head) = sound().await;
+    let mut outsider = outsider(&path).await;
+    for sql in ["DELETE FROM audit", "UPDATE audit SET content = '{}'"] {
+        let error = sqlx::raw_sql(sql).execute(&mut outsider).await.unwrap_err().to_string();
+        assert!(error.contains("append-only"), "{error}");
+    }
+    assert_eq!(verify_audit(&path, None).await.unwrap(), head);
+}
+
+#[tokio::test]
+async fn x2_keys_are_known_by_their_hash_and_stay_known_when_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let (one, one_hash) = key(1);
+    let (two, two_hash) = key(2);
+    journal.add_key(&one, one_hash, noted("one")).await.unwrap();
+    journal.add_key(&two, two_hash, noted("two")).await.unwrap();
+    assert_eq!(journal.key_of(one_hash).await.unwrap(), Some(one.clone()));
+    assert_eq!(journal.key_of(Digest::of_bytes(b"other")).await.unwrap(), None);
+
+    let at = Timestamp(NEW_YEAR + 5);
+    journal.revoke_key(one.key_id, at, noted("revoked")).await.unwrap();
+    let later = Timestamp(NEW_YEAR + 6);
+    journal.revoke_key(one.key_id, later, noted("again")).await.unwrap();
+    drop(journal);
+    let journal = open(&path).await;
+    let one = ApiKey { revoked_at: Some(at), ..one };
+    assert_eq!(journal.key_of(one_hash).await.unwrap(), Some(one.clone()));
+    assert_eq!(journal.keys().await.unwrap(), [one, two]);
+    let told = rows(&journal).await;
+    let told: Vec<Value> = contents(&told).into_iter().map(|row| row["reason"].clone()).collect();
+    assert_eq!(told, ["one", "two", "revoked", "again"]);
+}
+
+/// A key that can't be kept leaves no row either, and the log goes on soundly.
+#[tokio::test]
+async fn x6_a_change_that_fails_leaves_no_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let (one, hash) = key(1);
+    journal.add_key(&one, hash, noted("one")).await.unwrap();
+    journal.add_key(&one, hash, noted("twice")).await.unwrap_err();
+    journal.append(closed(1, 0)).await.unwrap();
+    assert_eq!(rows(&journal).await.len(), 2);
+    assert_eq!(verify_audit(&path, None).await.unwrap().n, 2);
+}
+
+/// The rows know the tool of a decision from the question that the same commit changes.
+#[tokio::test]
+async fn x6_a_decision_names_its_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(&folder.path().join("green.db")).await;
+    let asked = approval_row(1, 1, "alice", ApprovalState::Decided);
+    let decided = SessionEvent::ApprovalDecided {
+        approval_id: approval_id(1),
+        steps: vec![crate::build::decision(1)],
+        closed: true,
+    };
+    let decided = commit(session_id(1), 0, vec![crate::build::record(1, decided)]);
+    journal.append(with_rows(decided, None, vec![asked])).await.unwrap();
+    let row = &contents(&rows(&journal).await)[0];
+    let told = [&row["user"], &row["tool"], &row["outcome"], &row["surface"]];
+    assert_eq!(told, ["bob", "place_order", "rejected", "websocket"]);
+}
