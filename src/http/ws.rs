@@ -24,7 +24,6 @@ use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
 use futures::stream;
 use greenroom_actors::observation::Watch;
-use greenroom_actors::observation::Watch;
 use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -167,3 +167,23 @@ async fn a1_a_session_that_leaves_is_off_the_board() {
     listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
     eventually("it to leave", || paths(&world, session).is_empty()).await;
 }
+
+#[actix::test]
+async fn a1_subscribers_show_whom_they_wait_for() {
+    let world = World::start(ScriptedModel::saying([Reply::text("Hello.")]), FakeTools::none()).await;
+    let session = world.create().await;
+    let all = || world.runtime.board.snapshots(&format!("/subscribers/{session}/"));
+    let reader = world.listen(session, Cursor::default());
+    eventually("it to tail", || all().iter().any(|shown| shown.state == "tailing")).await;
+    let slow = world.listen_with_room(session, Cursor::default(), 0);
+    eventually("it to be stalled", || all().iter().any(|shown| shown.state == "stalled")).await;
+    let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
+    assert_eq!(stalled.kind, "Subscriber");
+    assert_eq!(stalled.waiting.unwrap().for_whom, "the client, to read");
+    let run = world.submit(session, "hi").await;
+    world.run_end(session, run).await;
+    eventually("no mail to wait", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
+    reader.stop().await;
+    slow.stop().await;
+    eventually("them to be off the board", || all().is_empty()).await;
+}
