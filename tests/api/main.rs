@@ -23,6 +23,7 @@ macro_rules! on_both_wires {
 mod approvals;
 mod bad_input;
 mod commands;
+mod consent;
 mod crash;
 mod harness;
 mod lifecycle;

@@ -170,7 +170,8 @@ async fn a1_a_session_that_leaves_is_off_the_board() {
 
 #[actix::test]
 async fn a1_subscribers_show_whom_they_wait_for() {
-    let world = World::start(ScriptedModel::saying([Reply::text("Hello.")]), FakeTools::none()).await;
+    let world =
+        World::start(ScriptedModel::saying([Reply::text("Hello.")]), FakeTools::none()).await;
     let session = world.create().await;
     let all = || world.runtime.board.snapshots(&format!("/subscribers/{session}/"));
     let reader = world.listen(session, Cursor::default());

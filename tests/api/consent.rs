@@ -1,0 +1,93 @@
+//! What a person makes of a question: changed arguments, and a word for the session (G8, G9).
+
+use crate::{
+    harness::{House, Setup},
+    scripts::{ORDER, calls},
+    stream::{answer, of_kind, told},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+
+on_both_wires!(g8_what_was_edited_is_what_runs, g9_a_word_holds_for_the_session_until_revoked,);
+
+/// A session whose run waits for a word on one order, with its stream and its plan.
+async fn asked(house: &House) -> (String, crate::stream::Stream, Value) {
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "go").await;
+    let frames = stream.until("waiting_for_approval").await;
+    let plan = frames.last().unwrap().data["plan"].clone();
+    (session, stream, plan)
+}
+
+fn order(quantity: u64) -> Value {
+    json!({"type_id": 34, "region_id": 10000002, "side": "buy", "quantity": quantity, "price": 4.12})
+}
+
+async fn g8_what_was_edited_is_what_runs(wire: Wire) {
+    let house = Setup::script(wire, &calls("market_order_create", ORDER)).start().await;
+    let (_session, mut stream, plan) = asked(&house).await;
+    let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
+    let edit = |arguments: Value| {
+        let step = json!({
+            "call_id": plan["steps"][0]["call_id"], "decision": "approve",
+            "arguments": arguments, "reason": "half of it will do",
+        });
+        json!({ "steps": [step] })
+    };
+    // What can't be passed, or may not, leaves the question waiting.
+    let mut broken = order(5);
+    broken["quantity"] = json!("five");
+    let problem = house.post(&path, edit(broken)).await.problem(422, "invalid_edit");
+    assert!(problem["detail"].as_str().unwrap().contains("/quantity"), "{problem}");
+    let mut elsewhere = order(5);
+    elsewhere["region_id"] = json!(99);
+    house.post(&path, edit(elsewhere)).await.problem(422, "invalid_edit");
+    assert_eq!(house.get(&path).await.ok()["state"], "pending");
+
+    house.post(&path, edit(order(5))).await.ok();
+    let again = house.post(&path, edit(order(5))).await.ok();
+    assert_eq!(again["repeated"], true);
+    house.post(&path, edit(order(6))).await.problem(409, "already_decided");
+    let rest = stream.rest().await;
+    let effects = house.effects();
+    assert_eq!(effects.len(), 1);
+    assert_eq!(effects[0]["arguments"]["quantity"], 5);
+    // The model is told what was changed, and why.
+    let said = answer(&rest);
+    assert!(said.contains("changed the arguments"), "{said}");
+    assert!(said.contains("half of it will do"), "{said}");
+    let allowed = of_kind(&rest, "tool_call_allowed");
+    assert_eq!(allowed[0].data["edit"]["arguments"]["quantity"], 5, "{}", told(&rest));
+    assert_ne!(allowed[0].data["digest"], plan["steps"][0]["digest"]);
+}
+
+async fn g9_a_word_holds_for_the_session_until_revoked(wire: Wire) {
+    let mut house = Setup::script(wire, &calls("market_order_create", ORDER)).start().await;
+    let (session, mut stream, plan) = asked(&house).await;
+    let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
+    let granting =
+        |condition: &str| json!({"decision": "approve", "for_session": {"where": condition}});
+    house.post(&path, granting("args.quantity <")).await.problem(422, "invalid_grant");
+    house.post(&path, granting("args.quantity <= 10")).await.ok();
+    stream.rest().await;
+
+    let grants_path = format!("/agent/session/{session}/grants");
+    let grants = house.get(&grants_path).await.ok()["grants"].clone();
+    assert_eq!(grants[0]["tool"], "market_order_create");
+    assert_eq!(grants[0]["where"], "args.quantity <= 10");
+    // The same call again: nobody is asked.
+    let frames = house.say(&session, "go").await;
+    assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0, "{}", told(&frames));
+    assert_eq!(house.effects().len(), 2);
+
+    // Killed and started again, it still holds; revoked, it does not.
+    house.crash().await;
+    house.say(&session, "go").await;
+    assert_eq!(house.effects().len(), 3);
+    let one = format!("{grants_path}/{}", grants[0]["grant_id"].as_str().unwrap());
+    assert_eq!(house.delete(&one).await.status, 204);
+    house.delete(&one).await.problem(404, "grant_not_found");
+    let mut stream = house.chat(&session, "go").await;
+    stream.until("waiting_for_approval").await;
+    assert_eq!(house.effects().len(), 3);
+}
