@@ -214,13 +214,9 @@ async fn check_exposure(
         return Ok(None);
     }
     let journal = open_store(configuration).await?;
-    configuration.check_exposure(has_keys(&*journal).await?)?;
+    let has_keys = journal.keys().await?.iter().any(|key| key.revoked_at.is_none());
+    configuration.check_exposure(has_keys)?;
     Ok(Some(journal))
-}
-
-/// Whether there is a key that opens something.
-pub async fn has_keys(store: &dyn KeyStore) -> anyhow::Result<bool> {
-    Ok(store.keys().await?.iter().any(|key| key.revoked_at.is_none()))
 }
 
 /// Opens the database that is configured, bringing it up to date.
@@ -301,5 +297,44 @@ impl From<McpServer> for ToolServerConfig {
         };
         config.start_timeout = server.timeout.unwrap_or(config.start_timeout);
         config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        audit::{Action, Entry, Outcome},
+        auth::{ApiKey, KeyId, Role, key},
+    };
+
+    /// X1, X2: an open address needs a lock, and a revoked key is none.
+    #[tokio::test]
+    async fn x1_an_open_address_is_served_only_while_a_key_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("greenroom.toml");
+        let database = folder.path().join("green.db");
+        std::fs::write(&file, format!("listen = '0.0.0.0:1'\ndatabase = {database:?}")).unwrap();
+        let configuration = Configuration::load(Some(&file), &BTreeMap::new()).unwrap();
+        check_exposure(&configuration).await.unwrap_err();
+        assert!(!database.exists(), "a refusal makes no files");
+
+        let store = open_store(&configuration).await.unwrap();
+        let key_id = KeyId(uuid::Uuid::nil());
+        let user = greenroom_core::ids::UserId::parse("ada").unwrap();
+        let (role, created_at) = (Role::User, Timestamp(1));
+        let key = ApiKey { key_id, user, role, name: None, created_at, revoked_at: None };
+        let entry = || Entry::new(Timestamp(1), Action::KeyCreated, Outcome::Done, None);
+        let hash = key::hash_of(&key::fresh_key()).unwrap();
+        drop(store);
+        check_exposure(&configuration).await.unwrap_err();
+
+        let store = open_store(&configuration).await.unwrap();
+        store.add_key(&key, hash, entry()).await.unwrap();
+        drop(store);
+        let store = check_exposure(&configuration).await.unwrap().unwrap();
+        store.revoke_key(key_id, Timestamp(2), entry()).await.unwrap();
+        drop(store);
+        check_exposure(&configuration).await.unwrap_err();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Problem, State,
-    guard::Caller,
+    guard::{self, Caller},
     read::{self, Json},
 };
 use crate::{
@@ -31,19 +31,27 @@ fn store(state: &State) -> Result<&dyn KeyStore, Problem> {
     state.auth.keys().ok_or_else(absent)
 }
 
-fn entry(state: &State, caller: &Caller, action: Action, key: &ApiKey) -> Entry {
-    let actor = Actor::calling(&caller.0, caller.0.surface());
+fn entry(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    action: Action,
+    key: &ApiKey,
+) -> Result<Entry, Problem> {
+    let actor = Actor::calling(&caller.0, guard::surface(request, &caller.0)?);
     let details = json!({
         "key_id": key.key_id, "user_id": key.user, "role": key.role, "name": key.name,
     });
     let now = state.runtime.clock.now();
-    Entry { details: Some(details), ..Entry::new(now, action, Outcome::Done, Some(actor)) }
+    let entry = Entry::new(now, action, Outcome::Done, Some(actor));
+    Ok(Entry { details: Some(details), ..entry })
 }
 
 /// `POST /admin/keys`: the one answer that has the key itself.
 pub(super) async fn create(
     state: State,
     caller: Caller,
+    request: HttpRequest,
     Json(wish): Json<Wish>,
 ) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
@@ -70,7 +78,8 @@ pub(super) async fn create(
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Problem::new(status, "internal", "the fresh key has not the form of one")
     })?;
-    store.add_key(&key, hash, entry(&state, &caller, Action::KeyCreated, &key)).await?;
+    let entry = entry(&state, &caller, &request, Action::KeyCreated, &key)?;
+    store.add_key(&key, hash, entry).await?;
     tracing::info!(key_id = %key.key_id, user = %key.user, role = %key.role, "key created");
     let mut view = json!(key);
     view["key"] = json!(text);
@@ -97,7 +106,7 @@ pub(super) async fn revoke(
     let mut key = found.ok_or_else(unknown)?;
     if key.revoked_at.is_none() {
         let now = state.runtime.clock.now();
-        let entry = entry(&state, &caller, Action::KeyRevoked, &key);
+        let entry = entry(&state, &caller, &request, Action::KeyRevoked, &key)?;
         state.auth.revoke_key(key_id, now, entry).await?;
         tracing::info!(key_id = %key_id, user = %key.user, "key revoked");
         key.revoked_at = Some(now);

@@ -2,7 +2,7 @@
 
 use super::{
     AppState, Problem, State, commands,
-    guard::Caller,
+    guard::{self, Caller},
     read::{self, Json},
 };
 use crate::audit::{Action, Actor, Entry, Outcome};
@@ -52,23 +52,24 @@ pub(super) async fn change(
     Json(patch): Json<SettingsPatch>,
 ) -> Result<HttpResponse, Problem> {
     let user = whose(&request, &caller)?;
-    let settings = store(&state, &caller, &user, &patch).await?;
+    let actor = Actor::calling(&caller.0, guard::surface(&request, &caller.0)?);
+    let settings = store(&state, &actor, &user, &patch).await?;
     tracing::info!(user = %user, by = %caller.0.user, "settings changed");
     Ok(HttpResponse::Ok().json(view(&user, &settings)))
 }
 
 async fn store(
     state: &AppState,
-    caller: &Caller,
+    actor: &Actor,
     user: &UserId,
     patch: &SettingsPatch,
 ) -> Result<Settings, Problem> {
     let _one_writer = state.settings_writer.lock().await;
     let settings = patch.applied_to(&state.user_settings(user).await?)?;
     state.runtime.journal.put_settings(user, &settings).await?;
-    let actor = Actor::calling(&caller.0, caller.0.surface());
+    let actor = Some(actor.clone());
     let (action, now) = (Action::UserSettingsChanged, state.runtime.clock.now());
     let details = Some(json!({"user_id": user, "settings": settings}));
-    state.note(Entry { details, ..Entry::new(now, action, Outcome::Done, Some(actor)) }).await?;
+    state.note(Entry { details, ..Entry::new(now, action, Outcome::Done, actor) }).await?;
     Ok(settings)
 }

@@ -1,8 +1,11 @@
 //! A database that is only looked at: what `greenroom policy check` reads beside a running server.
 //! There is nothing here to write with.
 
-use super::{file, read, readers, schema};
-use crate::store::{StoreError, StoreOptions};
+use super::{file, read, readers, records, schema};
+use crate::{
+    auth::ApiKey,
+    store::{StoreError, StoreOptions},
+};
 use greenroom_actors::ports::{JournalError, SessionQuery};
 use greenroom_core::{
     ids::{Seq, SessionId},
@@ -45,6 +48,11 @@ impl ReadOnlyJournal {
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
         read::events(&self.readers, session_id, after, limit).await
+    }
+
+    /// All API keys, oldest first.
+    pub async fn keys(&self) -> Result<Vec<ApiKey>, JournalError> {
+        records::keys(&self.readers).await
     }
 
     /// One session's row.

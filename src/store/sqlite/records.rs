@@ -17,7 +17,7 @@ use greenroom_actors::ports::JournalError;
 use greenroom_core::{Timestamp, ids::UserId, json::Digest};
 use sqlx::{
     ConnectOptions as _, Connection as _, QueryBuilder, Row as _, Sqlite, SqliteConnection,
-    sqlite::SqliteRow,
+    SqlitePool, sqlite::SqliteRow,
 };
 use std::path::Path;
 use uuid::Uuid;
@@ -163,6 +163,13 @@ async fn walk(
     Ok(noted)
 }
 
+/// All keys, oldest first.
+pub(super) async fn keys(pool: &SqlitePool) -> Result<Vec<ApiKey>, JournalError> {
+    let query = sqlx::query(SELECT_KEYS).bind(rows(KEYS_MAX));
+    let found = query.fetch_all(pool).await.map_err(|error| journal_error(&error))?;
+    found.iter().map(key).collect()
+}
+
 #[async_trait]
 impl AuditLog for SqliteJournal {
     async fn append_audit(&self, entry: Entry) -> Result<(), JournalError> {
@@ -195,9 +202,7 @@ impl KeyStore for SqliteJournal {
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, JournalError> {
-        let query = sqlx::query(SELECT_KEYS).bind(rows(KEYS_MAX));
-        let found = query.fetch_all(&self.readers).await.map_err(|error| journal_error(&error))?;
-        found.iter().map(key).collect()
+        keys(&self.readers).await
     }
 
     async fn key_of(&self, hash: Digest) -> Result<Option<ApiKey>, JournalError> {
