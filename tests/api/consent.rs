@@ -12,7 +12,8 @@ on_both_wires!(g8_what_was_edited_is_what_runs, g9_a_word_holds_for_the_session_
 
 /// A session whose run waits for a word on one order, with its stream and its plan.
 async fn asked(house: &House) -> (String, crate::stream::Stream, Value) {
-    let session = house.session_at(1).await;
+    let settings = json!({"allowed_regions": [10000002]});
+    let session = house.session(json!({"autonomy_level": 1, "settings": settings})).await;
     let mut stream = house.chat(&session, "go").await;
     let frames = stream.until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan"].clone();
@@ -41,7 +42,8 @@ async fn g8_what_was_edited_is_what_runs(wire: Wire) {
     assert!(problem["detail"].as_str().unwrap().contains("/quantity"), "{problem}");
     let mut elsewhere = order(5);
     elsewhere["region_id"] = json!(99);
-    house.post(&path, edit(elsewhere)).await.problem(422, "invalid_edit");
+    let problem = house.post(&path, edit(elsewhere)).await.problem(422, "invalid_edit");
+    assert!(problem["detail"].as_str().unwrap().contains("region"), "{problem}");
     assert_eq!(house.get(&path).await.ok()["state"], "pending");
 
     house.post(&path, edit(order(5))).await.ok();
