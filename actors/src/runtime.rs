@@ -12,7 +12,7 @@ use crate::{
     ports::{Clock, Journal, JournalError, ModelClient, ToolHost},
     session::{CommandError, Surroundings},
     session_registry::{CountLive, Deliver, Drain, Home, Revive, SessionRegistry, home_of},
-    subscriber::{Counted, Subscriber, open_at},
+    subscriber::{Counted, Subscriber, Subscription, open_at},
 };
 use actix::{Actor, Addr, Arbiter};
 use greenroom_core::{
@@ -210,7 +210,8 @@ impl Runtime {
         let journal = self.journal.clone();
         let path = format!("/subscribers/{session_id}/{}", self.next_subscriber());
         let watch = self.board.watch(path, "Subscriber");
-        Subscriber::new(session_id, agent, cursor, journal, bus, outlet, watch, counted).start()
+        let what = Subscription { session_id, agent, cursor };
+        Subscriber::new(what, journal, bus, outlet, watch, counted).start()
     }
 
     /// Starts a subscriber to the committed events of all sessions from now on.

@@ -72,6 +72,13 @@ pub(crate) struct Open {
     told: usize,
 }
 
+/// What a client wants to be told.
+pub(crate) struct Subscription {
+    pub(crate) session_id: SessionId,
+    pub(crate) agent: AgentName,
+    pub(crate) cursor: Cursor,
+}
+
 /// Counts the subscribers of a session while it lives.
 pub(crate) struct Counted(pub(crate) Arc<AtomicUsize>);
 
@@ -104,15 +111,14 @@ struct Interrupted(Offer);
 impl Subscriber {
     /// A subscriber that begins at `cursor` when the actor starts.
     pub(crate) fn new(
-        session_id: SessionId,
-        agent: AgentName,
-        cursor: Cursor,
+        what: Subscription,
         journal: Arc<dyn Journal>,
         bus: Mailbox<EventBus>,
         outlet: Box<dyn Outlet>,
         watch: Watch,
         counted: Counted,
     ) -> Self {
+        let Subscription { session_id, agent, cursor } = what;
         let told = usize::try_from(cursor.offset).unwrap_or(usize::MAX);
         Self {
             session_id,
