@@ -1,6 +1,7 @@
 //! What the actors need from the world, as traits. `src/` implements them for SQLite, HTTP and
 //! MCP; [`crate::testing`] for tests.
 
+use crate::tool_host::ServerStatus;
 use async_trait::async_trait;
 use futures::{future::BoxFuture, stream::BoxStream};
 use greenroom_core::{
@@ -145,6 +146,11 @@ pub trait ModelClient: Send + Sync + 'static {
 pub trait ToolHost: Send + Sync + 'static {
     /// The tools there are now.
     fn book(&self) -> Arc<ToolBook>;
+
+    /// The servers the tools come from, those that are not there included (T2).
+    fn servers(&self) -> Vec<ServerStatus> {
+        Vec::new()
+    }
 
     /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
     /// `progress` without waiting for it; stops early when `cancel` fires, telling the tool.

@@ -141,6 +141,10 @@ impl ToolHost for Tools {
         self.shelf.snapshot().book.clone()
     }
 
+    fn servers(&self) -> Vec<ServerStatus> {
+        self.status()
+    }
+
     fn call(
         &self,
         mut call: ToolCall,

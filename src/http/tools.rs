@@ -1,4 +1,5 @@
-//! `GET /agent/tools`: the tools there are now, each with its risk and why.
+//! `GET /agent/tools`: the tools there are now, each with its risk and why, and the servers they
+//! come from, each with why it is not there (T2).
 
 use super::{Problem, State, guard::Caller};
 use actix_web::HttpResponse;
@@ -24,5 +25,6 @@ pub(super) async fn list(state: State, _caller: Caller) -> Result<HttpResponse, 
             })
         })
         .collect();
-    Ok(HttpResponse::Ok().json(json!({"tools": tools})))
+    let servers = state.redactor.scrubbed(json!(state.runtime.tools.servers()));
+    Ok(HttpResponse::Ok().json(json!({"tools": tools, "servers": servers})))
 }

@@ -93,6 +93,13 @@ async fn t2_a_server_that_will_not_start_stops_nobody() {
     let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
     assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
     assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
+    let servers = house.get("/agent/tools").await.ok()["servers"].clone();
+    let of = |name: &str| {
+        let servers = servers.as_array().unwrap();
+        servers.iter().find(|server| server["name"] == name).unwrap().clone()
+    };
+    assert_eq!(of("market")["state"], "ready");
+    assert!(of("broken")["reason"].as_str().unwrap().contains("/nonexistent/program"), "{servers}");
     let session = house.session_at(1).await;
     let frames = house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
     assert!(answer(&frames).contains("4.12 ISK"));
