@@ -93,6 +93,7 @@ pub(super) async fn create(
         }
         patch.autonomy_level = Some(level);
     }
+    let _unchanged = state.settings_lock.read().await;
     let settings = narrowed(&state.user_settings(&owner).await?, &patch)?;
     let open = state.runtime.journal.session_counts(&owner).await?.open;
     let limit = state.limits.open_sessions_max;

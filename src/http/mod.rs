@@ -82,8 +82,9 @@ pub struct AppState {
     pub metrics: Option<metrics::PrometheusHandle>,
     /// Requests per principal; make it with [`HttpLimits::throttle`].
     pub throttle: Arc<Throttle>,
-    /// One writer of user settings at a time, so that no change is lost.
-    pub settings_writer: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a user's settings change, and shared by who gives a session settings within
+    /// them: so that no change is lost and no session stays wider than its user (G4).
+    pub settings_lock: Arc<tokio::sync::RwLock<()>>,
     /// Set while shutting down: `/readyz` says no.
     pub draining: Arc<AtomicBool>,
 }
@@ -145,7 +146,7 @@ impl AppState {
             limits: Arc::new(limits),
             allowed_origins: Arc::default(),
             metrics: None,
-            settings_writer: Arc::default(),
+            settings_lock: Arc::default(),
             draining: Arc::default(),
         }
     }

@@ -133,6 +133,7 @@ pub(super) async fn change_settings(
     };
     let patch: SettingsPatch = read::parse_value(Value::Object(wish))?;
     let settings = patch.applied_to(&row.settings)?;
+    let _unchanged = state.settings_lock.read().await;
     settings.check_within(&state.user_settings(&row.owner).await?)?;
     let input = Input::ChangeSettings { settings, title, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;

@@ -7,12 +7,17 @@ use super::{
 };
 use crate::audit::{Action, Actor, Entry, Outcome};
 use actix_web::{HttpRequest, HttpResponse};
+use greenroom_actors::{ports::SessionQuery, session::CommandError};
 use greenroom_core::{
     ids::UserId,
     policy::{Settings, SettingsPatch},
+    session::{Input, Rejection, SessionStatus},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// Sessions looked at at once.
+const SESSIONS_PAGE: usize = 200;
 
 #[derive(Deserialize)]
 struct WhoseQuery {
@@ -64,12 +69,46 @@ async fn store(
     user: &UserId,
     patch: &SettingsPatch,
 ) -> Result<Settings, Problem> {
-    let _one_writer = state.settings_writer.lock().await;
+    let _alone = state.settings_lock.write().await;
     let settings = patch.applied_to(&state.user_settings(user).await?)?;
+    // Sessions first: what fails half-way leaves them narrower than need be, never wider.
+    narrow_sessions(state, actor, user, &settings).await?;
     state.runtime.journal.put_settings(user, &settings).await?;
     let actor = Some(actor.clone());
     let (action, now) = (Action::UserSettingsChanged, state.runtime.clock.now());
     let details = Some(json!({"user_id": user, "settings": settings}));
     state.note(Entry { details, ..Entry::new(now, action, Outcome::Done, actor) }).await?;
     Ok(settings)
+}
+
+/// Narrows the user's sessions to what the user allows from now on (G4).
+async fn narrow_sessions(
+    state: &AppState,
+    actor: &Actor,
+    user: &UserId,
+    allowed: &Settings,
+) -> Result<(), Problem> {
+    let runtime = &state.runtime;
+    let mut before = None;
+    loop {
+        let query = SessionQuery { owner: Some(user.clone()), before, limit: SESSIONS_PAGE };
+        let page = runtime.journal.sessions(query).await?;
+        for session in page.iter().filter(|session| session.status != SessionStatus::Closed) {
+            if session.settings.check_within(allowed).is_ok() {
+                continue;
+            }
+            let settings = session.settings.within(allowed);
+            let (title, by) = (session.title.clone(), actor.user.clone());
+            let input = Input::ChangeSettings { settings, title, by };
+            match runtime.command(session.session_id, input).await {
+                // Closed meanwhile.
+                Ok(_) | Err(CommandError::Rejected(Rejection::SessionClosed)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match page.last().filter(|_| page.len() == SESSIONS_PAGE) {
+            Some(last) => before = Some(last.session_id),
+            None => return Ok(()),
+        }
+    }
 }

@@ -107,3 +107,24 @@ async fn g3_levels_change_what_is_asked() {
     }
     assert_eq!(house.effects().len(), 2);
 }
+
+#[actix_web::test]
+async fn g4_a_user_who_allows_less_narrows_every_session() {
+    let house = Setup::tour(Wire::Anthropic).start().await;
+    let wide = house.session_at(1).await;
+    let narrow = house.session(json!({"settings": {"blocked_tools": ["list_bookmarks"]}})).await;
+    let allowed = json!({"autonomy_level": 0, "blocked_tools": ["get_war_losses"]});
+    house.patch("/agent/settings", allowed).await.ok();
+    let settings = async |session: &str| {
+        house.get(&format!("/agent/session/{session}")).await.ok()["settings"].clone()
+    };
+    assert_eq!(settings(&wide).await["autonomy_level"], 0);
+    let both = json!(["get_war_losses", "list_bookmarks"]);
+    assert_eq!(settings(&narrow).await["blocked_tools"], both, "its own stay");
+    // Judged by from now on.
+    let frames = house.say(&wide, "Buy 1000 Tritanium at market price").await;
+    assert_eq!(the(&frames, "authorization_denied").data["required_level"], 1);
+    // Allowing more again widens no session by itself.
+    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
+    assert_eq!(settings(&wide).await["autonomy_level"], 0);
+}
