@@ -429,11 +429,16 @@ fn answered_long_ago(
     let same = |first: &StepDecision, approved| first.approved == approved && first.by == *by;
     let repeated = match answer {
         ApprovalAnswer::Whole { approved, .. } => {
-            row.decisions.iter().all(|first| same(first, *approved))
+            let plain = |first: &StepDecision| first.edited.is_none();
+            row.decisions.iter().all(|first| same(first, *approved) && plain(first))
         }
         ApprovalAnswer::Steps(steps) => steps.iter().all(|step| {
             let mut firsts = row.decisions.iter().filter(|first| first.call_id == step.call_id);
-            firsts.any(|first| same(first, step.approved))
+            let same_arguments = |first: &StepDecision| match &step.arguments {
+                Some(arguments) => first.digest == Digest::of(arguments),
+                None => first.edited.is_none(),
+            };
+            firsts.any(|first| same(first, step.approved) && same_arguments(first))
         }),
     };
     if repeated {
