@@ -2,7 +2,7 @@
 
 CONFIG ?= examples/greenroom.toml
 
-.PHONY: run test check
+.PHONY: run test check bench
 
 # Everything that the README's tour needs, and one link to open.
 run:
@@ -22,3 +22,7 @@ check:
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; \
 	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
 	$(MAKE) test
+
+# What the core costs, in one table, optimised.
+bench:
+	cargo bench --package greenroom-core --bench core

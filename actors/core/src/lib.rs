@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod approval;
 pub mod call;
+pub mod chain;
 pub mod context;
 pub mod cursor;
 pub mod duration;

@@ -1,6 +1,7 @@
 //! The conversation as the session keeps it: what a provider needs to be told, in no provider's
 //! words. [`crate::model`] turns it into wire requests.
 
+use crate::chain::Chain;
 use crate::ids::{CallId, MessageId, ToolName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -110,70 +111,33 @@ pub struct CallResult {
 }
 
 /// A conversation, oldest first. Cloning it and adding to it cost the same however long it is.
-#[derive(Clone, Debug, Default)]
-pub struct Conversation {
-    newest: Option<Arc<Entry>>,
-    length: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    message: Message,
-    older: Option<Arc<Entry>>,
-}
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation(Chain<Message>);
 
 impl Conversation {
     /// Adds `message` as the newest.
     pub fn push(&mut self, message: Message) {
-        let older = self.newest.take();
-        self.newest = Some(Arc::new(Entry { message, older }));
-        self.length += 1;
+        self.0.push(message);
     }
 
     /// How many messages there are.
     pub fn len(&self) -> usize {
-        self.length
+        self.0.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.0.is_empty()
     }
 
     /// The newest message.
     pub fn last(&self) -> Option<&Message> {
-        self.newest.as_deref().map(|entry| &entry.message)
+        self.0.newest_first().next()
     }
 
     /// All messages, oldest first.
     pub fn messages(&self) -> Vec<&Message> {
-        let mut messages = Vec::with_capacity(self.length);
-        let mut entry = self.newest.as_deref();
-        while let Some(found) = entry {
-            messages.push(&found.message);
-            entry = found.older.as_deref();
-        }
-        messages.reverse();
-        messages
-    }
-}
-
-impl PartialEq for Conversation {
-    fn eq(&self, other: &Self) -> bool {
-        self.length == other.length && self.messages() == other.messages()
-    }
-}
-
-impl Drop for Entry {
-    /// Frees a long conversation in a loop: recursion would overflow the stack.
-    fn drop(&mut self) {
-        let mut next = self.older.take();
-        while let Some(entry) = next {
-            match Arc::try_unwrap(entry) {
-                Ok(mut sole) => next = sole.older.take(),
-                Err(_shared) => break,
-            }
-        }
+        self.0.oldest_first()
     }
 }
 

@@ -44,7 +44,7 @@ impl SessionState {
                 if let Some(run_id) = record.run_id {
                     let submission = Submission { digest: *digest, run_id, seq: record.seq };
                     // A queued message is accepted later; what took it is the first of the two.
-                    self.submissions.entry(message_id.clone()).or_insert(submission);
+                    self.submissions.take(message_id.clone(), submission);
                 }
                 if let E::MessageAccepted { text, .. } = &record.event {
                     let (message_id, text) = (message_id.clone(), text.clone());

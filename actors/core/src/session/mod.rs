@@ -24,4 +24,6 @@ pub use event::{Allowance, EventRecord, RunFailure, SessionEvent, Steering};
 pub use evolve::evolve;
 pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
-pub use state::{Active, Lifecycle, QueuedMessage, Run, SessionState, StepPhase, Submission};
+pub use state::{
+    Active, Lifecycle, QueuedMessage, Run, SessionState, StepPhase, Submission, Submissions,
+};

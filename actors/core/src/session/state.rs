@@ -1,6 +1,7 @@
 //! A session's state: what its events add up to.
 
 use super::{EventRecord, evolve};
+use crate::chain::Chain;
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
     call::{Call, CallPhase},
@@ -11,10 +12,7 @@ use crate::{
     time::Timestamp,
     usage::Spending,
 };
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 /// A session. What grows with its history is beside [`Active`], which stays small: a decision
 /// works on a copy of `Active` alone.
@@ -29,7 +27,7 @@ pub struct SessionState {
     /// What was said.
     pub conversation: Conversation,
     /// The messages that were taken, by the client's id (S5).
-    pub submissions: BTreeMap<MessageId, Submission>,
+    pub submissions: Submissions,
     /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
     pub closed_approvals: VecDeque<ClosedApproval>,
     /// Tokens of all runs that have ended, and their cost.
@@ -60,6 +58,36 @@ pub struct Submission {
     pub run_id: RunId,
     /// The event that took it.
     pub seq: Seq,
+}
+
+/// The messages that were taken. Looking one up walks back through them, which is cheaper than
+/// keeping an index that every decision would have to copy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Submissions(Chain<(MessageId, Submission)>);
+
+impl Submissions {
+    /// What took the message of that id.
+    pub fn get(&self, message_id: &MessageId) -> Option<&Submission> {
+        let mut taken = self.0.newest_first();
+        taken.find(|(id, _)| id == message_id).map(|(_, submission)| submission)
+    }
+
+    /// Whether a message of that id was taken.
+    pub fn contains_key(&self, message_id: &MessageId) -> bool {
+        self.get(message_id).is_some()
+    }
+
+    /// All of them, in the order they were taken.
+    pub fn oldest_first(&self) -> Vec<&(MessageId, Submission)> {
+        self.0.oldest_first()
+    }
+
+    /// Takes a message; the first to take it stays.
+    pub(super) fn take(&mut self, message_id: MessageId, submission: Submission) {
+        if !self.contains_key(&message_id) {
+            self.0.push((message_id, submission));
+        }
+    }
 }
 
 /// What is going on in a session.
@@ -170,7 +198,7 @@ impl SessionState {
             head: Seq(0),
             identity: None,
             conversation: Conversation::default(),
-            submissions: BTreeMap::new(),
+            submissions: Submissions::default(),
             closed_approvals: VecDeque::new(),
             usage: Spending::default(),
             active: Active::default(),

@@ -180,7 +180,9 @@ fn summary(log: &[EventRecord]) -> Value {
     let statuses: Vec<_> = statuses.collect();
     let state = SessionState::replay(session_id, log);
     let conversation: Vec<_> = state.conversation.messages().into_iter().map(said).collect();
-    let submissions = state.submissions.iter();
+    let mut submissions = state.submissions.oldest_first();
+    submissions.sort_by(|a, b| a.0.cmp(&b.0));
+    let submissions = submissions.into_iter();
     let submissions: Vec<_> =
         submissions.map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest])).collect();
     json!({
