@@ -11,7 +11,7 @@ use crate::{
     redaction::{Redactor, SECRET_BYTES_MIN},
     rehearsal::{Rehearsal, Script},
     store::{self, SqliteJournal, StoreOptions},
-    telemetry::Metrics,
+    telemetry::{Metrics, SessionMeter},
     tool::{self, ToolServerConfig, ToolTransport},
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
@@ -96,6 +96,7 @@ impl Server {
             clock,
             board,
             governance,
+            meter: Arc::new(SessionMeter),
             idle_timeout: limits.idle_timeout.0,
             arbiters: std::thread::available_parallelism().map_or(1, usize::from),
         })

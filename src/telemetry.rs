@@ -3,8 +3,16 @@
 //! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
 //! logged at DEBUG only.
 
+use crate::http;
 use anyhow::Context as _;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use greenroom_actors::ports::Meter;
+use greenroom_core::{
+    ids::AgentName,
+    session::{EventRecord, SessionEvent},
+    usage::{Spending, Usage},
+};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::PrometheusHandle;
 use std::io::IsTerminal as _;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
@@ -29,13 +37,97 @@ pub struct Metrics(PrometheusHandle);
 impl Metrics {
     /// Starts collecting, once in a process.
     pub fn start() -> anyhow::Result<Self> {
-        Ok(Self(
-            PrometheusBuilder::new().install_recorder().context("metrics are collected twice")?,
-        ))
+        let handle = http::metrics::install().context("metrics are collected twice")?;
+        describe_counter!("greenroom_runs_total", "Runs that ended, by agent and outcome");
+        describe_counter!("greenroom_calls_total", "Tool calls that ended, by agent and outcome");
+        describe_counter!("greenroom_retries_total", "Attempts that are tried again, by what");
+        describe_counter!(
+            "greenroom_approvals_total",
+            "Questions to people, by what became of them"
+        );
+        describe_counter!("greenroom_tokens_total", "Tokens of ended runs, by agent and kind");
+        describe_counter!("greenroom_unpriced_runs_total", "Ended runs whose cost is not known");
+        describe_gauge!("greenroom_cost_usd", "What ended runs cost where it is known, by agent");
+        Ok(Self(handle))
     }
 
     /// What renders them for Prometheus.
     pub fn handle(&self) -> PrometheusHandle {
         self.0.clone()
     }
+}
+
+/// Counts what sessions commit (M6, A4).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionMeter;
+
+impl Meter for SessionMeter {
+    fn committed(&self, agent: &AgentName, record: &EventRecord) {
+        use SessionEvent as E;
+        match &record.event {
+            E::RunCompleted { usage, .. } => run_ended(agent, "completed", *usage),
+            E::RunFailed { usage, .. } => run_ended(agent, "failed", *usage),
+            E::RunCancelled { usage, .. } => run_ended(agent, "cancelled", *usage),
+            E::ToolCallCompleted { .. } => call_ended(agent, "completed".to_owned()),
+            E::AuthorizationDenied { .. } => call_ended(agent, "denied".to_owned()),
+            E::ToolCallFailed { reason, .. } => {
+                let reason = serde_json::to_value(reason).unwrap_or_default();
+                call_ended(agent, reason.as_str().unwrap_or("failed").to_owned());
+            }
+            E::StepRetrying { .. } => {
+                counter!("greenroom_retries_total", "of" => "step").increment(1)
+            }
+            E::ToolCallRetrying { .. } => {
+                counter!("greenroom_retries_total", "of" => "call").increment(1);
+            }
+            E::ApprovalRequested { .. } => approval("requested"),
+            E::ApprovalDecided { closed: true, .. } => approval("decided"),
+            E::ApprovalExpired { .. } => approval("expired"),
+            E::ApprovalCancelled { .. } => approval("cancelled"),
+            E::ApprovalDecided { closed: false, .. }
+            | E::SessionCreated { .. }
+            | E::SessionSettingsChanged { .. }
+            | E::SessionClosed { .. }
+            | E::MessageQueued { .. }
+            | E::MessageAccepted { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::ToolCallStarted { .. }
+            | E::ToolCallAllowed { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallProgress { .. }
+            | E::LateResult { .. }
+            | E::GrantAdded { .. }
+            | E::GrantRevoked { .. } => {}
+        }
+    }
+}
+
+fn run_ended(agent: &AgentName, outcome: &'static str, usage: Spending) {
+    let agent = agent.to_string();
+    counter!("greenroom_runs_total", "agent" => agent.clone(), "outcome" => outcome).increment(1);
+    let Usage { input_tokens, output_tokens, cached_tokens } = usage.tokens;
+    for (kind, tokens) in
+        [("input", input_tokens), ("output", output_tokens), ("cached", cached_tokens)]
+    {
+        counter!("greenroom_tokens_total", "agent" => agent.clone(), "kind" => kind)
+            .increment(tokens);
+    }
+    match usage.cost_usd {
+        Some(cost) => gauge!("greenroom_cost_usd", "agent" => agent).increment(cost),
+        None => counter!("greenroom_unpriced_runs_total", "agent" => agent).increment(1),
+    }
+}
+
+fn call_ended(agent: &AgentName, outcome: String) {
+    let agent = agent.to_string();
+    counter!("greenroom_calls_total", "agent" => agent, "outcome" => outcome).increment(1);
+}
+
+fn approval(state: &'static str) {
+    counter!("greenroom_approvals_total", "state" => state).increment(1);
 }

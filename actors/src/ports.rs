@@ -8,7 +8,7 @@ use greenroom_core::{
     Timestamp,
     call::ToolOutcome,
     ids::Seq,
-    ids::{ApprovalId, SessionId, UserId},
+    ids::{AgentName, ApprovalId, SessionId, UserId},
     model::{
         delta::{Delta, ModelFailure},
         request::ModelRequest,
@@ -186,6 +186,21 @@ pub struct Progress {
     pub total: Option<f64>,
     /// In words.
     pub message: Option<String>,
+}
+
+/// Counts what happens, for whoever measures.
+pub trait Meter: Send + Sync + 'static {
+    /// An event of a session of that agent was committed. Called between a commit and what
+    /// follows from it: it must not wait.
+    fn committed(&self, agent: &AgentName, record: &EventRecord);
+}
+
+/// A meter that counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoMeter;
+
+impl Meter for NoMeter {
+    fn committed(&self, _: &AgentName, _: &EventRecord) {}
 }
 
 /// Where time comes from.

@@ -9,7 +9,7 @@ use crate::{
     limits::LOG_PAGE_EVENTS,
     mailbox::Mailbox,
     observation::Board,
-    ports::{Clock, Journal, JournalError, ModelClient, ToolHost},
+    ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolHost},
     session::{CommandError, Surroundings},
     session_registry::{CountLive, Deliver, Drain, Home, Revive, SessionRegistry, home_of},
     subscriber::{Counted, Subscriber, Subscription, open_at},
@@ -46,6 +46,8 @@ pub struct Parts {
     pub board: Board,
     /// Agents and policy.
     pub governance: Governance,
+    /// Who counts what happens.
+    pub meter: Arc<dyn Meter>,
     /// How long an idle session stays in memory.
     pub idle_timeout: Duration,
     /// Threads for sessions; at least one.
@@ -91,8 +93,8 @@ impl Runtime {
     /// Starts the actors; unfinished sessions come back to life, and what waits for people is at
     /// the desk with its old deadline (D2). Needs a running actix system.
     pub async fn start(parts: Parts) -> Result<Self, JournalError> {
-        let Parts { journal, models, tools, clock, board, governance, idle_timeout, arbiters } =
-            parts;
+        let Parts { journal, models, tools, clock, board, governance, meter, .. } = parts;
+        let (idle_timeout, arbiters) = (parts.idle_timeout, parts.arbiters);
         let homes: Arc<[Home]> = (0..arbiters.max(1)).map(|index| home(index, &board)).collect();
         let desk_watch = board.watch("/desk", "ApprovalDesk");
         let desk = ApprovalDesk::new(clock.clone(), desk_watch.clone()).start();
@@ -104,6 +106,7 @@ impl Runtime {
             clock: clock.clone(),
             governance,
             board: board.clone(),
+            meter,
             idle_timeout,
         });
         let watch = board.watch("/registry", "SessionRegistry");

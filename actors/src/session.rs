@@ -16,7 +16,7 @@ use crate::{
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
     observation::{Board, Watch},
-    ports::{Clock, Commit, Journal, JournalError, ModelClient, ToolCall, ToolHost},
+    ports::{Clock, Commit, Journal, JournalError, Meter, ModelClient, ToolCall, ToolHost},
     session_registry::{Ended, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
 };
@@ -53,6 +53,8 @@ pub struct Surroundings {
     pub governance: Governance,
     /// The board.
     pub board: Board,
+    /// Who counts.
+    pub meter: Arc<dyn Meter>,
     /// How long to stay in memory without work.
     pub idle_timeout: Duration,
 }
@@ -262,6 +264,9 @@ impl Session {
             }
         }
         let Some(identity) = &self.state.identity else { return };
+        for record in records.iter() {
+            self.around.meter.committed(&identity.agent, record);
+        }
         let (agent, records) = (identity.agent.clone(), records.clone());
         self.bus.tell(Publish { session_id, agent, records });
     }

@@ -138,3 +138,24 @@ async fn events_prints_all_of_a_session() {
     let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
     assert!(both(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }
+
+#[actix_web::test]
+async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
+    let house = crate::harness::Setup::tour(greenroom::rehearsal::Wire::Anthropic).start().await;
+    let session = house.session_at(1).await;
+    house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
+    house.say(&session, "Transfer 100M ISK to character XYZ").await;
+    let request = house.request(reqwest::Method::GET, "/metrics");
+    let text = request.send().await.unwrap().text().await.unwrap();
+    let value = |line: &str| {
+        let found = text.lines().find(|it| it.starts_with(line));
+        let found = found.unwrap_or_else(|| panic!("no {line} in {text}"));
+        found.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(value(r#"greenroom_runs_total{agent="default",outcome="completed"}"#), 2.0);
+    assert_eq!(value(r#"greenroom_calls_total{agent="default",outcome="completed"}"#), 1.0);
+    assert_eq!(value(r#"greenroom_calls_total{agent="default",outcome="denied"}"#), 1.0);
+    assert!(value(r#"greenroom_tokens_total{agent="default",kind="input"}"#) > 0.0);
+    // The scripted model has no price: said to be unknown, not zero.
+    assert_eq!(value(r#"greenroom_unpriced_runs_total{agent="default"}"#), 2.0);
+}

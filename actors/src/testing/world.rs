@@ -4,7 +4,7 @@ use super::{CollectingOutlet, FakeTools, ManualClock, MemoryJournal, ScriptedMod
 use crate::{
     governance::Governance,
     observation::Board,
-    ports::Clock,
+    ports::{Clock, NoMeter},
     runtime::{Parts, Runtime},
     session::CommandError,
     subscriber::{Drained, Stop, Subscriber},
@@ -119,6 +119,7 @@ impl WorldBuilder {
             board: Board::new(shared.clone()),
             clock: shared,
             governance: governance.clone(),
+            meter: Arc::new(NoMeter),
             idle_timeout,
             arbiters,
         };
