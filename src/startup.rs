@@ -89,6 +89,7 @@ impl Server {
             secrets: longest_first(secrets(&configuration, &token)),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
+        let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         let runtime = Runtime::start(Parts {
             journal: journal.clone(),
             models: Arc::new(HttpModels::new(models, clock.clone())?),
@@ -96,7 +97,7 @@ impl Server {
             clock,
             board,
             governance,
-            meter: Arc::new(SessionMeter),
+            meter: Arc::new(SessionMeter::new(redactor.clone())),
             idle_timeout: limits.idle_timeout.0,
             arbiters: std::thread::available_parallelism().map_or(1, usize::from),
         })
@@ -115,7 +116,7 @@ impl Server {
         });
         state.critical = configuration.critical;
         state.audit = Some(journal);
-        state.redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
+        state.redactor = redactor;
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
         let served = state.clone();

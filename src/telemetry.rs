@@ -3,17 +3,19 @@
 //! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
 //! logged at DEBUG only.
 
-use crate::http;
+use crate::{http, redaction::Redactor};
 use anyhow::Context as _;
 use greenroom_actors::ports::Meter;
 use greenroom_core::{
-    ids::AgentName,
+    ids::{AgentName, SessionId},
+    json::canonical,
     session::{EventRecord, SessionEvent},
+    text::cut,
     usage::{Spending, Usage},
 };
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::io::IsTerminal as _;
+use std::{io::IsTerminal as _, sync::Arc};
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 /// What is logged where `GREENROOM_LOG` says nothing.
@@ -57,13 +59,45 @@ impl Metrics {
     }
 }
 
-/// Counts what sessions commit (M6, A4).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SessionMeter;
+/// Bytes of a call's input or error that a log line shows.
+const LOGGED_BYTES_MAX: usize = 256;
+
+/// Counts what sessions commit (M6, A4), and logs their tool calls (E7).
+pub struct SessionMeter {
+    redactor: Arc<Redactor>,
+}
+
+impl SessionMeter {
+    /// A meter whose log lines are blacked out by `redactor`.
+    pub fn new(redactor: Arc<Redactor>) -> Self {
+        Self { redactor }
+    }
+
+    /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
+    /// model or tool wrote is quoted, so that it can't pass for a line of ours.
+    fn log_call(&self, session_id: SessionId, record: &EventRecord) {
+        let run_id = record.run_id.map(tracing::field::display);
+        if let SessionEvent::ToolCallStarted { call_id, tool, arguments, .. } = &record.event {
+            if !tracing::enabled!(tracing::Level::INFO) {
+                return;
+            }
+            let input = canonical(&self.redactor.scrubbed(arguments.to_value()));
+            let (input, tool) = (cut(&input, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
+            tracing::info!(%session_id, run_id, %call_id, ?tool, input, "tool call");
+        } else if let SessionEvent::ToolCallFailed { call_id, tool, reason, error, .. } =
+            &record.event
+        {
+            let error = self.redactor.text(error);
+            let (error, tool) = (cut(&error, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
+            tracing::warn!(%session_id, run_id, %call_id, ?tool, ?reason, ?error, "tool call failed");
+        }
+    }
+}
 
 impl Meter for SessionMeter {
-    fn committed(&self, agent: &AgentName, record: &EventRecord) {
+    fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         use SessionEvent as E;
+        self.log_call(session_id, record);
         match &record.event {
             E::RunCompleted { usage, .. } => run_ended(agent, "completed", *usage),
             E::RunFailed { usage, .. } => run_ended(agent, "failed", *usage),

@@ -13,8 +13,6 @@ pub const HUB_MAILBOX_MAX: usize = 16 * 1024;
 pub const SUBSCRIBERS_PER_SESSION_MAX: usize = 256;
 /// Events read from the log at once.
 pub const LOG_PAGE_EVENTS: usize = 256;
-/// How long an idle session stays in memory where configuration says nothing (D6).
-pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Failures of one session's actor within [`SESSION_FAILURE_WINDOW`] after which it is parked (A3).
 pub const SESSION_FAILURES_MAX: u32 = 3;
 /// The window for [`SESSION_FAILURES_MAX`].

@@ -12,8 +12,7 @@ use crate::{
     session::{Fact, Session},
 };
 use actix::{
-    Actor, ActorContext, AsyncContext, Context, Handler, Message, MessageResult, Running,
-    StreamHandler,
+    Actor, ActorContext, AsyncContext, Context, Handler, Message, MessageResult, StreamHandler,
 };
 use greenroom_core::{
     ids::{AttemptId, MessageId, RunId, SessionId},
@@ -141,10 +140,6 @@ impl Actor for LlmStream {
                 ctx.stop();
             }
         });
-    }
-
-    fn stopping(&mut self, _ctx: &mut Self::Context) -> Running {
-        Running::Stop
     }
 
     /// Also runs when a handler panicked: the session must hear of every end.

@@ -188,19 +188,19 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
-/// Counts what happens, for whoever measures.
+/// Counts and logs what happens, for whoever runs the server.
 pub trait Meter: Send + Sync + 'static {
     /// An event of a session of that agent was committed. Called between a commit and what
     /// follows from it: it must not wait.
-    fn committed(&self, agent: &AgentName, record: &EventRecord);
+    fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
 }
 
-/// A meter that counts nothing.
+/// A meter that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoMeter;
 
 impl Meter for NoMeter {
-    fn committed(&self, _: &AgentName, _: &EventRecord) {}
+    fn committed(&self, _: SessionId, _: &AgentName, _: &EventRecord) {}
 }
 
 /// Where time comes from.

@@ -265,7 +265,7 @@ impl Session {
         }
         let Some(identity) = &self.state.identity else { return };
         for record in records.iter() {
-            self.around.meter.committed(&identity.agent, record);
+            self.around.meter.committed(session_id, &identity.agent, record);
         }
         let (agent, records) = (identity.agent.clone(), records.clone());
         self.bus.tell(Publish { session_id, agent, records });

@@ -231,18 +231,15 @@ impl Subscriber {
     fn tell_live(&mut self, live: Live) -> Result<(), Interrupted> {
         match live {
             Live::Committed { records, .. } => {
-                for record in records
-                    .iter()
-                    .filter(|record| record.seq > self.seq)
-                    .cloned()
-                    .collect::<Vec<_>>()
-                {
-                    if record.seq != self.seq.next() {
+                for record in records.iter() {
+                    if record.seq > self.seq.next() {
                         // The bus has skipped something: the log has it.
                         self.overrun = true;
                         return Ok(());
                     }
-                    self.tell_event(Arc::new(record))?;
+                    if record.seq > self.seq {
+                        self.tell_event(Arc::new(record.clone()))?;
+                    }
                 }
                 Ok(())
             }

@@ -120,3 +120,22 @@ async fn t4_a_call_that_takes_too_long_is_given_up() {
         (&json!("timeout"), &json!(true))
     );
 }
+
+#[actix_web::test]
+async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
+    let arguments = "{ name = 'Home', system = 'Jita', password = 'open sesame' }";
+    let house = Setup::script(Wire::Anthropic, &calls("create_bookmark", arguments)).start().await;
+    let session = house.session_at(1).await;
+    house.say(&session, "go").await;
+    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let line = |message: &str| {
+        let found = log.lines().find(|line| line.contains(message));
+        found.unwrap_or_else(|| panic!("no {message} in {log}")).to_owned()
+    };
+    let called = line(r#""message":"tool call""#);
+    assert!(called.contains(r#""level":"INFO""#) && called.contains(&session), "{called}");
+    assert!(called.contains("create_bookmark") && called.contains("[redacted]"), "{called}");
+    let failed = line(r#""message":"tool call failed""#);
+    assert!(failed.contains(r#""level":"WARN""#) && failed.contains("password"), "{failed}");
+    assert!(!log.contains("open sesame"));
+}

@@ -1,8 +1,10 @@
 //! The conversation as the session keeps it: what a provider needs to be told, in no provider's
 //! words. [`crate::model`] turns it into wire requests.
 
-use crate::chain::Chain;
-use crate::ids::{CallId, MessageId, ToolName};
+use crate::{
+    chain::Chain,
+    ids::{CallId, MessageId},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -139,9 +141,4 @@ impl Conversation {
     pub fn messages(&self) -> Vec<&Message> {
         self.0.oldest_first()
     }
-}
-
-/// The tool named by the model, as a catalog name, if it can be one.
-pub fn tool_name(name: &str) -> Option<ToolName> {
-    ToolName::parse(name).ok()
 }

@@ -1,10 +1,10 @@
 //! A session's state: what its events add up to.
 
 use super::{EventRecord, evolve};
-use crate::chain::Chain;
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
     call::{Call, CallPhase},
+    chain::Chain,
     ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, Conversation},
