@@ -101,7 +101,11 @@ async fn e2_one_websocket_carries_many_sessions() {
         let heard = frames(&mut client, |frame| frame["type"] == "done").await;
         let expected = if id == 1 { "the one" } else { "the other" };
         assert_eq!(text_of(&heard, session), expected);
-        assert!(heard.iter().any(|frame| frame["type"] == "ack" && frame["run_id"].is_string()));
+        // The answer to `send` and the stream go their own ways: either may be the last.
+        let is_answer = |frame: &Value| frame["type"] == "ack" && frame["run_id"].is_string();
+        if !heard.iter().any(is_answer) {
+            frames(&mut client, is_answer).await;
+        }
     }
     surface.stop().await;
 }
