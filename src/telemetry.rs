@@ -118,6 +118,8 @@ impl Meter for SessionMeter {
             E::ApprovalDecided { closed: true, .. } => approval("decided"),
             E::ApprovalExpired { .. } => approval("expired"),
             E::ApprovalCancelled { .. } => approval("cancelled"),
+            E::ApprovalEscalated { .. } => approval("escalated"),
+            E::BudgetReached { .. } => counter!("greenroom_budgets_reached_total").increment(1),
             E::ApprovalDecided { closed: false, .. }
             | E::SessionCreated { .. }
             | E::SessionSettingsChanged { .. }
@@ -135,6 +137,8 @@ impl Meter for SessionMeter {
             | E::ToolCallAttemptStarted { .. }
             | E::ToolCallProgress { .. }
             | E::LateResult { .. }
+            | E::BudgetReserved { .. }
+            | E::BudgetRaised { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => {}
         }

@@ -107,7 +107,7 @@ fn g15_tools_of_a_region_keep_to_the_user_s() {
             Verdict::Deny(denial) => {
                 assert!(!is_allowed && denial.reason.contains("does not allow this region"));
             }
-            Verdict::Ask { .. } => panic!("{tool} only reads"),
+            Verdict::Ask { .. } | Verdict::OverBudget { .. } => panic!("{tool} only reads"),
         }
     }
 }

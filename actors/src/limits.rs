@@ -27,6 +27,8 @@ pub const PROGRESS_BACKLOG_MAX: usize = 16;
 pub const MODEL_SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a waiting-for or last-error text that administrators see.
 pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;
+/// Times a decision is made anew because another session of the user was faster with their budget.
+pub const BUDGET_RACES_MAX: u32 = 16;
 /// Delay before a result that could not be stored is tried again (D8).
 pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Delay before an overdue deadline is told again to a session that did not record it.

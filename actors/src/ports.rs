@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures::{future::BoxFuture, stream::BoxStream};
 use greenroom_core::{
     Timestamp,
+    budget::{Measure, Spent},
     call::ToolOutcome,
     ids::Seq,
     ids::{AgentName, ApprovalId, SessionId, UserId},
@@ -15,9 +16,10 @@ use greenroom_core::{
     },
     policy::{Settings, ToolBook},
     session::{ApprovalRow, ApprovalState, EventRecord, Projection, SessionRow},
+    time::Day,
 };
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +69,13 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Stores a user's settings.
     async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError>;
+
+    /// What a user has spent, of each measure, by `today` (G6).
+    async fn spent(
+        &self,
+        user: &UserId,
+        today: Day,
+    ) -> Result<BTreeMap<Measure, Spent>, JournalError>;
 
     /// Whether it can be read and written now (`/readyz`).
     async fn check(&self) -> Result<(), JournalError>;
@@ -126,6 +135,9 @@ pub enum JournalError {
     /// Somebody else has appended to the session.
     #[error("the session's log has moved on")]
     Conflict,
+    /// The user's spending has no room for what the commit claims.
+    #[error("another session has spent what was left of the user's budget")]
+    OverBudget,
     /// The database can't be reached or written; it may work later.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),

@@ -5,6 +5,7 @@
 //! decided one after another on a state that never outruns the log. It knows no transport, no
 //! store and no provider, only ports.
 
+mod commit;
 mod outage;
 mod stopping;
 
@@ -16,7 +17,7 @@ use crate::{
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
     observation::{Board, Watch},
-    ports::{Clock, Commit, Journal, JournalError, Meter, ModelClient, ToolCall, ToolHost},
+    ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolCall, ToolHost},
     session_registry::{Ended, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
 };
@@ -25,14 +26,13 @@ use actix::{
     WrapFuture,
 };
 use greenroom_core::{
-    Env, Rules, context,
+    Rules, context,
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
     limits as core_limits,
     message::Arguments,
     scrub::Scrubber,
     session::{
-        Decision, Effect, EventRecord, Input, Projection, Rejection, Reply, SessionEvent,
-        SessionState, StepPhase, decide, evolve,
+        Effect, EventRecord, Input, Rejection, Reply, SessionEvent, SessionState, StepPhase, evolve,
     },
     usage::Usage,
 };
@@ -209,52 +209,16 @@ impl Session {
         ));
     }
 
-    /// Decides `input`, and commits what was decided before anything else happens.
-    fn take(&mut self, input: Input, reply: Option<ReplySender>, ctx: &mut Context<Self>) {
-        let rules = self.rules();
-        let clock = &self.around.clock;
-        let env = Env::new(clock.now(), clock.seed(), &rules);
-        let kept = reply.is_none().then(|| input.clone());
-        let Decision { events, effects, reply: answer } = match decide(&self.state, input, &env) {
-            Ok(decision) => decision,
-            Err(rejection) => {
-                respond(reply, Err(rejection.into()));
-                return self.settle(ctx);
-            }
-        };
-        if events.is_empty() {
-            respond(reply, Ok(answer));
-            return self.settle(ctx);
-        }
-        let next = events.iter().fold(self.state.clone(), evolve);
-        let records: Arc<[EventRecord]> = events.into();
-        let commit = Commit {
-            session_id: self.state.session_id,
-            expected_head: self.state.head,
-            records: records.clone(),
-            projection: Projection::between(&self.state, &next),
-        };
-        let journal = self.around.journal.clone();
-        let append = async move { journal.append(commit).await };
-        ctx.wait(append.into_actor(self).map(move |appended, actor, ctx| match appended {
-            Ok(()) => {
-                actor.state = next;
-                actor.outage.is_over();
-                actor.stopped = None;
-                actor.publish(&records);
-                actor.dispatch(effects, &rules, ctx);
-                respond(reply, Ok(answer));
-                actor.settle(ctx);
-            }
-            Err(error) => actor.not_appended(error, kept, reply, ctx),
-        }));
-    }
-
     fn publish(&self, records: &Arc<[EventRecord]>) {
         let session_id = self.state.session_id;
         for record in records.iter() {
             if let SessionEvent::ApprovalRequested { approval } = &record.event {
-                let (approval_id, deadline) = (approval.approval_id, approval.deadline);
+                let (approval_id, deadline) = (approval.approval_id, approval.due_at());
+                self.desk.tell(Track { approval_id, session_id, deadline });
+            } else if let SessionEvent::ApprovalEscalated { approval_id, deadline, .. } =
+                &record.event
+            {
+                let (approval_id, deadline) = (*approval_id, *deadline);
                 self.desk.tell(Track { approval_id, session_id, deadline });
             } else if let SessionEvent::ApprovalDecided { approval_id, closed: true, .. }
             | SessionEvent::ApprovalExpired { approval_id }
@@ -383,14 +347,22 @@ impl Session {
     fn in_words(&self) -> (&'static str, Option<String>) {
         let Some(run) = &self.state.active.run else { return ("idle", None) };
         match &run.phase {
-            StepPhase::Between => ("deciding", None),
+            StepPhase::Between => match self.state.active.approvals.first() {
+                Some(open) => {
+                    let approval_id = open.approval.approval_id;
+                    let kind = open.approval.kind().name();
+                    ("waiting", Some(format!("a person, to decide {kind} {approval_id}")))
+                }
+                None => ("deciding", None),
+            },
             StepPhase::Streaming { .. } => ("streaming", Some("the model".to_owned())),
             StepPhase::BackingOff { until, .. } => ("backing off", Some(format!("until {until}"))),
             StepPhase::Calling => {
                 let open = self.state.active.approvals.first();
                 if let Some(open) = open.filter(|_| self.state.is_waiting_for_people()) {
                     let approval_id = open.approval.approval_id;
-                    return ("waiting", Some(format!("a person, to decide plan {approval_id}")));
+                    let kind = open.approval.kind().name();
+                    return ("waiting", Some(format!("a person, to decide {kind} {approval_id}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
                 let tools: Vec<_> = unfinished.map(|call| call.tool.as_str()).collect();

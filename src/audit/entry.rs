@@ -33,6 +33,10 @@ pub enum Action {
     ApprovalDecided,
     /// Nobody answered a question in time.
     ApprovalExpired,
+    /// Nobody answered a question in time, and it went to people of another role.
+    ApprovalEscalated,
+    /// A person raised a budget.
+    BudgetRaised,
     /// A question became moot.
     ApprovalCancelled,
     /// A person's approval holds for later calls of the session, too; `details` says for which.
@@ -134,7 +138,7 @@ pub struct Entry {
 
 impl Action {
     /// Every action, for those who filter by one.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::SessionCreated,
         Self::SessionSettingsChanged,
         Self::SessionClosed,
@@ -144,6 +148,8 @@ impl Action {
         Self::ApprovalRequested,
         Self::ApprovalDecided,
         Self::ApprovalExpired,
+        Self::ApprovalEscalated,
+        Self::BudgetRaised,
         Self::ApprovalCancelled,
         Self::GrantAdded,
         Self::GrantRevoked,
@@ -165,6 +171,8 @@ impl Action {
             Self::ApprovalRequested => "approval_requested",
             Self::ApprovalDecided => "approval_decided",
             Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalEscalated => "approval_escalated",
+            Self::BudgetRaised => "budget_raised",
             Self::ApprovalCancelled => "approval_cancelled",
             Self::GrantAdded => "grant_added",
             Self::GrantRevoked => "grant_revoked",

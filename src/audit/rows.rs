@@ -3,7 +3,7 @@
 
 use super::{Action, Actor, Entry, Outcome};
 use greenroom_core::{
-    approval::{Approval, StepDecision},
+    approval::{Approval, Question, Resolution, StepDecision, Word},
     ids::{ApprovalId, CallId, SessionId},
     session::{Allowance, ApprovalRow, EventRecord, SessionEvent},
 };
@@ -80,10 +80,21 @@ impl Commit<'_> {
             SessionEvent::ApprovalRequested { approval } => {
                 return entries.extend(self.asked(record, approval));
             }
-            SessionEvent::ApprovalDecided { approval_id, steps, closed: _ } => {
-                return entries
-                    .extend(steps.iter().map(|step| self.decided(record, *approval_id, step)));
+            SessionEvent::ApprovalDecided { approval_id, steps, word, closed: _ } => {
+                let steps = steps.iter().map(|step| self.decided(record, *approval_id, step));
+                let word = word.iter().map(|word| self.resolved(record, *approval_id, word));
+                return entries.extend(steps.chain(word));
             }
+            SessionEvent::ApprovalEscalated { approval_id, to, deadline } => Entry {
+                approval_id: Some(*approval_id),
+                details: Some(json!({"to": to, "deadline": deadline})),
+                ..entry(Action::ApprovalEscalated, Outcome::Asked, None)
+            },
+            SessionEvent::BudgetRaised { approval_id, budget, by } => Entry {
+                approval_id: Some(*approval_id),
+                details: Some(json!({"budget": budget})),
+                ..entry(Action::BudgetRaised, Outcome::Done, Some(Actor::named(by)))
+            },
             SessionEvent::ApprovalExpired { approval_id } => Entry {
                 approval_id: Some(*approval_id),
                 ..entry(Action::ApprovalExpired, Outcome::Expired, None)
@@ -120,6 +131,8 @@ impl Commit<'_> {
             | SessionEvent::ToolCallProgress { .. }
             | SessionEvent::ToolCallRetrying { .. }
             | SessionEvent::LateResult { .. }
+            | SessionEvent::BudgetReserved { .. }
+            | SessionEvent::BudgetReached { .. }
             | SessionEvent::ToolCallCompleted { .. }
             | SessionEvent::ToolCallFailed { .. } => return,
         };
@@ -141,20 +154,46 @@ impl Commit<'_> {
         }
     }
 
-    fn asked<'a>(
-        &'a self,
-        record: &'a EventRecord,
-        approval: &'a Approval,
-    ) -> impl Iterator<Item = Entry> + 'a {
-        approval.steps.iter().map(|step| Entry {
+    fn asked(&self, record: &EventRecord, approval: &Approval) -> Vec<Entry> {
+        let entry = || Entry {
             approval_id: Some(approval.approval_id),
-            call_id: Some(step.call_id),
-            tool: Some(step.tool.clone()),
-            digest: Some(step.digest),
-            reason: Some(step.why.clone()),
-            details: Some(json!({"risk": step.risk, "deadline": approval.deadline})),
             ..self.entry(record, Action::ApprovalRequested, Outcome::Asked, None)
-        })
+        };
+        let deadline = approval.deadline;
+        match &approval.question {
+            Question::Plan { steps } => steps
+                .iter()
+                .map(|step| Entry {
+                    call_id: Some(step.call_id),
+                    tool: Some(step.tool.clone()),
+                    digest: Some(step.digest),
+                    reason: Some(step.why.clone()),
+                    details: Some(json!({
+                        "kind": "plan", "risk": step.risk, "deadline": deadline,
+                        "cost": step.cost,
+                    })),
+                    ..entry()
+                })
+                .collect(),
+            Question::Budget(asked) => vec![Entry {
+                reason: Some(approval.purpose.clone()),
+                details: Some(json!({
+                    "kind": "budget", "budget": asked.budget, "spent": asked.spent,
+                    "needed": asked.needed, "deadline": deadline,
+                })),
+                ..entry()
+            }],
+            Question::UnknownOutcome(asked) => vec![Entry {
+                call_id: Some(asked.call_id),
+                tool: Some(asked.tool.clone()),
+                digest: Some(asked.digest),
+                reason: Some(asked.why.clone()),
+                details: Some(json!({
+                    "kind": "unknown_outcome", "risk": asked.risk, "attempts": asked.attempts,
+                })),
+                ..entry()
+            }],
+        }
     }
 
     fn decided(&self, record: &EventRecord, approval_id: ApprovalId, step: &StepDecision) -> Entry {
@@ -174,6 +213,21 @@ impl Commit<'_> {
         }
     }
 
+    fn resolved(&self, record: &EventRecord, approval_id: ApprovalId, word: &Word) -> Entry {
+        let outcome = match word.resolution {
+            Resolution::Retry | Resolution::Done(_) | Resolution::Raise(_) => Outcome::Approved,
+            Resolution::Failed | Resolution::Stop => Outcome::Rejected,
+        };
+        let actor = Actor { surface: Some(word.surface), ..Actor::named(&word.by) };
+        Entry {
+            at: word.at,
+            approval_id: Some(approval_id),
+            reason: word.reason.clone(),
+            details: Some(json!({"decision": word.resolution.name()})),
+            ..self.entry(record, Action::ApprovalDecided, outcome, Some(actor))
+        }
+    }
+
     /// The call's tool, where this commit tells: its proposal is in it, or a question about it.
     fn tool(&self, call_id: CallId) -> Option<String> {
         let proposed = self.records.iter().find_map(|record| {
@@ -182,8 +236,7 @@ impl Commit<'_> {
             };
             (*id == call_id).then_some(tool)
         });
-        let mut steps = self.approvals.iter().flat_map(|row| &row.approval.steps);
-        let asked = || steps.find(|step| step.call_id == call_id).map(|step| &step.tool);
-        proposed.or_else(asked).cloned()
+        let asked = || self.approvals.iter().find_map(|row| row.approval.tool_of(call_id));
+        proposed.map(String::as_str).or_else(asked).map(str::to_owned)
     }
 }

@@ -1,7 +1,7 @@
 use super::{Action, Entry, rows_of};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, ApprovalKind, Edit, Grant, PlanStep, StepDecision, Surface},
+    approval::{Approval, Edit, Grant, Overdue, PlanStep, Question, StepDecision, Surface},
     call::{FailReason, ToolOutput},
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
@@ -47,15 +47,17 @@ fn approval() -> Approval {
         risk: Risk::Critical,
         description: "d".to_owned(),
         why: format!("{tool} is critical"),
+        cost: None,
+        exceeds_budget: false,
     };
     Approval {
         approval_id: approval_id(),
-        kind: ApprovalKind::Plan,
         purpose: "p".to_owned(),
-        steps: vec![step(1, "wire"), step(2, "send")],
+        question: Question::Plan { steps: vec![step(1, "wire"), step(2, "send")] },
         max_risk_level: Risk::Critical,
         requested_at: Timestamp(0),
         deadline: Some(Timestamp(60_000)),
+        on_deadline: Overdue::Deny,
     }
 }
 
@@ -67,6 +69,8 @@ fn approval_row() -> ApprovalRow {
         owner: user("ada"),
         state: ApprovalState::Pending,
         decisions: Vec::new(),
+        word: None,
+        escalation: None,
         closed_at: None,
     }
 }
@@ -182,6 +186,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         told(E::ApprovalDecided {
             approval_id: approval_id(),
             steps: vec![decision(1, true, None), decision(2, false, Some("too dear"))],
+            word: None,
             closed: true
         }),
         json!([edited, rejected])

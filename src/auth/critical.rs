@@ -47,7 +47,7 @@ impl CriticalRule {
     ) -> Result<(), NotYours> {
         let is_undecided =
             |step: &&PlanStep| row.decisions.iter().all(|first| first.call_id != step.call_id);
-        let mut critical = row.approval.steps.iter().filter(|step| {
+        let mut critical = row.approval.steps().iter().filter(|step| {
             step.risk == Risk::Critical && is_undecided(step) && agrees(answer, step)
         });
         let Some(step) = critical.next() else { return Ok(()) };
@@ -69,6 +69,7 @@ fn agrees(answer: &ApprovalAnswer, step: &PlanStep) -> bool {
         ApprovalAnswer::Steps(steps) => {
             steps.iter().any(|said| said.call_id == step.call_id && said.approved)
         }
+        ApprovalAnswer::Resolve { .. } => false,
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
     use crate::auth::Via;
     use greenroom_core::{
         Timestamp,
-        approval::{Approval, ApprovalKind, StepDecision, Surface},
+        approval::{Approval, Overdue, Question, StepDecision, Surface},
         ids::{ApprovalId, CallId, RunId, SessionId, UserId},
         json::Digest,
         session::{ApprovalState, StepAnswer},
@@ -104,15 +105,19 @@ mod tests {
             risk,
             description: String::new(),
             why: String::new(),
+            cost: None,
+            exceeds_budget: false,
         };
         let approval = Approval {
             approval_id: ApprovalId(Uuid::nil()),
-            kind: ApprovalKind::Plan,
             purpose: String::new(),
-            steps: vec![step(1, "wire", Risk::Critical), step(2, "note", Risk::WriteHighRisk)],
+            question: Question::Plan {
+                steps: vec![step(1, "wire", Risk::Critical), step(2, "note", Risk::WriteHighRisk)],
+            },
             max_risk_level: Risk::Critical,
             requested_at: Timestamp(0),
             deadline: None,
+            on_deadline: Overdue::Deny,
         };
         ApprovalRow {
             approval: approval.into(),
@@ -121,6 +126,8 @@ mod tests {
             owner: user("ada"),
             state: ApprovalState::Pending,
             decisions: Vec::new(),
+            word: None,
+            escalation: None,
             closed_at: None,
         }
     }

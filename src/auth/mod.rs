@@ -8,15 +8,14 @@ pub mod browser;
 mod critical;
 pub mod key;
 mod key_ring;
-mod role;
 #[cfg(test)]
 mod tests;
 pub mod token;
 
 pub use browser::BrowserSessions;
 pub use critical::{CriticalRule, NotYours};
+pub use greenroom_core::approval::{Role, UnknownRole};
 pub use key::{ApiKey, KeyId, KeyStore};
-pub use role::{Role, UnknownRole};
 pub use token::{Token, TokenError};
 
 use crate::audit::Entry;

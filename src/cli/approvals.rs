@@ -174,7 +174,7 @@ async fn answer(args: AnswerArgs, approve: bool) -> anyhow::Result<()> {
     }
     if !args.steps.is_empty() {
         let step = |step: &Abbreviation| {
-            let calls = asked.approval.steps.iter().map(|step| step.call_id.to_string());
+            let calls = asked.approval.steps().iter().map(|step| step.call_id.to_string());
             step.one_of(calls, "step of this question").map(|call_id| json!({"call_id": call_id}))
         };
         body["steps"] = args.steps.iter().map(step).collect::<Result<Vec<_>, _>>()?.into();

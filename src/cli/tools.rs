@@ -146,7 +146,7 @@ impl Viewer<'_> {
         };
         let (ruling, why) = match judge_any(tool, &judging) {
             Verdict::Allow { why, .. } => ("allow", why),
-            Verdict::Ask { why, .. } => ("ask", why),
+            Verdict::Ask { why, .. } | Verdict::OverBudget { why, .. } => ("ask", why),
             Verdict::Deny(denial) => ("deny", denial.reason),
         };
         Ruled { level, ruling, why }

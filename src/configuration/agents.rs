@@ -1,8 +1,15 @@
 //! Agents: profiles from what is written of them (S7).
 
-use super::{AGENT_DEFAULT, Error, Surroundings, document::WrittenAgent, models::Choice, source};
+use super::{
+    AGENT_DEFAULT, Error, Surroundings,
+    approvals::{self, WrittenRules},
+    budgets::{self, WrittenBudgets},
+    document::WrittenAgent,
+    models::Choice,
+    source,
+};
 use greenroom_core::{agent::AgentProfile, ids::AgentName};
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 /// Steps of a run that configuration may allow.
 const STEPS_MAX: u32 = 1_000;
@@ -15,11 +22,17 @@ const MODELS_MAX: usize = 16;
 const SYSTEM_DEFAULT: &str = "You are a helpful assistant. Use the tools you are given when they \
     help, and say plainly what you did, what you could not do, and why.";
 
+/// What is written for all agents.
+pub(super) struct ForAll<'a> {
+    pub(super) approvals: &'a WrittenRules,
+    pub(super) budgets: &'a WrittenBudgets,
+}
+
 /// Every agent, the default one included.
 pub(super) fn profiles(
     mut written: BTreeMap<AgentName, WrittenAgent>,
     choice: &Choice<'_>,
-    approval_deadline: Option<Duration>,
+    for_all: &ForAll<'_>,
     surroundings: &Surroundings<'_>,
 ) -> Result<BTreeMap<AgentName, AgentProfile>, Error> {
     let default = AgentName::parse(AGENT_DEFAULT).expect("it is a short word");
@@ -30,8 +43,7 @@ pub(super) fn profiles(
     let mut profiles = BTreeMap::new();
     for (name, agent) in written {
         let place = format!("{}, agents.{name}", surroundings.place);
-        let profile =
-            profile(name.clone(), agent, choice, approval_deadline, &place, surroundings)?;
+        let profile = profile(name.clone(), agent, choice, for_all, &place, surroundings)?;
         profiles.insert(name, profile);
     }
     Ok(profiles)
@@ -41,7 +53,7 @@ fn profile(
     name: AgentName,
     written: WrittenAgent,
     choice: &Choice<'_>,
-    approval_deadline: Option<Duration>,
+    for_all: &ForAll<'_>,
     place: &str,
     surroundings: &Surroundings<'_>,
 ) -> Result<AgentProfile, Error> {
@@ -54,6 +66,8 @@ fn profile(
     };
     let wanted = written.model.map(|model| vec![model]).or(written.models);
     let models = choice.models_of(wanted).map_err(invalid)?;
+    let approvals = approvals::rules(&[for_all.approvals, &written.approvals]).map_err(invalid)?;
+    let budgets = budgets::budgets(for_all.budgets, &written.budgets).map_err(invalid)?;
     let usual = AgentProfile::named(name);
     Ok(AgentProfile {
         description: written.description.unwrap_or_default(),
@@ -63,9 +77,8 @@ fn profile(
         max_steps: written.max_steps.unwrap_or(usual.max_steps),
         max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
         headless: written.headless,
-        approval_deadline: written
-            .approval_deadline
-            .map_or(approval_deadline, |deadline| deadline.0),
+        approvals,
+        budgets,
         name: usual.name,
     })
 }
@@ -88,11 +101,6 @@ fn check(written: &WrittenAgent) -> Result<(), String> {
     }
     if written.models.as_ref().is_some_and(|models| models.len() > MODELS_MAX) {
         return Err(format!("models may have at most {MODELS_MAX} entries"));
-    }
-    if let Some(Some(deadline)) = written.approval_deadline.map(|deadline| deadline.0)
-        && deadline.is_zero()
-    {
-        return Err("approval_deadline must be longer than 0 (or \"none\")".to_owned());
     }
     Ok(())
 }

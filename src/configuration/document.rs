@@ -1,11 +1,13 @@
 //! What a configuration file may say, word for word. Nothing is resolved here.
 
-use super::{Durability, Limits, models::WrittenModel, servers::WrittenServer};
+use super::{
+    Durability, Limits, approvals::WrittenRules, budgets::WrittenBudgets, models::WrittenModel,
+    servers::WrittenServer,
+};
 use crate::auth::Role;
 use greenroom_core::{
-    duration::{Limit, Span},
+    duration::Span,
     ids::AgentName,
-    limits::APPROVAL_DEADLINE_DEFAULT,
     policy::{Matrix, Settings, UnknownTools, catalog::CatalogEntry},
 };
 use serde::Deserialize;
@@ -37,6 +39,7 @@ pub(super) struct Document {
     pub(super) mcp_servers: BTreeMap<String, WrittenServer>,
     pub(super) limits: Limits,
     pub(super) approvals: Approvals,
+    pub(super) budgets: WrittenBudgets,
     pub(super) defaults: Defaults,
 }
 
@@ -59,6 +62,7 @@ impl Default for Document {
             mcp_servers: BTreeMap::new(),
             limits: Limits::default(),
             approvals: Approvals::default(),
+            budgets: WrittenBudgets::default(),
             defaults: Defaults::default(),
         }
     }
@@ -85,26 +89,19 @@ pub(super) struct WrittenAgent {
     pub(super) max_steps: Option<u32>,
     pub(super) max_tokens: Option<u32>,
     pub(super) headless: bool,
-    pub(super) approval_deadline: Option<Limit>,
+    pub(super) approvals: WrittenRules,
+    pub(super) budgets: WrittenBudgets,
 }
 
 /// `[approvals]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Approvals {
-    pub(super) deadline: Limit,
     pub(super) critical_role: Option<Role>,
     pub(super) four_eyes: bool,
-}
-
-impl Default for Approvals {
-    fn default() -> Self {
-        Self {
-            deadline: Limit(Some(APPROVAL_DEADLINE_DEFAULT)),
-            critical_role: None,
-            four_eyes: false,
-        }
-    }
+    /// It refuses the fields that neither of the two knows.
+    #[serde(flatten)]
+    pub(super) rules: WrittenRules,
 }
 
 /// `[defaults]`.

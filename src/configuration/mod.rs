@@ -7,6 +7,8 @@
 //! people in `docs/configuration.md`.
 
 mod agents;
+mod approvals;
+mod budgets;
 mod document;
 mod expansion;
 mod limits;
@@ -73,8 +75,6 @@ pub struct Configuration {
     pub catalog: Catalog,
     /// Bounds on what clients may ask for (X4).
     pub limits: Limits,
-    /// Time a person has to answer where the agent says nothing; `None` is for ever (G10).
-    pub approval_deadline: Option<Duration>,
     /// Who may agree to critical steps (G12).
     pub critical: CriticalRule,
     /// The settings of users who have stored none (G4).
@@ -158,8 +158,9 @@ impl Configuration {
         let models = models::endpoints(document.models, &surroundings)?;
         let choice =
             models::Choice { models: &models, has_rehearsal: document.rehearsal.is_some() };
-        let approval_deadline = document.approvals.deadline.0;
-        let agents = agents::profiles(document.agents, &choice, approval_deadline, &surroundings)?;
+        let for_all =
+            agents::ForAll { approvals: &document.approvals.rules, budgets: &document.budgets };
+        let agents = agents::profiles(document.agents, &choice, &for_all, &surroundings)?;
         let mcp_servers =
             servers::read(document.mcp_servers, document.mcp_servers_file, &surroundings)?;
         document.limits.check().map_err(|problem| Error::invalid(&place, problem))?;
@@ -182,7 +183,6 @@ impl Configuration {
             matrix: document.policy,
             catalog: Catalog::new(source.tools, document.unknown_tools),
             limits: document.limits,
-            approval_deadline,
             critical: CriticalRule {
                 role: document.approvals.critical_role,
                 four_eyes: document.approvals.four_eyes,

@@ -1,7 +1,9 @@
 //! What files and variables lead to what configuration.
 
 use super::*;
-use greenroom_core::policy::{Autonomy, Cell, Preset, Risk, RiskSource};
+use greenroom_core::approval::{ApprovalRules, Timing};
+use greenroom_core::budget::{Budget, Measure, Scope};
+use greenroom_core::policy::{Autonomy, Cell, Period, Preset, Risk, RiskSource};
 use greenroom_core::usage::Price;
 use std::fs;
 
@@ -24,6 +26,11 @@ fn file(text: &str) -> Result<Configuration, String> {
     load(&[("greenroom.toml", text)], &[])
 }
 
+fn within(seconds: Option<u64>) -> ApprovalRules {
+    let deadline = seconds.map(Duration::from_secs);
+    ApprovalRules::always(Timing { deadline, ..Timing::default() })
+}
+
 fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
     configuration.agents[&name.parse().unwrap()].clone()
 }
@@ -40,7 +47,7 @@ fn with_no_file_everything_has_a_default() {
     assert_eq!(configuration.agents.len(), 1);
     let default = agent(&configuration, AGENT_DEFAULT);
     assert_eq!(default.models, [REHEARSAL]);
-    assert_eq!(default.approval_deadline, Some(Duration::from_secs(60)));
+    assert_eq!(default.approvals, ApprovalRules::default());
     assert!(configuration.models.is_empty() && configuration.mcp_servers.is_empty());
     configuration.check_exposure(false).unwrap();
 }
@@ -73,7 +80,8 @@ fn every_table_is_read() {
                 max_steps = 9
                 max_tokens = 99
                 headless = true
-                approval_deadline = "10m"
+                approvals = { deadline = "10m" }
+                budgets = { run = { tokens = 500 } }
                 [models.local]
                 wire = "openai"
                 model = "small"
@@ -118,10 +126,16 @@ fn every_table_is_read() {
         max_steps: 9,
         max_tokens: 99,
         headless: true,
-        approval_deadline: Some(Duration::from_secs(600)),
+        approvals: within(Some(600)),
+        budgets: vec![Budget {
+            scope: Scope::Run,
+            period: Period::Total,
+            measure: Measure::Tokens,
+            limit: 500.0,
+        }],
     };
     assert_eq!(agent(&configuration, "trader"), trader);
-    assert_eq!(agent(&configuration, AGENT_DEFAULT).approval_deadline, None);
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).approvals, within(None));
     let expected = ModelEndpoint {
         name: "local".into(),
         wire: Wire::OpenAi,
@@ -394,7 +408,7 @@ fn the_example_is_good() {
     let configuration = Configuration::load(Some(&example), &Environment::new()).unwrap();
     let default = agent(&configuration, AGENT_DEFAULT);
     assert_eq!(default.models, [REHEARSAL]);
-    assert_eq!(default.approval_deadline, Some(Duration::from_secs(600)));
+    assert_eq!(default.approvals, within(Some(600)));
     assert!(configuration.rehearsal.as_ref().is_some_and(|script| script.exists()));
     assert!(configuration.mcp_servers.contains_key("market"));
     let transfer =

@@ -6,7 +6,7 @@ use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
-    approval::Approval,
+    approval::{Approval, Question},
     call::ToolOutput,
     ids::ApprovalId,
     message::Arguments,
@@ -63,17 +63,29 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
 
 /// A question as clients see it, not yet redacted.
 pub fn plan(approval: &Approval) -> Value {
-    json!({
+    let mut plan = json!({
         "plan_id": approval.approval_id,
         "approval_id": approval.approval_id,
-        "kind": approval.kind,
+        "kind": approval.kind(),
         "purpose": approval.purpose,
-        "steps": approval.steps,
-        "tool_count": approval.steps.len(),
         "max_risk_level": approval.max_risk_level,
         "requested_at": approval.requested_at,
         "deadline": approval.deadline,
-    })
+        "on_deadline": approval.on_deadline.name(),
+    });
+    let asked = match &approval.question {
+        Question::Plan { steps } => json!({"steps": steps, "tool_count": steps.len()}),
+        Question::Budget(asked) => json!(asked),
+        Question::UnknownOutcome(asked) => {
+            let mut call = json!(asked);
+            let why = call["why"].take();
+            json!({"call": call, "why": why})
+        }
+    };
+    for (name, value) in into_map(asked) {
+        plan[name] = value;
+    }
+    plan
 }
 
 /// A tool's result as clients see it: structured where it can be, else text.
@@ -207,9 +219,20 @@ fn said_of(record: &EventRecord) -> Said {
             let payload = json!({"plan": plan(approval)});
             of_plan(WAITING_FOR_APPROVAL, approval.approval_id, payload)
         }
-        E::ApprovalDecided { approval_id, steps, closed } => {
-            let payload = json!({"steps": steps, "closed": closed});
+        E::ApprovalDecided { approval_id, steps, word, closed } => {
+            let payload = match word {
+                Some(word) => json!({"answer": word, "closed": closed}),
+                None => json!({"steps": steps, "closed": closed}),
+            };
             of_plan("approval_decided", *approval_id, payload)
+        }
+        E::ApprovalEscalated { approval_id, to, deadline } => {
+            of_plan("approval_escalated", *approval_id, json!({"to": to, "deadline": deadline}))
+        }
+        E::BudgetReserved { .. } => as_stored("budget_reserved", event),
+        E::BudgetReached { .. } => as_stored("budget_reached", event),
+        E::BudgetRaised { approval_id, budget, by } => {
+            of_plan("budget_raised", *approval_id, json!({"budget": budget, "by": by}))
         }
         E::ApprovalExpired { approval_id } => of_plan("approval_expired", *approval_id, json!({})),
         E::ApprovalCancelled { approval_id } => {

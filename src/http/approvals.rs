@@ -2,8 +2,8 @@
 //! whole plan, `execute` and `reject`.
 
 use super::{
-    AppState, Problem, State,
-    commands::{self, Answer},
+    AppState, Problem, State, commands,
+    decisions::{self, Answer},
     follow::Follow,
     guard::{self, Caller},
     read::{self, Json},
@@ -40,6 +40,13 @@ pub(super) fn view(row: &ApprovalRow, redactor: &Redactor) -> Value {
         ("closed_at", json!(row.closed_at)),
     ] {
         view[name] = value;
+    }
+    if let Some(word) = &row.word {
+        view["answer"] = json!(word);
+    }
+    if let Some(escalation) = &row.escalation {
+        view["escalated_to"] = json!(escalation.to);
+        view["deadline"] = json!(escalation.deadline);
     }
     redactor.scrubbed(view)
 }
@@ -149,7 +156,7 @@ async fn decide_whole(
     let session = commands::session_for(state, &caller.0, row.session_id).await?;
     sse::check_room(state, &session)?;
     let head = state.runtime.journal.head(row.session_id).await?;
-    let decided = commands::decide(state, &caller.0, &row, answer, surface).await?;
+    let decided = decisions::decide(state, &caller.0, &row, answer, surface).await?;
     let seq = match decided.repeated {
         false => head,
         // The run may have ended since: its rest begins with the first answer.
@@ -166,7 +173,7 @@ async fn answer_in_json(
     answer: Answer,
     surface: Surface,
 ) -> Result<HttpResponse, Problem> {
-    let decided = commands::decide(state, principal, row, answer, surface).await?;
+    let decided = decisions::decide(state, principal, row, answer, surface).await?;
     let approval_id = row.approval.approval_id;
     let row = commands::approval_for(state, principal, approval_id).await?;
     Ok(HttpResponse::Ok().json(json!({

@@ -185,7 +185,17 @@ impl From<Rejection> for Problem {
             R::NoRun => conflict("no_run"),
             R::RunNotActive { run_id } => conflict("run_not_active").with("run_id", run_id),
             R::UnknownApproval { .. } => Self::approval_not_found(),
-            R::AlreadyDecided { first } => conflict("already_decided").with("first", first),
+            R::AlreadyDecided { first, word: None } => {
+                conflict("already_decided").with("first", first)
+            }
+            R::AlreadyDecided { first: _, word: Some(word) } => {
+                conflict("already_decided").with("first", word)
+            }
+            R::WrongDecision { .. } => invalid("wrong_decision"),
+            R::InvalidAnswer { .. } => invalid("invalid_answer"),
+            R::RoleRequired { role } => {
+                Self::new(StatusCode::FORBIDDEN, "role_required", detail.clone()).with("role", role)
+            }
             R::ApprovalExpired => conflict("approval_expired"),
             R::ApprovalCancelled => conflict("approval_cancelled"),
             R::UnknownStep { call_id } => invalid("unknown_step").with("call_id", call_id),
@@ -231,7 +241,7 @@ impl From<JournalError> for Problem {
     fn from(error: JournalError) -> Self {
         tracing::warn!(error = %error, "the journal did not answer");
         match error {
-            JournalError::Conflict | JournalError::Unavailable(_) => {
+            JournalError::Conflict | JournalError::OverBudget | JournalError::Unavailable(_) => {
                 unavailable("unavailable", "the database is unavailable")
             }
             JournalError::Corrupt(_) => Self::new(
@@ -342,7 +352,7 @@ mod tests {
                 json!({}),
             ),
             (
-                Rejection::AlreadyDecided { first: vec![] },
+                Rejection::AlreadyDecided { first: vec![], word: None },
                 409,
                 "already_decided",
                 json!({"first": []}),

@@ -9,6 +9,7 @@ mod approvals;
 mod audit;
 mod chat;
 mod commands;
+mod decisions;
 pub mod error;
 mod events;
 mod follow;

@@ -9,6 +9,7 @@
 use super::{
     AppState, Problem, State,
     commands::{self, Submitted},
+    decisions,
     follow::Follow,
     guard::{self, Caller},
     pipe::{Pipe, Subscription},
@@ -439,7 +440,7 @@ async fn carry_out(
         Request::Decide { approval_id, answer } => {
             let row = commands::approval_for(state, principal, approval_id).await?;
             let decided =
-                commands::decide(state, principal, &row, answer, Surface::Websocket).await?;
+                decisions::decide(state, principal, &row, answer, Surface::Websocket).await?;
             Ok(Done::Told(json!({
                 "session_id": row.session_id, "plan_id": approval_id,
                 "closed": decided.closed, "repeated": decided.repeated,

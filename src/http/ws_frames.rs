@@ -1,10 +1,6 @@
 //! What clients say over a WebSocket, and how they are answered. Pure.
 
-use super::{
-    Problem,
-    commands::{Answer, Message},
-    read,
-};
+use super::{Problem, commands::Message, decisions::Answer, read};
 use greenroom_core::{
     cursor::Cursor,
     ids::{ApprovalId, RunId, SessionId},

@@ -117,7 +117,7 @@ base_url = "{base_url}"
 api_key_env = "MODEL_KEY"
 [agents.default]
 model = "scripted"
-approval_deadline = "10m"
+approvals = {{ deadline = "10m" }}
 {agent}
 [mcpServers.market]
 command = {command}

@@ -104,7 +104,7 @@ impl Desk {
         let (market, file) = (market.display(), self.folder.path().join("market.jsonl"));
         format!(
             "database = \"desk.db\"\nrehearsal = \"script.toml\"\n{end}\n\
-             [agents.default]\napproval_deadline = \"10m\"\n\
+             [agents.default]\napprovals = {{ deadline = \"10m\" }}\n\
              [agents.reader]\ntools = [\"get_*\", \"create_*\"]\nheadless = true\n\
              [mcpServers.market]\ncommand = '{market}'\nenv = {{ MARKET_FILE = '{}' }}\n",
             file.display()

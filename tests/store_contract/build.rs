@@ -3,7 +3,7 @@
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, ApprovalKind, Edit, Grant, PlanStep, StepDecision, Surface},
+    approval::{Approval, Edit, Grant, Overdue, PlanStep, Question, StepDecision, Surface},
     call::{FailReason, ToolOutput},
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
@@ -70,7 +70,7 @@ pub(crate) fn with_rows(
     session: Option<SessionRow>,
     approvals: Vec<ApprovalRow>,
 ) -> Commit {
-    commit.projection = Projection { session, approvals };
+    commit.projection = Projection { session, approvals, posting: None };
     commit
 }
 
@@ -100,6 +100,8 @@ pub(crate) fn approval_row(n: u32, session: u32, owner: &str, state: ApprovalSta
         owner: user(owner),
         state,
         decisions: Vec::new(),
+        word: None,
+        escalation: None,
         closed_at: None,
     }
 }
@@ -108,20 +110,24 @@ pub(crate) fn approval(n: u32) -> Approval {
     let arguments = json!({"region_id": 10_000_002, "price": 0.1 + 0.2, "note": "ünïcödé"});
     Approval {
         approval_id: approval_id(n),
-        kind: ApprovalKind::Plan,
         purpose: "Execute 1 tools".to_owned(),
-        steps: vec![PlanStep {
-            call_id: CallId(uuid(4, n)),
-            tool: "place_order".to_owned(),
-            digest: Digest::of(&arguments),
-            arguments,
-            risk: Risk::WriteHighRisk,
-            description: "Places an order".to_owned(),
-            why: "L1 asks for write_high_risk".to_owned(),
-        }],
+        question: Question::Plan {
+            steps: vec![PlanStep {
+                call_id: CallId(uuid(4, n)),
+                tool: "place_order".to_owned(),
+                digest: Digest::of(&arguments),
+                arguments,
+                risk: Risk::WriteHighRisk,
+                description: "Places an order".to_owned(),
+                cost: None,
+                exceeds_budget: false,
+                why: "L1 asks for write_high_risk".to_owned(),
+            }],
+        },
         max_risk_level: Risk::WriteHighRisk,
         requested_at: Timestamp(NEW_YEAR),
         deadline: Some(Timestamp(NEW_YEAR + 60_000)),
+        on_deadline: Overdue::Deny,
     }
 }
 
@@ -289,7 +295,7 @@ fn approval_events() -> Vec<SessionEvent> {
     let by = Allowance::Approval { approval_id, by: user("bob") };
     vec![
         E::ApprovalRequested { approval: approval(1).into() },
-        E::ApprovalDecided { approval_id, steps: vec![decision(1)], closed: true },
+        E::ApprovalDecided { approval_id, steps: vec![decision(1)], word: None, closed: true },
         E::ApprovalExpired { approval_id },
         E::ApprovalCancelled { approval_id },
         E::ToolCallAllowed {

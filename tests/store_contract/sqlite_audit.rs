@@ -277,6 +277,7 @@ async fn x6_a_decision_names_its_tool() {
     let decided = SessionEvent::ApprovalDecided {
         approval_id: approval_id(1),
         steps: vec![crate::build::decision(1)],
+        word: None,
         closed: true,
     };
     let decided = commit(session_id(1), 0, vec![crate::build::record(1, decided)]);

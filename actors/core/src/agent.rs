@@ -1,7 +1,11 @@
 //! Agents are profiles in configuration (S7).
 
-use crate::{ids::AgentName, limits};
-use std::time::Duration;
+use crate::{
+    approval::ApprovalRules,
+    budget::{Budget, Measure, Scope},
+    ids::AgentName,
+    limits,
+};
 
 /// What a session's agent is.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +26,10 @@ pub struct AgentProfile {
     pub max_tokens: u32,
     /// Nobody is there to ask: what would ask is denied (G13).
     pub headless: bool,
-    /// Time a person has to answer; `None` means for ever (G10).
-    pub approval_deadline: Option<Duration>,
+    /// How long people have to answer, and what then (G10).
+    pub approvals: ApprovalRules,
+    /// What its runs, sessions and users may spend (G6).
+    pub budgets: Vec<Budget>,
 }
 
 impl AgentProfile {
@@ -38,8 +44,18 @@ impl AgentProfile {
             max_steps: limits::STEPS_PER_RUN_DEFAULT,
             max_tokens: limits::OUTPUT_TOKENS_DEFAULT,
             headless: false,
-            approval_deadline: Some(limits::APPROVAL_DEADLINE_DEFAULT),
+            approvals: ApprovalRules::default(),
+            budgets: Vec::new(),
         }
+    }
+
+    /// Whether what models cost counts for the user: some budget limits it.
+    pub fn counts_models_for_user(&self) -> bool {
+        let limits_models = |budget: &Budget| match budget.measure {
+            Measure::Tokens | Measure::Usd => budget.scope == Scope::User,
+            Measure::Unit(_) => false,
+        };
+        self.budgets.iter().any(limits_models)
     }
 
     /// Whether the agent may see the tool of that name.

@@ -2,6 +2,7 @@
 
 use crate::{
     agent::AgentProfile,
+    budget::Account,
     call::RetryPolicy,
     limits,
     policy::{Matrix, ToolBook},
@@ -52,6 +53,8 @@ pub struct Env<'a> {
     pub now: Timestamp,
     /// The rules in force.
     pub rules: &'a Rules,
+    /// What the session's user may spend and has spent, where that matters.
+    pub account: Account,
     seed: u64,
     drawn: Cell<u64>,
 }
@@ -59,7 +62,13 @@ pub struct Env<'a> {
 impl<'a> Env<'a> {
     /// `seed` must be unpredictable and fresh for every decision outside of tests.
     pub fn new(now: Timestamp, seed: u64, rules: &'a Rules) -> Self {
-        Self { now, rules, seed, drawn: Cell::new(0) }
+        Self { now, rules, account: Account::default(), seed, drawn: Cell::new(0) }
+    }
+
+    /// The same, with what the session's user may spend and has spent.
+    #[must_use]
+    pub fn with_account(self, account: Account) -> Self {
+        Self { account, ..self }
     }
 
     /// A fresh id, sortable by time (UUID version 7).

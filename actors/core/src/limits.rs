@@ -55,6 +55,8 @@ pub const RETRY_CAP_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Time a person has to answer where nothing else is said (G10).
 pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
+/// Budgets of one agent (G6).
+pub const BUDGETS_MAX: usize = 64;
 /// Grants of one session (G9).
 pub const GRANTS_MAX: usize = 64;
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read

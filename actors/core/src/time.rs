@@ -1,6 +1,6 @@
 //! Instants, as the log and the wire write them. Nothing here reads a clock.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, time::Duration};
 
@@ -21,6 +21,24 @@ impl Timestamp {
     /// How long from `now` until this instant; zero when it has passed.
     pub fn until_from(self, now: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
+    }
+
+    /// The calendar day (UTC).
+    pub fn day(self) -> Day {
+        Day(i32::try_from(self.0.div_euclid(86_400_000)).unwrap_or(i32::MAX))
+    }
+}
+
+/// A calendar day (UTC), counted from 1970-01-01.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Day(pub i32);
+
+impl Day {
+    /// The first day of its month.
+    pub fn first_of_month(self) -> Self {
+        let midnight = DateTime::<Utc>::from_timestamp(i64::from(self.0) * 86_400, 0);
+        let into_month = midnight.map_or(0, |midnight| midnight.day0());
+        Self(self.0 - i32::try_from(into_month).unwrap_or(0))
     }
 }
 

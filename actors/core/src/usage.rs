@@ -14,6 +14,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Input and output together.
+    pub fn total(self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
     /// The sum, at the largest number at most.
     pub fn plus(self, other: Self) -> Self {
         Self {

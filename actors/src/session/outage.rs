@@ -58,7 +58,7 @@ impl Session {
             // Somebody else wrote: the log is the truth.
             JournalError::Conflict => self.end(End::Outdated(error.to_string()), ctx),
             JournalError::Corrupt(_) => self.end(End::Failed(error.to_string()), ctx),
-            JournalError::Unavailable(_) => {
+            JournalError::Unavailable(_) | JournalError::OverBudget => {
                 // The oldest of what is kept, if it came from there.
                 if let Some(input) = kept.or_else(|| self.cut_in_vain()) {
                     self.outage.kept.push_front(input);

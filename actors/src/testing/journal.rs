@@ -5,9 +5,11 @@ use crate::ports::{ApprovalQuery, Commit, Journal, JournalError, SessionCounts, 
 use async_trait::async_trait;
 use greenroom_core::{
     Timestamp,
+    budget::{Claim, Measure, Posting, Spend, Spent},
     ids::{ApprovalId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, ApprovalState, EventRecord, SessionRow, SessionStatus},
+    time::Day,
 };
 use std::{
     collections::BTreeMap,
@@ -60,6 +62,7 @@ struct Stored {
     sessions: BTreeMap<SessionId, SessionRow>,
     approvals: BTreeMap<ApprovalId, ApprovalRow>,
     settings: BTreeMap<UserId, Settings>,
+    spending: BTreeMap<(UserId, Measure, Day), f64>,
 }
 
 struct Rule {
@@ -168,6 +171,9 @@ impl Stored {
         if self.head(session_id) != expected_head {
             return Err(JournalError::Conflict);
         }
+        if let Some(posting) = &projection.posting {
+            self.post(posting)?;
+        }
         assert!(!records.is_empty(), "a commit without events");
         let mut seq = expected_head;
         let log = self.events.entry(session_id).or_default();
@@ -182,6 +188,28 @@ impl Stored {
         for row in projection.approvals {
             self.approvals.insert(row.approval.approval_id, row);
         }
+        Ok(())
+    }
+
+    fn post(&mut self, posting: &Posting) -> Result<(), JournalError> {
+        let mut spending = self.spending.clone();
+        for Spend { measure, day, amount } in &posting.spends {
+            let key = (posting.user.clone(), measure.clone(), *day);
+            *spending.entry(key).or_default() += amount;
+        }
+        let spent = |claim: &Claim| {
+            let first = claim.first_day();
+            let counted = spending.iter().filter(|((user, measure, day), _)| {
+                *user == posting.user
+                    && *measure == claim.measure
+                    && first.is_none_or(|first| *day >= first)
+            });
+            counted.map(|(_, amount)| amount).sum::<f64>()
+        };
+        if !posting.claims.iter().all(|claim| claim.holds(spent(claim))) {
+            return Err(JournalError::OverBudget);
+        }
+        self.spending = spending;
         Ok(())
     }
 
@@ -313,6 +341,21 @@ impl Journal for MemoryJournal {
     async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
         lock(&self.stored).settings.insert(user.clone(), settings.clone());
         Ok(())
+    }
+
+    async fn spent(
+        &self,
+        user: &UserId,
+        today: Day,
+    ) -> Result<BTreeMap<Measure, Spent>, JournalError> {
+        self.alive().await;
+        let mut spent: BTreeMap<Measure, Spent> = BTreeMap::new();
+        for ((owner, measure, day), amount) in &lock(&self.stored).spending {
+            if owner == user {
+                spent.entry(measure.clone()).or_default().add(*day, *amount, today);
+            }
+        }
+        Ok(spent)
     }
 
     async fn check(&self) -> Result<(), JournalError> {

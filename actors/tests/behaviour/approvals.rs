@@ -8,7 +8,7 @@ use greenroom_actors::{
     },
 };
 use greenroom_core::{
-    approval::{Approval, Surface},
+    approval::{Approval, ApprovalRules, Role, Surface, Timing},
     call::FailReason,
     policy::Risk,
     session::{ApprovalAnswer, Input, Rejection, Reply as Answer, SessionEvent},
@@ -23,12 +23,17 @@ fn asking() -> WorldBuilder {
     World::builder().model(model).tools(tools)
 }
 
+fn within(deadline: Option<Duration>) -> ApprovalRules {
+    ApprovalRules::always(Timing { deadline, ..Timing::default() })
+}
+
 fn approve(approval: &Approval, approved: bool) -> Input {
     Input::DecideApproval {
         approval_id: approval.approval_id,
         answer: ApprovalAnswer::Whole { approved, reason: None },
         for_session: None,
         by: World::user(),
+        role: Role::User,
         surface: Surface::Rest,
     }
 }
@@ -56,7 +61,7 @@ async fn d6_g11_a_waiting_session_leaves_memory_and_comes_back_on_the_decision()
     let other = world.command(session, approve(&approval, false)).await;
     assert!(matches!(
         other,
-        Err(CommandError::Rejected(Rejection::AlreadyDecided { first })) if first[0].approved
+        Err(CommandError::Rejected(Rejection::AlreadyDecided { first, .. })) if first[0].approved
     ));
 }
 
@@ -65,7 +70,7 @@ async fn g10_a_deadline_passes_for_a_session_that_left_memory() {
     let deadline = Duration::from_millis(300);
     let world = asking()
         .idle_timeout(Duration::ZERO)
-        .agent(|agent| agent.approval_deadline = Some(deadline))
+        .agent(|agent| agent.approvals = within(Some(deadline)))
         .start()
         .await;
     let session = world.create().await;
@@ -101,7 +106,7 @@ async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
     use greenroom_actors::testing::{Fault, Operation};
     let world = asking()
         .idle_timeout(Duration::ZERO)
-        .agent(|agent| agent.approval_deadline = Some(Duration::from_millis(200)))
+        .agent(|agent| agent.approvals = within(Some(Duration::from_millis(200))))
         .start()
         .await;
     let session = world.create().await;
@@ -119,7 +124,7 @@ async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
 async fn g10_questions_without_a_deadline_wait_for_ever() {
     let world = asking()
         .clock(ManualClock::standing())
-        .agent(|agent| agent.approval_deadline = None)
+        .agent(|agent| agent.approvals = within(None))
         .start()
         .await;
     let session = world.create().await;

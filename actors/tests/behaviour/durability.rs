@@ -10,7 +10,7 @@ use greenroom_actors::{
     },
 };
 use greenroom_core::{
-    approval::Surface,
+    approval::{Role, Surface},
     call::{FailReason, ToolOutcome},
     cursor::Cursor,
     duration::Span,
@@ -344,6 +344,7 @@ async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
         answer: ApprovalAnswer::Whole { approved: true, reason: None },
         for_session: None,
         by: World::user(),
+        role: Role::User,
         surface: Surface::Rest,
     };
     let decided = world.command(session, answer).await;

@@ -97,9 +97,9 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
         );
         push_line(&mut out, &head);
         labelled(&mut out, 2, "Purpose", &shortened(&safe(&asked.approval.purpose), 160));
-        let tool = asked.approval.steps.iter().map(|step| safe(&step.tool).chars().count());
+        let tool = asked.approval.steps().iter().map(|step| safe(&step.tool).chars().count());
         let tool = tool.max().unwrap_or(0).min(40);
-        for (number, step) in (1..).zip(&asked.approval.steps) {
+        for (number, step) in (1..).zip(asked.approval.steps()) {
             let decided = asked.decision(step).map(|decision| format!("  [{}]", word(decision)));
             let line = format!(
                 "  {number}. {:tool$}  {}  {}{}",
@@ -134,7 +134,7 @@ pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
     ] {
         labelled(&mut out, 2, label, &text);
     }
-    for (number, step) in (1..).zip(&approval.steps) {
+    for (number, step) in (1..).zip(approval.steps()) {
         out.push('\n');
         let tool = paint.paint(Style::Bold, &safe(&step.tool));
         let risk = paint.paint(style_of(step.risk), step.risk.name());
@@ -185,12 +185,12 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
         let word = if approve { "approved" } else { "rejected" };
         push_line(&mut out, &format!("Approval {id}: {steps} {word}."));
     }
-    for (number, step) in (1..).zip(&after.approval.steps) {
+    for (number, step) in (1..).zip(after.approval.steps()) {
         let tool = safe(&step.tool);
         labelled(&mut out, 2, &format!("{number}. {tool}"), &decision(after.decision(step)));
     }
     if after.state == ApprovalState::Pending {
-        let undecided = after.approval.steps.len().saturating_sub(after.decisions.len());
+        let undecided = after.approval.steps().len().saturating_sub(after.decisions.len());
         push_line(&mut out, &format!("Still undecided: {undecided}."));
     }
     out
@@ -200,7 +200,7 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
 pub(super) fn already_decided(asked: &Asked, first: Vec<StepDecision>) -> String {
     let mut out = "already decided differently:".to_owned();
     for decided in &first {
-        let step = asked.approval.steps.iter().find(|step| step.call_id == decided.call_id);
+        let step = asked.approval.steps().iter().find(|step| step.call_id == decided.call_id);
         let tool = step.map(|step| safe(&step.tool)).unwrap_or_default();
         out.push_str(&format!("\n  {tool}: {}", decision(Some(decided))));
     }

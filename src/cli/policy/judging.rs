@@ -149,7 +149,9 @@ fn ruling(finding: &Finding) -> Option<Ruling> {
 fn finding(verdict: Verdict) -> Finding {
     match verdict {
         Verdict::Allow { why, .. } => Finding::Ruled { ruling: Ruling::Allow, why },
-        Verdict::Ask { why, .. } => Finding::Ruled { ruling: Ruling::Ask, why },
+        Verdict::Ask { why, .. } | Verdict::OverBudget { why, .. } => {
+            Finding::Ruled { ruling: Ruling::Ask, why }
+        }
         Verdict::Deny(Denial { reason, .. }) => deny(reason),
     }
 }

@@ -3,6 +3,7 @@
 
 use greenroom_core::{
     Timestamp,
+    approval::Question,
     ids::{AgentName, CallId, SessionId, UserId},
     message::Arguments,
     policy::{Risk, Ruling, Settings},
@@ -81,7 +82,12 @@ impl Recording {
                 return self.decided(call_id, Ruling::Deny, reason);
             }
             E::ApprovalRequested { approval } => {
-                let asked = approval.steps.iter();
+                if let Question::Budget(asked) = &approval.question {
+                    let calls = asked.calls.iter();
+                    let why = |_| approval.purpose.clone();
+                    return calls.flat_map(|id| self.decided(*id, Ruling::Ask, why(id))).collect();
+                }
+                let asked = approval.steps().iter();
                 return asked
                     .flat_map(|step| self.decided(step.call_id, Ruling::Ask, step.why.clone()))
                     .collect();
@@ -112,6 +118,10 @@ impl Recording {
             | E::ApprovalDecided { .. }
             | E::ApprovalExpired { .. }
             | E::ApprovalCancelled { .. }
+            | E::ApprovalEscalated { .. }
+            | E::BudgetReserved { .. }
+            | E::BudgetReached { .. }
+            | E::BudgetRaised { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => {}
         }
@@ -128,7 +138,7 @@ impl Recording {
 mod tests {
     use super::*;
     use greenroom_core::{
-        approval::{Approval, ApprovalKind, PlanStep},
+        approval::{Approval, Overdue, PlanStep, Question},
         call::FailReason,
         ids::{ApprovalId, Seq},
         json::Digest,
@@ -192,16 +202,18 @@ mod tests {
             risk: Risk::WriteHighRisk,
             description: String::new(),
             why: "risky".to_owned(),
+            cost: None,
+            exceeds_budget: false,
         };
         SessionEvent::ApprovalRequested {
             approval: Arc::new(Approval {
                 approval_id: ApprovalId(Uuid::nil()),
-                kind: ApprovalKind::Plan,
                 purpose: String::new(),
-                steps: vec![step],
+                question: Question::Plan { steps: vec![step] },
                 max_risk_level: Risk::WriteHighRisk,
                 requested_at: Timestamp(7),
                 deadline: None,
+                on_deadline: Overdue::Deny,
             }),
         }
     }

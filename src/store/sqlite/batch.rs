@@ -12,6 +12,7 @@ use crate::{
 };
 use greenroom_actors::ports::Commit;
 use greenroom_core::{
+    budget::{Posting, Spend},
     ids::{Seq, SessionId},
     session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
 };
@@ -64,6 +65,17 @@ const STORE_AUDITED: &str = store_all!(
     FROM json_each($7);
     UPDATE audit_head SET n = $9, hash = $10;"
 );
+/// The same with spending; the audit log's head is null where the log has no new rows.
+const STORE_POSTED: &str = store_all!(
+    "INSERT INTO audit (hash, content, n)
+    SELECT substr($8, value->>0, 32), CAST(substr($8, (value->>0) + 32, value->>1) AS TEXT),
+           value->>2
+    FROM json_each($7);
+    UPDATE audit_head SET n = $9, hash = $10 WHERE $9 IS NOT NULL;
+    INSERT INTO spending (user_id, measure, day, amount)
+    SELECT value->>0, value->>1, value->>2, value->>3 FROM json_each($11) WHERE true
+    ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = amount + excluded.amount;"
+);
 
 /// A commit in its stored form.
 #[derive(Debug)]
@@ -75,6 +87,7 @@ pub(super) struct Encoded {
     events: String,
     session: Option<StoredSession>,
     approvals: Vec<StoredApproval>,
+    pub(super) posting: Option<Posting>,
     pub(super) audit: Vec<audit::Entry>,
 }
 
@@ -131,6 +144,7 @@ impl Encoded {
                 .map(StoredApproval::of)
                 .collect::<Result<_, _>>()
                 .map_err(refused)?,
+            posting: projection.posting.clone(),
             audit: audit::rows_of(session_id, &commit.records, approvals),
         })
     }
@@ -157,7 +171,7 @@ impl StoredApproval {
             content: serde_json::to_string(row)?,
             owner: row.owner.to_string(),
             state: state_name(row.state),
-            deadline: row.approval.deadline.map(|deadline| deadline.0),
+            deadline: row.due_at().map(|deadline| deadline.0),
         })
     }
 }
@@ -239,29 +253,45 @@ pub(super) async fn store(
     let only_events = sessions.rows.is_empty() && approvals.rows.is_empty();
     let (rows, bytes) = events.into_values();
     let audited = sealed.last();
+    let spends = spends_of(commits);
     // A transaction around a single statement costs more than the statement.
     let mut query = sqlx::query(match audited {
+        _ if !spends.is_empty() => STORE_POSTED,
         Some(_) => STORE_AUDITED,
         None if only_events => INSERT_COMMITS,
         None => STORE_ALL,
     });
     query = query.bind(rows).bind(bytes);
-    if !only_events || audited.is_some() {
+    if !only_events || audited.is_some() || !spends.is_empty() {
         for slab in [sessions, approvals] {
             let (rows, bytes) = slab.into_values();
             query = query.bind(rows).bind(bytes);
         }
     }
-    if let Some(last) = audited {
+    if audited.is_some() || !spends.is_empty() {
         let mut audit = Slab::default();
         sealed
             .iter()
             .for_each(|row| audit.push(row.hash.as_bytes(), &row.content, &[json!(row.n)]));
         let (rows, bytes) = audit.into_values();
         query = query.bind(rows).bind(bytes);
-        query = query.bind(last.n.cast_signed()).bind(last.hash.as_bytes().to_vec());
+        query = query.bind(audited.map(|last| last.n.cast_signed()));
+        query = query.bind(audited.map(|last| last.hash.as_bytes().to_vec()));
+    }
+    if !spends.is_empty() {
+        query = query.bind(json!(spends).to_string());
     }
     query.execute(connection).await.map(drop)
+}
+
+/// What the commits add to their users' spending, as JSON values.
+fn spends_of(commits: &[&Encoded]) -> Vec<serde_json::Value> {
+    let postings = commits.iter().filter_map(|commit| commit.posting.as_ref());
+    let rows = postings.flat_map(|posting| {
+        let row = |spend: &Spend| json!([posting.user, spend.measure, spend.day.0, spend.amount]);
+        posting.spends.iter().map(row)
+    });
+    rows.collect()
 }
 
 /// Whether writing works, by writing.

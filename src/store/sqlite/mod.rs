@@ -12,6 +12,7 @@ mod read;
 mod read_only;
 mod records;
 mod schema;
+mod spending;
 mod writer;
 
 pub use read_only::ReadOnlyJournal;
@@ -27,15 +28,17 @@ use greenroom_actors::ports::{
 };
 use greenroom_core::{
     Timestamp,
+    budget::{Measure, Spent},
     ids::{ApprovalId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, EventRecord, SessionRow},
+    time::Day,
 };
 use sqlx::{
     ConnectOptions, Connection, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 use writer::{Request, Writer};
 
 /// Pages of the write-ahead log after which a commit moves them into the database: 16 MiB, so that
@@ -208,6 +211,14 @@ impl Journal for SqliteJournal {
             Ok(Request::PutSettings { user: user.to_string(), content })
         };
         self.writer.ask(encode).await
+    }
+
+    async fn spent(
+        &self,
+        user: &UserId,
+        today: Day,
+    ) -> Result<BTreeMap<Measure, Spent>, JournalError> {
+        spending::spent(&self.readers, user, today).await
     }
 
     async fn check(&self) -> Result<(), JournalError> {

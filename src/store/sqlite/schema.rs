@@ -15,6 +15,7 @@ const APPLICATION_ID: i64 = 0x4752_4E52;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_sessions.sql"),
     include_str!("../../../migrations/sqlite/0002_keys_and_audit.sql"),
+    include_str!("../../../migrations/sqlite/0003_spending.sql"),
 ];
 
 /// The version this program works with.

@@ -8,6 +8,7 @@ use super::{
     batch::{self, Encoded},
     heads::{Heads, Trust},
     records::{self, Change},
+    spending,
 };
 use crate::{
     audit::{Entry, Head, Sealed},
@@ -162,9 +163,9 @@ impl Work {
             appended = self.append(&commits, Trust::Stored).await;
         }
         match self.noted(appended).await {
-            Ok(verdicts) => {
-                for ((_, answer), follows) in appends.into_iter().zip(verdicts) {
-                    reply(answer, if follows { Ok(()) } else { Err(JournalError::Conflict) });
+            Ok(answers) => {
+                for ((_, answer), with) in appends.into_iter().zip(answers) {
+                    reply(answer, with);
                 }
             }
             Err(error) => {
@@ -173,12 +174,19 @@ impl Work {
         }
     }
 
-    /// Appends all commits that follow their session's head; says for each whether it did.
-    async fn append(&mut self, commits: &[&Encoded], trust: Trust) -> sqlx::Result<Vec<bool>> {
+    /// Appends all commits that follow their session's head and whose claims hold; says for each
+    /// what became of it.
+    async fn append(&mut self, commits: &[&Encoded], trust: Trust) -> sqlx::Result<Vec<Answer>> {
         let connection = connected(&mut self.connection, &self.options).await?;
         self.heads.learn(connection, commits, trust).await?;
-        let (verdicts, written) = self.heads.judge(commits);
-        let accepted: Vec<&Encoded> = commits
+        let have_room = spending::have_room(connection, commits).await?;
+        let funded: Vec<&Encoded> = commits
+            .iter()
+            .zip(&have_room)
+            .filter_map(|(commit, has_room)| has_room.then_some(*commit))
+            .collect();
+        let (verdicts, written) = self.heads.judge(&funded);
+        let accepted: Vec<&Encoded> = funded
             .iter()
             .zip(&verdicts)
             .filter_map(|(commit, follows)| follows.then_some(*commit))
@@ -194,7 +202,13 @@ impl Work {
             self.heads.remember(written);
             self.audit_head = sealed.last().map(Sealed::head).or(self.audit_head);
         }
-        Ok(verdicts)
+        let mut follow = verdicts.into_iter();
+        let answer = |has_room| match has_room {
+            false => Err(JournalError::OverBudget),
+            true if follow.next().unwrap_or(false) => Ok(()),
+            true => Err(JournalError::Conflict),
+        };
+        Ok(have_room.into_iter().map(answer).collect())
     }
 
     async fn record(&mut self, change: &Change, entry: &Entry) -> sqlx::Result<()> {

@@ -1,12 +1,20 @@
-//! Durable questions to people.
+//! Durable questions to people: what is asked, who may answer until when, and what they said.
 
+mod deadline;
 mod edit;
 mod grant;
 mod plan;
+mod question;
+mod role;
+mod word;
 
+pub use deadline::{ApprovalRules, Overdue, Timing};
 pub use edit::{Edit, restored};
 pub use grant::{Grant, GrantWish};
-pub use plan::{
-    Approval, ApprovalEnd, ApprovalKind, ClosedApproval, OpenApproval, PlanStep, StepDecision,
-    Surface,
+pub use plan::{PlanStep, StepDecision};
+pub use question::{
+    Approval, ApprovalEnd, ApprovalKind, BudgetQuestion, ClosedApproval, Escalation, OpenApproval,
+    Question, UnknownOutcome,
 };
+pub use role::{Role, UnknownRole};
+pub use word::{Resolution, Surface, Word};

@@ -9,14 +9,17 @@
 //!                  BackingOff ◄─ Running ──────────────────▲
 //!                       └──────────▲ attempt started
 //! ```
+//!
+//! A call also awaits an approval when it is allowed but a budget has no room for it (G6), and when
+//! its outcome is unknown (D3); what is asked says which.
 
 use crate::{
     approval::Edit,
     ids::{ApprovalId, AttemptId, CallId},
     json::Digest,
     message::{Arguments, CallResult},
-    policy::Risk,
-    time::Timestamp,
+    policy::{Cost, Risk},
+    time::{Day, Timestamp},
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -42,8 +45,21 @@ pub struct Call {
     pub repeatable: bool,
     /// What a person changed of it.
     pub edit: Option<Arc<Edit>>,
+    /// Attempts that were started.
+    pub attempts: u32,
+    /// What is set aside for it (G6).
+    pub reserved: Option<Reservation>,
     /// Where it stands.
     pub phase: CallPhase,
+}
+
+/// What is set aside for a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservation {
+    /// How much.
+    pub cost: Cost,
+    /// The day it counts for.
+    pub day: Day,
 }
 
 /// Where a call stands.
@@ -113,6 +129,23 @@ pub enum FailReason {
     Cancelled,
     /// It may or may not have taken effect.
     OutcomeUnknown,
+}
+
+impl FailReason {
+    /// Whether a call that ended so, after so many attempts, definitely did not take effect: then
+    /// what was set aside for it is released (G6).
+    pub fn is_definite(self, attempts: u32) -> bool {
+        match self {
+            Self::Error
+            | Self::InvalidArguments
+            | Self::UnknownTool
+            | Self::Unavailable
+            | Self::Rejected
+            | Self::Expired => true,
+            Self::Cancelled => attempts == 0,
+            Self::Timeout | Self::Crashed | Self::OutcomeUnknown => false,
+        }
+    }
 }
 
 impl Call {

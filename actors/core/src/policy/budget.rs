@@ -1,6 +1,6 @@
 //! The limit a user sets on what tools may cost (G4). How much of it is spent is not known here.
 
-use crate::limits;
+use crate::{limits, time::Day};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 
@@ -39,6 +39,15 @@ impl Period {
             Self::Day => "day",
             Self::Month => "month",
             Self::Total => "total",
+        }
+    }
+
+    /// The first day of the period that `day` is in; for ever has none.
+    pub fn first_day(self, day: Day) -> Option<Day> {
+        match self {
+            Self::Day => Some(day),
+            Self::Month => Some(day.first_of_month()),
+            Self::Total => None,
         }
     }
 }
@@ -125,8 +134,16 @@ impl<'de> Deserialize<'de> for BudgetLimit {
 }
 
 /// Whether that can be the unit of a budget or of a cost.
-pub(super) fn check_unit(unit: &str) -> Result<(), String> {
+pub fn check_unit(unit: &str) -> Result<(), String> {
+    // What models cost is counted under these names.
+    if matches!(unit, "tokens" | "usd") {
+        return Err(format!("can't be `{unit}`, which counts what models cost"));
+    }
     let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&unit.chars().count());
+    // What models cost is counted under these names.
+    if matches!(unit, "tokens" | "usd") {
+        return Err(format!("can't be `{unit}`, which counts what models cost"));
+    }
     if fits && !unit.chars().any(char::is_control) {
         return Ok(());
     }

@@ -22,6 +22,15 @@ pub enum Verdict {
         why: String,
         /// What it costs, if its tool has a cost.
         cost: Option<Cost>,
+        /// Whether that is more than a budget has left.
+        exceeds_budget: bool,
+    },
+    /// It would run, but a budget has no room for what it costs: a person is asked to raise it.
+    OverBudget {
+        /// Why, for people.
+        why: String,
+        /// What it costs.
+        cost: Option<Cost>,
     },
     /// It does not run.
     Deny(Denial),
@@ -130,21 +139,33 @@ impl Ruled<'_> {
         };
         match self.ruling(level) {
             Ruling::Allow => Verdict::Allow { why: why(), cost: self.cost },
-            Ruling::Ask if !self.judging.headless => Verdict::Ask { why: why(), cost: self.cost },
+            Ruling::Ask if !self.judging.headless => {
+                let exceeds_budget = self.beyond_budget().is_some();
+                match self.by_table(level) {
+                    Ruling::Allow => Verdict::OverBudget { why: why(), cost: self.cost },
+                    Ruling::Ask | Ruling::Deny => {
+                        Verdict::Ask { why: why(), cost: self.cost, exceeds_budget }
+                    }
+                }
+            }
             ruling @ (Ruling::Ask | Ruling::Deny) => Verdict::Deny(self.denial(ruling)),
         }
     }
 
     /// What the table says at that level, but that what a budget has no room for is asked for.
     fn ruling(&self, level: Autonomy) -> Ruling {
-        let judging = self.judging;
-        let fits = |cost: &Cost| judging.remaining.is_some_and(|left| cost.amount <= left);
-        let is_beyond = self.beyond_budget().is_some();
-        let is_affordable = !is_beyond && self.cost.as_ref().is_some_and(fits);
-        match judging.matrix.ruling(level, self.tool.risk, judging.settings, is_affordable) {
-            Ruling::Allow if is_beyond => Ruling::Ask,
+        match self.by_table(level) {
+            Ruling::Allow if self.beyond_budget().is_some() => Ruling::Ask,
             ruling @ (Ruling::Allow | Ruling::Ask | Ruling::Deny) => ruling,
         }
+    }
+
+    /// What the table alone says at that level.
+    fn by_table(&self, level: Autonomy) -> Ruling {
+        let judging = self.judging;
+        let fits = |cost: &Cost| judging.remaining.is_some_and(|left| cost.amount <= left);
+        let is_affordable = self.beyond_budget().is_none() && self.cost.as_ref().is_some_and(fits);
+        judging.matrix.ruling(level, self.tool.risk, judging.settings, is_affordable)
     }
 
     /// That the call costs more than a budget has left, if it does. Where nobody knows what is
@@ -153,7 +174,7 @@ impl Ruled<'_> {
         let cost = self.cost.as_ref()?;
         let limit = self.judging.settings.budget_limit.as_ref();
         let limit = limit.filter(|limit| limit.unit == cost.unit).map(|limit| limit.amount);
-        let left = [self.judging.remaining, limit].into_iter().flatten().reduce(f64::min)?;
+        let left = self.judging.remaining.or(limit)?;
         // Written so that a budget that is no number has no room.
         let fits = cost.amount <= left;
         let unit = &cost.unit;

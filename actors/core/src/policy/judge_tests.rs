@@ -36,6 +36,7 @@ fn letter(verdict: &Verdict) -> char {
     match verdict {
         Verdict::Allow { .. } => 'A',
         Verdict::Ask { .. } => '?',
+        Verdict::OverBudget { .. } => '$',
         Verdict::Deny(_) => 'D',
     }
 }
@@ -102,7 +103,9 @@ fn g4_a_longer_name_does_not_unblock_a_tool() {
 fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Denial {
     match judged(tool, settings, matrix, headless) {
         Verdict::Deny(denial) => denial,
-        other @ (Verdict::Allow { .. } | Verdict::Ask { .. }) => panic!("{other:?}"),
+        other @ (Verdict::Allow { .. } | Verdict::Ask { .. } | Verdict::OverBudget { .. }) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -320,7 +323,9 @@ fn g5_what_can_t_be_known_of_a_call_denies_it() {
                 assert!(denial.reason.contains(expected), "{}", denial.reason);
                 assert_eq!(denial.required_level, None);
             }
-            other @ (Verdict::Allow { .. } | Verdict::Ask { .. }) => panic!("{other:?}"),
+            other @ (Verdict::Allow { .. } | Verdict::Ask { .. } | Verdict::OverBudget { .. }) => {
+                panic!("{other:?}")
+            }
         }
     }
 }
@@ -342,13 +347,14 @@ fn g3_g6_a_budget_lets_critical_calls_run_and_holds_back_what_it_has_no_room_for
     for (limit, remaining, amount, headless, expected) in [
         (Value::Null, None, 5, false, "A?"),
         (Value::Null, Some(5.0), 5, false, "AA"),
-        (Value::Null, Some(4.0), 5, false, "??"),
+        (Value::Null, Some(4.0), 5, false, "$?"),
         (isk(100.0), None, 5, false, "A?"),
-        (isk(100.0), None, 101, false, "??"),
+        (isk(100.0), None, 101, false, "$?"),
         (isk(100.0), Some(50.0), 50, false, "AA"),
-        (isk(100.0), Some(50.0), 51, false, "??"),
-        (isk(100.0), Some(500.0), 101, false, "??"),
-        (isk(100.0), Some(f64::NAN), 500, false, "??"),
+        (isk(100.0), Some(50.0), 51, false, "$?"),
+        // Somebody raised it.
+        (isk(100.0), Some(500.0), 101, false, "AA"),
+        (isk(100.0), Some(f64::NAN), 500, false, "$?"),
         (json!({"amount": 1, "unit": "USD"}), None, 5, false, "A?"),
         (isk(100.0), Some(50.0), 50, true, "AA"),
         (isk(100.0), Some(50.0), 51, true, "DD"),
@@ -364,7 +370,9 @@ fn g3_g6_a_budget_lets_critical_calls_run_and_holds_back_what_it_has_no_room_for
         assert_eq!(letters, expected, "{limit} {remaining:?} {amount} {verdicts:?}");
         for verdict in verdicts {
             match verdict {
-                Verdict::Allow { cost, .. } | Verdict::Ask { cost, .. } => {
+                Verdict::Allow { cost, .. }
+                | Verdict::Ask { cost, .. }
+                | Verdict::OverBudget { cost, .. } => {
                     assert_eq!(cost, Some(Cost { amount: amount.into(), unit: "ISK".into() }));
                 }
                 Verdict::Deny(denial) => {
@@ -387,7 +395,7 @@ fn g6_a_verdict_says_that_a_budget_has_no_room() {
     let why = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its cost of \
                12.5 ISK is more than the 10 ISK that are left";
     let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
-    assert_eq!(found, Verdict::Ask { why: why.into(), cost });
+    assert_eq!(found, Verdict::OverBudget { why: why.into(), cost });
 }
 
 proptest! {

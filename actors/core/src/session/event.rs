@@ -2,13 +2,14 @@
 //! ever: a variant or field is never changed in a way that old logs do not parse.
 
 use crate::{
-    approval::{Approval, Edit, Grant, StepDecision},
+    approval::{Approval, Edit, Grant, Role, StepDecision, Word},
+    budget::Budget,
     call::{FailReason, ToolOutput},
     ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
     model::delta::StopReason,
-    policy::{Autonomy, Risk, Settings},
+    policy::{Autonomy, Cost, Risk, Settings},
     time::Timestamp,
     usage::Spending,
 };
@@ -308,10 +309,23 @@ pub enum SessionEvent {
     ApprovalDecided {
         /// The question.
         approval_id: ApprovalId,
-        /// The steps decided now.
+        /// The steps of a plan that are decided now.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<StepDecision>,
-        /// Whether every step is decided now.
+        /// The word on a question that has no steps.
+        #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
+        word: Option<Box<Word>>,
+        /// Whether all of it is decided now.
         closed: bool,
+    },
+    /// Nobody answered in time, and the question went to people of another role (G10).
+    ApprovalEscalated {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The least role that may answer now.
+        to: Role,
+        /// When their time is up; `None` means never.
+        deadline: Option<Timestamp>,
     },
     /// Nobody answered in time (G10).
     ApprovalExpired {
@@ -322,6 +336,34 @@ pub enum SessionEvent {
     ApprovalCancelled {
         /// The question.
         approval_id: ApprovalId,
+    },
+
+    /// What an allowed call costs is set aside (G6). It is released when the call definitely failed.
+    BudgetReserved {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// What it costs.
+        cost: Cost,
+    },
+    /// A budget has no room for what comes next (G6).
+    BudgetReached {
+        /// Which, with its limit in force.
+        budget: Budget,
+        /// What is spent or reserved of it.
+        spent: f64,
+        /// What comes next needs so much; 0 where that is not known before.
+        needed: f64,
+    },
+    /// A person raised a budget, for this session and the budget's period.
+    BudgetRaised {
+        /// The question they answered.
+        approval_id: ApprovalId,
+        /// The budget, with the limit as it is now.
+        budget: Budget,
+        /// Who.
+        by: UserId,
     },
 
     /// A person's approval holds for later calls, too (G9).
@@ -380,4 +422,8 @@ pub enum RunFailure {
     ModelError,
     /// The model's provider could not be reached, after retries.
     ModelUnavailable,
+    /// A budget was reached, and nobody raised it (G6).
+    BudgetReached,
+    /// Nobody answered in time what the run could not go on without (G10).
+    ApprovalExpired,
 }

@@ -6,12 +6,15 @@ use super::{
     Submission, state::Identity,
 };
 use crate::{
-    approval::{ApprovalEnd, ClosedApproval, Edit, OpenApproval},
-    call::{Call, CallEnd, CallPhase, FailReason},
+    approval::{ApprovalEnd, ClosedApproval, Edit, Escalation, OpenApproval, StepDecision, Word},
+    budget::{Raise, Scope},
+    call::{Call, CallEnd, CallPhase, FailReason, Reservation},
     ids::{ApprovalId, CallId},
     json::Digest,
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
+    policy::Cost,
+    time::Day,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -58,16 +61,17 @@ impl SessionState {
                 self.seal_step(record);
                 self.usage = self.usage.plus(*usage);
             }
-            E::ApprovalDecided { approval_id, steps, closed } => {
+            E::ApprovalDecided { approval_id, steps, word, closed } => {
                 if *closed {
-                    self.close_approval(*approval_id, ApprovalEnd::Decided, steps, record.at);
+                    let word = word.as_deref().cloned();
+                    self.close_approval(*approval_id, ApprovalEnd::Decided, steps, word, record);
                 }
             }
             E::ApprovalExpired { approval_id } => {
-                self.close_approval(*approval_id, ApprovalEnd::Expired, &[], record.at);
+                self.close_approval(*approval_id, ApprovalEnd::Expired, &[], None, record);
             }
             E::ApprovalCancelled { approval_id } => {
-                self.close_approval(*approval_id, ApprovalEnd::Cancelled, &[], record.at);
+                self.close_approval(*approval_id, ApprovalEnd::Cancelled, &[], None, record);
             }
             E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
@@ -87,6 +91,10 @@ impl SessionState {
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
             | E::ApprovalRequested { .. }
+            | E::ApprovalEscalated { .. }
+            | E::BudgetReserved { .. }
+            | E::BudgetReached { .. }
+            | E::BudgetRaised { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => {}
         }
@@ -115,19 +123,23 @@ impl SessionState {
         &mut self,
         approval_id: ApprovalId,
         end: ApprovalEnd,
-        last: &[crate::approval::StepDecision],
-        closed_at: crate::Timestamp,
+        last: &[StepDecision],
+        word: Option<Word>,
+        record: &EventRecord,
     ) {
         let Some(open) = self.active.open_approval(approval_id) else { return };
         let mut decisions = open.decisions.clone();
         decisions.extend(last.iter().map(|decision| (decision.call_id, decision.clone())));
         let (approval, run_id) = (open.approval.clone(), open.run_id);
+        let (escalation, closed_at) = (open.escalation, record.at);
         self.closed_approvals.push_back(ClosedApproval {
             approval,
             run_id,
             end,
             closed_at,
             decisions,
+            word,
+            escalation,
         });
         if self.closed_approvals.len() > limits::CLOSED_APPROVALS_KEPT {
             self.closed_approvals.pop_front();
@@ -188,6 +200,9 @@ impl Active {
             E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
                 self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
                 let ended = self.run.take_if(|run| Some(run.run_id) == record.run_id);
+                if ended.is_some() {
+                    self.raises.retain(|raise| raise.budget.scope != Scope::Run);
+                }
                 // What was to steer it and came too late is next.
                 for message in ended.into_iter().flat_map(|run| run.steering).rev() {
                     self.queue.push_front(message);
@@ -195,14 +210,15 @@ impl Active {
             }
             E::ApprovalRequested { approval } => {
                 let Some(run_id) = record.run_id else { return };
-                for step in &approval.steps {
-                    let approval_id = approval.approval_id;
-                    self.set_phase(step.call_id, CallPhase::AwaitingApproval { approval_id });
+                let approval_id = approval.approval_id;
+                for call_id in approval.question.calls() {
+                    self.set_phase(call_id, CallPhase::AwaitingApproval { approval_id });
                 }
                 let (approval, decisions) = (approval.clone(), BTreeMap::new());
-                self.approvals.push(OpenApproval { approval, run_id, decisions });
+                let open = OpenApproval { approval, run_id, decisions, escalation: None };
+                self.approvals.push(open);
             }
-            E::ApprovalDecided { approval_id, steps, closed } => {
+            E::ApprovalDecided { approval_id, steps, closed, word: _ } => {
                 let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
                 if *closed {
                     self.approvals.retain(|open| !of(open));
@@ -213,6 +229,17 @@ impl Active {
             }
             E::ApprovalExpired { approval_id } | E::ApprovalCancelled { approval_id } => {
                 self.approvals.retain(|open| open.approval.approval_id != *approval_id);
+            }
+            E::ApprovalEscalated { approval_id, to, deadline } => {
+                let (to, at, deadline) = (*to, record.at, *deadline);
+                let of = |open: &&mut OpenApproval| open.approval.approval_id == *approval_id;
+                if let Some(open) = self.approvals.iter_mut().find(of) {
+                    open.escalation = Some(Escalation { to, at, deadline });
+                }
+            }
+            E::BudgetRaised { budget, .. } => {
+                self.raises.retain(|raise| !raise.budget.is_of(budget));
+                self.raises.push(Raise { budget: budget.clone(), at: record.at });
             }
             E::GrantAdded { grant } => self.grants.push(grant.clone()),
             E::GrantRevoked { grant_id, .. } => {
@@ -230,8 +257,9 @@ impl Active {
             | E::ToolCallRetrying { .. }
             | E::ToolCallCompleted { .. }
             | E::ToolCallFailed { .. }
-            | E::AuthorizationDenied { .. } => self.apply_to_call(&record.event),
-            E::ToolCallProgress { .. } | E::LateResult { .. } => {}
+            | E::AuthorizationDenied { .. }
+            | E::BudgetReserved { .. } => self.apply_to_call(record),
+            E::ToolCallProgress { .. } | E::LateResult { .. } | E::BudgetReached { .. } => {}
         }
     }
 
@@ -256,6 +284,7 @@ impl Active {
             steering: Vec::new(),
             answer: None,
             usage: crate::usage::Spending::default(),
+            costs: BTreeMap::new(),
             started_at: record.at,
         });
     }
@@ -296,9 +325,9 @@ impl Active {
         }
     }
 
-    fn apply_to_call(&mut self, event: &SessionEvent) {
+    fn apply_to_call(&mut self, record: &EventRecord) {
         use SessionEvent as E;
-        match event {
+        match &record.event {
             E::ToolCallStarted {
                 call_id,
                 provider_id,
@@ -320,6 +349,8 @@ impl Active {
                     parallel: *parallel,
                     repeatable: *repeatable,
                     edit: None,
+                    attempts: 0,
+                    reserved: None,
                     phase: CallPhase::Proposed,
                 });
             }
@@ -332,6 +363,9 @@ impl Active {
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
                 let failures = self.failures(*call_id);
+                if let Some(call) = self.call_mut(*call_id) {
+                    call.attempts = attempt;
+                }
                 self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt, failures });
             }
             E::ToolCallRetrying { call_id, attempt, failures, until, .. } => {
@@ -342,11 +376,17 @@ impl Active {
                 let end = CallEnd { text: output.text.as_str().into(), is_error: false };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
+            E::BudgetReserved { call_id, tool, cost } => {
+                self.reserve(*call_id, tool, cost, record.at.day());
+                self.set_phase(*call_id, CallPhase::Allowed);
+            }
             E::ToolCallFailed { call_id, reason, error, .. } => {
+                self.release(*call_id, *reason);
                 let end = CallEnd { text: error_for_model(*reason, error), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             E::AuthorizationDenied { call_id, reason, .. } => {
+                self.release(*call_id, FailReason::Rejected);
                 let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
@@ -372,10 +412,44 @@ impl Active {
             | E::ApprovalRequested { .. }
             | E::ApprovalDecided { .. }
             | E::ApprovalExpired { .. }
-            | E::ApprovalCancelled { .. } => {
-                debug_assert!(false, "changes no phase of a call: {event:?}");
+            | E::ApprovalCancelled { .. }
+            | E::ApprovalEscalated { .. }
+            | E::BudgetReached { .. }
+            | E::BudgetRaised { .. } => {
+                debug_assert!(false, "changes no phase of a call: {record:?}");
             }
         }
+    }
+
+    /// Sets aside what the call costs; once, whatever comes.
+    fn reserve(&mut self, call_id: CallId, tool: &str, cost: &Cost, day: Day) {
+        let Some(call) = self.call_mut(call_id).filter(|call| call.reserved.is_none()) else {
+            return;
+        };
+        call.reserved = Some(Reservation { cost: cost.clone(), day });
+        self.costs.add(&cost.unit, day, tool, cost.amount);
+        if let Some(run) = &mut self.run {
+            *run.costs.entry(cost.unit.as_str().into()).or_default() += cost.amount;
+        }
+    }
+
+    /// Takes back what was set aside for a call that definitely failed.
+    fn release(&mut self, call_id: CallId, reason: FailReason) {
+        let Some(call) = self.call_mut(call_id).filter(|call| !call.is_finished()) else { return };
+        if !reason.is_definite(call.attempts) {
+            return;
+        }
+        let Some(Reservation { cost, day }) = call.reserved.take() else { return };
+        let tool = call.tool.clone();
+        self.costs.add(&cost.unit, day, &tool, -cost.amount);
+        if let Some(run) = &mut self.run {
+            *run.costs.entry(cost.unit.as_str().into()).or_default() -= cost.amount;
+        }
+    }
+
+    fn call_mut(&mut self, call_id: CallId) -> Option<&mut Call> {
+        let mut calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        calls.find(|call| call.call_id == call_id)
     }
 
     fn failures(&self, call_id: CallId) -> u32 {
@@ -387,8 +461,7 @@ impl Active {
     }
 
     fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &Edit) {
-        let mut calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
-        if let Some(call) = calls.find(|call| call.call_id == call_id) {
+        if let Some(call) = self.call_mut(call_id) {
             call.digest = digest;
             call.edit = Some(Arc::new(edit.clone()));
         }

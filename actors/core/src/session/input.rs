@@ -1,7 +1,7 @@
 //! What a session is asked, and what it is told.
 
 use crate::{
-    approval::{GrantWish, Surface},
+    approval::{GrantWish, Resolution, Role, Surface},
     call::ToolOutcome,
     ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, UserId},
     json::Digest,
@@ -85,6 +85,8 @@ pub enum Input {
         for_session: Option<GrantWish>,
         /// Who answers.
         by: UserId,
+        /// What they may do.
+        role: Role,
         /// Through what.
         surface: Surface,
     },
@@ -143,18 +145,25 @@ pub enum OnBusy {
     Steer,
 }
 
-/// A person's answer to a plan.
+/// A person's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApprovalAnswer {
-    /// The same for every step that is not decided yet.
+    /// To a plan: the same for every step that is not decided yet.
     Whole {
         /// Whether they may run.
         approved: bool,
         /// For the model.
         reason: Option<String>,
     },
-    /// One by one.
+    /// The steps of a plan one by one.
     Steps(Vec<StepAnswer>),
+    /// To a question that has no steps.
+    Resolve {
+        /// What they say.
+        resolution: Resolution,
+        /// Why.
+        reason: Option<String>,
+    },
 }
 
 /// A person's answer to one step.

@@ -4,11 +4,13 @@
 use super::{Lifecycle, SessionState};
 use crate::{
     approval::{
-        Approval, ApprovalEnd, ClosedApproval, Grant, OpenApproval, PlanStep, StepDecision,
+        Approval, ApprovalEnd, ClosedApproval, Escalation, Grant, OpenApproval, PlanStep,
+        StepDecision, Word,
     },
+    budget::{Claim, Measure, Posting, Spend},
     ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
-    time::Timestamp,
+    time::{Day, Timestamp},
     usage::Spending,
 };
 use serde::{Deserialize, Serialize};
@@ -81,8 +83,14 @@ pub struct ApprovalRow {
     pub owner: UserId,
     /// Where it stands.
     pub state: ApprovalState,
-    /// What was decided, in the steps' order.
+    /// What was decided of a plan, in the steps' order.
     pub decisions: Vec<StepDecision>,
+    /// What was said to a question that has no steps.
+    #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
+    pub word: Option<Word>,
+    /// Whom it went to when nobody had answered in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Escalation>,
     /// When it stopped waiting.
     pub closed_at: Option<Timestamp>,
 }
@@ -94,6 +102,8 @@ pub struct Projection {
     pub session: Option<SessionRow>,
     /// The questions that are new or changed.
     pub approvals: Vec<ApprovalRow>,
+    /// What is added to the user's spending (G6), if anything is.
+    pub posting: Option<Posting>,
 }
 
 impl Projection {
@@ -106,7 +116,42 @@ impl Projection {
             (Some(_), None) | (None, Some(_)) => false,
         };
         let approvals = changed_rows(before, after);
-        Self { session: row.filter(|_| !unchanged), approvals }
+        let spends = after.active.costs.since(&before.active.costs);
+        let user = after.identity.as_ref().filter(|_| !spends.is_empty());
+        let posting = user.map(|identity| {
+            let user = identity.owner.clone();
+            Posting { user, spends, claims: Vec::new() }
+        });
+        Self { session: row.filter(|_| !unchanged), approvals, posting }
+    }
+
+    /// Adds what must hold of the user's spending.
+    #[must_use]
+    pub fn with_claims(mut self, claims: Vec<Claim>) -> Self {
+        if let Some(posting) = &mut self.posting {
+            posting.claims = claims;
+        }
+        self
+    }
+
+    /// Adds the tokens and the money of model calls to the user's spending; not all need counting.
+    #[must_use]
+    pub fn with_models(mut self, before: &SessionState, after: &SessionState, day: Day) -> Self {
+        let Some(identity) = &after.identity else { return self };
+        let (before, after) = (before.spent(), after.spent());
+        let tokens = after.tokens.total().saturating_sub(before.tokens.total()) as f64;
+        let costs = after.cost_usd.zip(before.cost_usd);
+        let money = costs.map_or(0.0, |(after, before)| after - before);
+        let spent = [(Measure::Tokens, tokens), (Measure::Usd, money)];
+        let spends = spent.into_iter().filter(|(_, amount)| *amount > 0.0);
+        let spends: Vec<_> =
+            spends.map(|(measure, amount)| Spend { measure, day, amount }).collect();
+        if !spends.is_empty() {
+            let user = identity.owner.clone();
+            let empty = Posting { user, spends: Vec::new(), claims: Vec::new() };
+            self.posting.get_or_insert(empty).spends.extend(spends);
+        }
+        self
     }
 }
 
@@ -147,15 +192,15 @@ fn status(state: &SessionState) -> SessionStatus {
 }
 
 /// The rows that `after` has and `before` had not, or not so. `after` must follow from `before`:
-/// then an open question changes by new decisions alone, and closed ones only come at the end,
+/// then an open question changes by new decisions and by escalation alone, and closed ones only come at the end,
 /// so that a commit which touches none costs nothing.
 fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
     let Some(identity) = &after.identity else { return Vec::new() };
     let row = |asked: Asked<'_>| asked.row(after.session_id, &identity.owner);
-    let decided =
-        |state: &SessionState, id| state.active.open_approval(id).map(|open| open.decisions.len());
+    let standing = |open: &OpenApproval| (open.decisions.len(), open.escalation);
     let is_changed = |open: &&OpenApproval| {
-        decided(before, open.approval.approval_id) != Some(open.decisions.len())
+        let before = before.active.open_approval(open.approval.approval_id);
+        before.map(standing) != Some(standing(open))
     };
     let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
     let newest = before.closed_approvals.back().map(|closed| closed.approval.approval_id);
@@ -171,26 +216,31 @@ struct Asked<'a> {
     run_id: RunId,
     state: ApprovalState,
     decisions: &'a BTreeMap<CallId, StepDecision>,
+    word: Option<&'a Word>,
+    escalation: Option<Escalation>,
     closed_at: Option<Timestamp>,
 }
 
 impl<'a> From<&'a OpenApproval> for Asked<'a> {
     fn from(open: &'a OpenApproval) -> Self {
-        let OpenApproval { approval, run_id, decisions } = open;
-        let state = ApprovalState::Pending;
-        Self { approval, run_id: *run_id, state, decisions, closed_at: None }
+        let OpenApproval { approval, run_id, decisions, escalation } = open;
+        let (state, escalation) = (ApprovalState::Pending, *escalation);
+        let run_id = *run_id;
+        Self { approval, run_id, state, decisions, word: None, escalation, closed_at: None }
     }
 }
 
 impl<'a> From<&'a ClosedApproval> for Asked<'a> {
     fn from(closed: &'a ClosedApproval) -> Self {
-        let ClosedApproval { approval, run_id, end, closed_at, decisions } = closed;
+        let ClosedApproval { approval, run_id, end, closed_at, decisions, word, escalation } =
+            closed;
         let state = match end {
             ApprovalEnd::Decided => ApprovalState::Decided,
             ApprovalEnd::Expired => ApprovalState::Expired,
             ApprovalEnd::Cancelled => ApprovalState::Cancelled,
         };
-        Self { approval, run_id: *run_id, state, decisions, closed_at: Some(*closed_at) }
+        let (run_id, escalation, closed_at) = (*run_id, *escalation, Some(*closed_at));
+        Self { approval, run_id, state, decisions, word: word.as_ref(), escalation, closed_at }
     }
 }
 
@@ -203,13 +253,23 @@ impl Asked<'_> {
             run_id: self.run_id,
             owner: owner.clone(),
             state: self.state,
-            decisions: self.approval.steps.iter().filter_map(of_step).collect(),
+            decisions: self.approval.steps().iter().filter_map(of_step).collect(),
+            word: self.word.cloned(),
+            escalation: self.escalation,
             closed_at: self.closed_at,
         }
     }
 }
 
 impl ApprovalRow {
+    /// When something must happen about it, if nobody answers.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match &self.escalation {
+            Some(escalation) => escalation.deadline,
+            None => self.approval.due_at(),
+        }
+    }
+
     /// The rows of every question that the session remembers.
     pub fn all_of(state: &SessionState) -> Vec<Self> {
         changed_rows(&SessionState::vacant(state.session_id), state)

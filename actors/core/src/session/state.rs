@@ -3,6 +3,7 @@
 use super::{EventRecord, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
+    budget::{Costs, Raise},
     call::{Call, CallPhase},
     chain::Chain,
     ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
@@ -12,7 +13,10 @@ use crate::{
     time::Timestamp,
     usage::Spending,
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// A session. What grows with its history is beside [`Active`], which stays small: a decision
 /// works on a copy of `Active` alone.
@@ -107,6 +111,10 @@ pub struct Active {
     pub approvals: Vec<OpenApproval>,
     /// What people granted for the session, oldest first.
     pub grants: Vec<Grant>,
+    /// What tools have cost (G6).
+    pub costs: Costs,
+    /// The budgets that people raised.
+    pub raises: Vec<Raise>,
 }
 
 /// Whether a session takes messages.
@@ -155,6 +163,8 @@ pub struct Run {
     pub answer: Option<MessageId>,
     /// Tokens so far, and their cost.
     pub usage: Spending,
+    /// What its tools have cost, by unit.
+    pub costs: BTreeMap<Arc<str>, f64>,
     /// When it began.
     pub started_at: Timestamp,
 }
@@ -162,7 +172,7 @@ pub struct Run {
 /// Where a step stands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepPhase {
-    /// Between steps; only within one decision.
+    /// Before its first step: only within one decision, or while people are asked about a budget.
     Between,
     /// A model attempt is under way.
     Streaming {
@@ -221,7 +231,7 @@ impl SessionState {
     /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
     pub fn is_waiting_for_people(&self) -> bool {
         let Some(run) = &self.active.run else { return false };
-        run.phase == StepPhase::Calling
+        matches!(run.phase, StepPhase::Between | StepPhase::Calling)
             && !self.active.approvals.is_empty()
             && run.calls.iter().all(|call| match call.phase {
                 CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_) => true,

@@ -11,13 +11,15 @@ use crate::{
 use greenroom_core::{
     Rules,
     agent::AgentProfile,
-    approval::{GrantWish, Surface},
-    call::{CallPhase, ToolOutcome, ToolOutput},
+    approval::{
+        ApprovalKind, ApprovalRules, GrantWish, Overdue, Resolution, Role, Surface, Timing,
+    },
+    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
     ids::{AttemptId, CallId, MessageId, SessionId, ToolName},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
     model::delta::{Completion, ModelFailure, StopReason},
-    policy::{Autonomy, Matrix, Settings},
+    policy::{Autonomy, BudgetLimit, Matrix, Period, Settings},
     session::{
         ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
         SessionState, StepAnswer, StepFailure,
@@ -38,12 +40,16 @@ use uuid::Uuid;
 const CURRENT: &str = "v0_1_every_event";
 
 /// Every type of event there is.
-const TYPES: [&str; 30] = [
+const TYPES: [&str; 34] = [
     "approval_cancelled",
     "approval_decided",
+    "approval_escalated",
     "approval_expired",
     "approval_requested",
     "authorization_denied",
+    "budget_raised",
+    "budget_reached",
+    "budget_reserved",
     "grant_added",
     "grant_revoked",
     "late_result",
@@ -138,6 +144,10 @@ fn name_of(event: &SessionEvent) -> &'static str {
     match event {
         E::ApprovalCancelled { .. } => "approval_cancelled",
         E::ApprovalDecided { .. } => "approval_decided",
+        E::ApprovalEscalated { .. } => "approval_escalated",
+        E::BudgetRaised { .. } => "budget_raised",
+        E::BudgetReached { .. } => "budget_reached",
+        E::BudgetReserved { .. } => "budget_reserved",
         E::ApprovalExpired { .. } => "approval_expired",
         E::ApprovalRequested { .. } => "approval_requested",
         E::AuthorizationDenied { .. } => "authorization_denied",
@@ -211,11 +221,17 @@ fn said(message: &Message) -> Value {
 fn live() -> Vec<EventRecord> {
     let mut agent = AgentProfile::named(rules::agent_name());
     agent.models = vec!["small".to_owned()];
+    agent.approvals = ApprovalRules::by(|kind, _| {
+        let escalate = Overdue::Escalate { to: Role::Approver, within_ms: Some(90_000) };
+        let then = if kind == ApprovalKind::Budget { escalate } else { Overdue::Deny };
+        Timing { then, ..Timing::default() }
+    });
     let tools = Arc::new(rules::book(3, false));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut story = Story { world: World::with_rules(1, rules) };
     story.opens();
     story.first_run();
+    story.dear_run();
     story.runs_that_end_badly();
     story.world.log
 }
@@ -231,6 +247,8 @@ impl Story {
         self.take(Input::CreateSession { owner, agent, title, settings });
         let mut settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
         settings.blocked_tools.insert(ToolName::parse("read_guessed").expect("it is short"));
+        settings.budget_limit =
+            Some(BudgetLimit { amount: 2.0, unit: rules::UNIT.to_owned(), period: Period::Month });
         let title = Some("Prices é😀".to_owned());
         self.take(Input::ChangeSettings { settings, title, by: user("ann") });
     }
@@ -274,6 +292,7 @@ impl Story {
             }),
         );
         self.ends("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
+        self.resolve(Resolution::Done(json!({"noted": "first"})));
         let call_id = self.call("high");
         let reason = Some("fine".to_owned());
         let arguments = Some(json!({"quantity": 10}));
@@ -291,6 +310,21 @@ impl Story {
         self.wake_at_next();
         self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
         self.says("It is done.", vec![]);
+    }
+
+    /// A budget is reached, the question escalates, and somebody raises it; of another call's end
+    /// nothing is known, and it is repeated on a person's word.
+    fn dear_run(&mut self) {
+        self.submit("dear");
+        self.says("", vec![("low", Arguments::Json(json!({"n": 0.5})))]);
+        self.world.now = self.world.now.after(Duration::from_secs(60));
+        self.take(Input::Wake);
+        self.resolve(Resolution::Raise(10.5));
+        self.ends("low", ToolOutcome::TimedOut { after_ms: 30_000 });
+        self.resolve(Resolution::Retry);
+        let error = "it is forbidden".to_owned();
+        self.ends("low", ToolOutcome::Failed { error, hint: RepeatHint::Unsaid });
+        self.says("It can't be done.", vec![]);
     }
 
     /// Cancelled while it streams, cancelled while it waits, failed, and closed.
@@ -370,10 +404,22 @@ impl Story {
     fn decide(&mut self, answer: ApprovalAnswer, grants: bool) {
         let open = self.world.state.active.approvals.first().expect("a question waits");
         let approval_id = open.approval.approval_id;
-        let (by, surface) = (user("ann"), Surface::Dashboard);
+        let (by, role, surface) = (user("ann"), Role::Approver, Surface::Dashboard);
         let condition = Some("args.quantity < 100".to_owned());
         let for_session = grants.then_some(GrantWish { condition });
-        self.take(Input::DecideApproval { approval_id, answer, for_session, by, surface });
+        self.take(Input::DecideApproval { approval_id, answer, for_session, by, role, surface });
+    }
+
+    /// A person's word on the question that has no steps.
+    fn resolve(&mut self, resolution: Resolution) {
+        let mut open = self.world.state.active.approvals.iter();
+        let open = open.find(|open| open.approval.steps().is_empty()).expect("a question waits");
+        let approval_id = open.approval.approval_id;
+        let reason = Some("I looked".to_owned());
+        let answer = ApprovalAnswer::Resolve { resolution, reason };
+        let (by, role, surface) = (user("bob"), Role::Approver, Surface::Cli);
+        let for_session = None;
+        self.take(Input::DecideApproval { approval_id, answer, for_session, by, role, surface });
     }
 
     fn wake_at_next(&mut self) {

@@ -6,7 +6,7 @@ use crate::{
     world::{World, user},
 };
 use greenroom_core::{
-    approval::{GrantWish, OpenApproval, PlanStep, Surface},
+    approval::{GrantWish, OpenApproval, Overdue, PlanStep, Question, Resolution, Role, Surface},
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId},
     json::Digest,
     model::delta::Completion,
@@ -67,7 +67,7 @@ impl World {
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
         };
         match self.take(input) {
-            Ok(Decision { events, effects, reply }) => {
+            Ok(Decision { events, claims: _, effects, reply }) => {
                 assert!(same && events.is_empty() && effects.is_empty());
                 assert_eq!(reply, answer);
             }
@@ -100,14 +100,17 @@ impl World {
             (None, Some(run_id)) => {
                 assert_eq!(result.expect("it runs").reply, Reply::Cancelled { run_id });
                 // S6: gone at once, and the next message goes on.
-                if !self.is_lost() {
+                // Where a budget is reached and nobody can be asked, each run fails at once.
+                let agent = &self.rules.agent;
+                let may_fail_at_once = agent.headless && !agent.budgets.is_empty();
+                if !self.is_lost() && !may_fail_at_once {
                     let now = self.state.active.run.as_ref().map(|run| run.run_id);
                     assert_eq!(now, queued.first().copied());
                     assert_eq!(self.state.is_idle(), queued.is_empty());
                 }
                 if !self.is_dying() && queued.is_empty() && chance.one_in(2) {
                     self.submit_fresh(chance).expect("S6: the session is usable");
-                    assert!(self.state.active.run.is_some());
+                    assert!(self.state.active.run.is_some() || may_fail_at_once);
                 }
             }
         }
@@ -177,10 +180,13 @@ impl World {
 
     fn somebody_answers(&mut self, open: &OpenApproval, chance: &mut Chance) {
         let approval_id = open.approval.approval_id;
-        let is_late = open.approval.deadline.is_some_and(|end| end <= self.now);
+        let is_late = open.due_at().is_some_and(|end| end <= self.now);
+        if open.approval.steps().is_empty() || chance.one_in(20) {
+            return self.somebody_resolves(open, chance);
+        }
         let mut answers: Vec<_> = open
             .approval
-            .steps
+            .steps()
             .iter()
             .filter_map(|step| {
                 let approved = chance.one_in(2);
@@ -215,18 +221,53 @@ impl World {
             GrantWish { condition }
         });
         if let Ok(decision) = self.decide(approval_id, answer, for_session, chance) {
-            assert!(!is_late || decision.events.is_empty(), "G10: taken after the deadline");
+            // At its deadline a question may have become other people's, and one of them answers.
+            let may_go_on = matches!(open.approval.on_deadline, Overdue::Escalate { .. })
+                && open.escalation.is_none();
+            let is_nothing = decision.events.is_empty();
+            assert!(!is_late || may_go_on || is_nothing, "G10: taken after the deadline");
+        }
+    }
+
+    /// Says something to a question without steps, or what is no answer to any question.
+    fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
+        let resolution = match chance.below(6) {
+            0 => Resolution::Retry,
+            1 => Resolution::Done(
+                chance.pick(&[Value::Null, json!("done"), json!({"n": 1})]).clone(),
+            ),
+            2 => Resolution::Failed,
+            3 => Resolution::Raise(*chance.pick(&[0.0, 5.0, 1e6, f64::NAN, -1.0])),
+            4 => Resolution::Stop,
+            _ => resolution(open, chance),
+        };
+        let answer = ApprovalAnswer::Resolve { resolution, reason: None };
+        let taken = self.decide(open.approval.approval_id, answer.clone(), None, chance);
+        if taken.is_ok() && !self.is_lost() {
+            // G11: the first word stands, whoever says something else.
+            let other = ApprovalAnswer::Resolve { resolution: Resolution::Stop, reason: None };
+            let again = self.decide(open.approval.approval_id, other.clone(), None, chance);
+            assert!(again.is_err() || answer == other, "{again:?}");
         }
     }
 
     pub(crate) fn somebody_decides_all(&mut self, chance: &mut Chance) {
-        let Some(open) = self.state.active.approvals.first() else { return };
-        let (approval_id, deadline) = (open.approval.approval_id, open.approval.deadline);
-        let answer = ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None };
+        let Some(open) = self.state.active.approvals.first().cloned() else { return };
+        let (approval_id, deadline) = (open.approval.approval_id, open.due_at());
+        let answer = if open.approval.steps().is_empty() {
+            let resolution = resolution(&open, chance);
+            ApprovalAnswer::Resolve { resolution, reason: None }
+        } else {
+            ApprovalAnswer::Whole { approved: chance.one_in(2), reason: None }
+        };
         match self.decide(approval_id, answer, None, chance) {
             Ok(decision) => {
                 assert_eq!(decision.reply, Reply::Decided { closed: true, repeated: false });
             }
+            // Somebody else may do it.
+            Err(Rejection::RoleRequired { role }) => assert!(role > Role::User),
+            // A retry of what is denied by now.
+            Err(Rejection::InvalidAnswer { .. }) => {}
             Err(rejection) => {
                 assert_eq!(rejection, Rejection::ApprovalExpired);
                 assert!(deadline.is_some_and(|end| end <= self.now));
@@ -248,8 +289,22 @@ impl World {
             answer,
             for_session,
             by,
+            role: *chance.pick(&[Role::User, Role::Approver, Role::Admin]),
             surface: *chance.pick(&surfaces),
         })
+    }
+}
+
+/// An answer to a question without steps that can be taken.
+fn resolution(open: &OpenApproval, chance: &mut Chance) -> Resolution {
+    match &open.approval.question {
+        Question::Budget(asked) if chance.one_in(2) => {
+            Resolution::Raise(asked.spent + asked.needed + *chance.pick(&[1.0, 50.0, 1e9]))
+        }
+        Question::Budget(_) => Resolution::Stop,
+        Question::UnknownOutcome(_) | Question::Plan { .. } => chance
+            .pick(&[Resolution::Retry, Resolution::Done(json!("it did")), Resolution::Failed])
+            .clone(),
     }
 }
 

@@ -3,10 +3,15 @@
 use crate::chance::Chance;
 use greenroom_core::{
     agent::AgentProfile,
+    approval::{ApprovalRules, Overdue, Role, Timing},
+    budget::{Budget, Measure, Scope},
     call::RetryPolicy,
     env::Rules,
     ids::{AgentName, ToolName},
-    policy::{Autonomy, Preset, Risk, RiskSource, Settings, Tool, ToolBook, schema},
+    policy::{
+        Autonomy, BudgetLimit, CostRule, Expression, Period, Preset, Risk, RiskSource, Settings,
+        Tool, ToolBook, schema,
+    },
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -21,8 +26,8 @@ pub(crate) fn draw(chance: &mut Chance) -> Rules {
     agent.models = vec!["small".to_owned()];
     agent.max_steps = *chance.pick(&[1, 2, 3, 5]);
     agent.headless = chance.one_in(8);
-    agent.approval_deadline =
-        *chance.pick(&[None, Some(Duration::from_secs(60)), Some(Duration::ZERO)]);
+    agent.approvals = approvals(chance);
+    agent.budgets = budgets(chance);
     let preset = *chance.pick(&Preset::ALL);
     let retries_max = *chance.pick(&[0, 1, 3]);
     let tools = Arc::new(book(retries_max, false));
@@ -31,6 +36,46 @@ pub(crate) fn draw(chance: &mut Chance) -> Rules {
     rules.queued_messages_max = *chance.pick(&[0, 1, 4]);
     rules.model_retry.retries_max = *chance.pick(&[0, 1, 3]);
     rules
+}
+
+/// The unit of what tools cost.
+pub(crate) const UNIT: &str = "gold";
+/// The tools that cost something, whatever they are passed.
+pub(crate) const DEAR: [&str; 3] = ["low", "high", "critical"];
+
+/// Budgets of every sort, often too small.
+fn budgets(chance: &mut Chance) -> Vec<Budget> {
+    let mut budgets = Vec::new();
+    for scope in [Scope::Run, Scope::Session, Scope::User] {
+        for measure in [Measure::Tokens, Measure::Usd, Measure::unit(UNIT)] {
+            if chance.one_in(8) {
+                let limit = *chance.pick(&[1.0, 20.0, 1000.0]);
+                let period = match scope {
+                    Scope::Run | Scope::Session => Period::Total,
+                    Scope::User => *chance.pick(&[Period::Day, Period::Month, Period::Total]),
+                };
+                budgets.push(Budget { scope, period, measure, limit });
+            }
+        }
+    }
+    budgets
+}
+
+/// What a user may spend, if that is limited.
+pub(crate) fn limit(chance: &mut Chance) -> Option<BudgetLimit> {
+    let amount = *chance.pick(&[1.0, 5.0, 100.0]);
+    let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: Period::Total };
+    chance.one_in(3).then_some(limit)
+}
+
+/// Deadlines of every sort.
+fn approvals(chance: &mut Chance) -> ApprovalRules {
+    let deadline =
+        *chance.pick(&[None, Some(Duration::from_secs(60)), Some(Duration::from_millis(1))]);
+    let escalate = |within_ms| Overdue::Escalate { to: Role::Approver, within_ms };
+    let choices =
+        [Overdue::Deny, Overdue::Wait, escalate(None), escalate(Some(0)), escalate(Some(30_000))];
+    ApprovalRules::always(Timing { deadline, then: *chance.pick(&choices) })
 }
 
 /// The tools; `fewer` as after a server went away.
@@ -68,7 +113,10 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
             unavailable: None,
             denied: None,
             constraints: Vec::new(),
-            cost: None,
+            cost: DEAR.contains(&name).then(|| CostRule {
+                amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it is valid"),
+                unit: UNIT.to_owned(),
+            }),
             exclusive: None,
         }
     }))
@@ -98,5 +146,6 @@ pub(crate) fn settings(chance: &mut Chance) -> Settings {
         let blocked = ToolName::parse(CALLED[chance.below(8)]).expect("it is short");
         settings.blocked_tools.insert(blocked);
     }
+    settings.budget_limit = limit(chance);
     settings
 }

@@ -1,6 +1,7 @@
 //! Reads the log as it is written and holds it to the promises that can be seen in it.
 
 use greenroom_core::{
+    approval::{Question, Resolution},
     call::FailReason,
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
@@ -32,6 +33,11 @@ pub(crate) struct CallTrack {
     pub(crate) digest: Digest,
     repeatable: bool,
     asked: Option<ApprovalId>,
+    /// The question about its unknown outcome.
+    doubted: Option<ApprovalId>,
+    /// How often a person let it run once more.
+    words: usize,
+    reserved: bool,
     allowed: Option<Digest>,
     attempts: Vec<AttemptId>,
     pub(crate) is_ended: bool,
@@ -41,6 +47,7 @@ pub(crate) struct CallTrack {
 struct ApprovalTrack {
     steps: BTreeSet<CallId>,
     decided: BTreeMap<CallId, bool>,
+    word: Option<Resolution>,
     is_closed: bool,
     is_expired: bool,
 }
@@ -63,6 +70,7 @@ impl Watch {
         self.follow_runs(record);
         self.follow_calls(record);
         self.follow_approvals(record);
+        self.follow_budgets(record);
     }
 
     fn follow_messages(&mut self, record: &EventRecord) {
@@ -138,6 +146,9 @@ impl Watch {
                 digest: *digest,
                 repeatable: *repeatable,
                 asked: None,
+                doubted: None,
+                words: 0,
+                reserved: false,
                 allowed: None,
                 attempts: Vec::new(),
                 is_ended: false,
@@ -156,6 +167,11 @@ impl Watch {
                 Allowance::Grant { grant_id } => {
                     assert!(self.grants.contains_key(grant_id), "G9: no such grant");
                     None
+                }
+                Allowance::Approval { approval_id, .. }
+                    if self.approvals[approval_id].word == Some(Resolution::Retry) =>
+                {
+                    return self.repeated_by_word(*call_id, *approval_id, *digest);
                 }
                 Allowance::Approval { approval_id, .. } => {
                     let said = self.approvals[approval_id].decided.get(call_id);
@@ -178,13 +194,32 @@ impl Watch {
             let call = self.open_call(*call_id);
             assert!(call.allowed.is_some(), "an attempt without an allowance");
             // R1, D3: never a silent second execution.
-            let may_repeat = call.repeatable
-                || call.attempts.iter().all(|attempt| did_not_run.contains(attempt));
+            let may_have_run = |attempt: &&AttemptId| !did_not_run.contains(attempt);
+            let runs = call.attempts.iter().filter(may_have_run).count();
+            let may_repeat = call.repeatable || runs <= call.words;
             assert!(may_repeat, "R1: an attempt was repeated that may have run");
             call.attempts.push(*attempt_id);
             assert_eq!(usize::try_from(*attempt).ok(), Some(call.attempts.len()));
         }
         self.follow_ends(record);
+    }
+
+    /// D3: a person lets a call of unknown outcome run once more, with what was passed before.
+    fn repeated_by_word(&mut self, call_id: CallId, approval_id: ApprovalId, digest: Digest) {
+        let call = self.open_call(call_id);
+        assert_eq!(call.doubted, Some(approval_id), "D3: another question was answered");
+        assert_eq!(call.allowed, Some(digest), "D3: repeated with other arguments");
+        call.words += 1;
+    }
+
+    /// G6: what is set aside is set aside once, and for an allowed call.
+    fn follow_budgets(&mut self, record: &EventRecord) {
+        if let SessionEvent::BudgetReserved { call_id, cost, .. } = &record.event {
+            let call = self.open_call(*call_id);
+            assert!(call.allowed.is_some(), "G6: reserved for what may not run");
+            assert!(!std::mem::replace(&mut call.reserved, true), "G6: reserved twice");
+            assert!(cost.amount > 0.0, "G6: {cost}");
+        }
     }
 
     /// S3: exactly one end for each call.
@@ -224,9 +259,15 @@ impl Watch {
     fn follow_approvals(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         if let E::ApprovalRequested { approval } = &record.event {
-            let steps: BTreeSet<_> = approval.steps.iter().map(|step| step.call_id).collect();
-            assert_eq!(steps.len(), approval.steps.len());
-            for step in &approval.steps {
+            let steps: BTreeSet<_> = approval.steps().iter().map(|step| step.call_id).collect();
+            assert_eq!(steps.len(), approval.steps().len());
+            if let Question::UnknownOutcome(asked) = &approval.question {
+                let call = self.open_call(asked.call_id);
+                assert_eq!(call.allowed, Some(asked.digest), "D3: not what was passed");
+                assert!(!call.repeatable && !call.attempts.is_empty(), "D3: nothing is unknown");
+                call.doubted = Some(approval.approval_id);
+            }
+            for step in approval.steps() {
                 let call = self.open_call(step.call_id);
                 assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
                 assert_eq!(call.asked.replace(approval.approval_id), None, "asked twice");
@@ -234,8 +275,10 @@ impl Watch {
             let track = ApprovalTrack { steps, ..ApprovalTrack::default() };
             assert!(self.approvals.insert(approval.approval_id, track).is_none());
         }
-        if let E::ApprovalDecided { approval_id, steps, closed } = &record.event {
+        if let E::ApprovalDecided { approval_id, steps, word, closed } = &record.event {
             let asked = self.open_approval(*approval_id);
+            asked.word = word.as_ref().map(|word| word.resolution.clone());
+            assert_eq!(asked.steps.is_empty(), word.is_some(), "G11: a word of another kind");
             for step in steps {
                 assert!(asked.steps.contains(&step.call_id), "a step of another plan");
                 let first = asked.decided.insert(step.call_id, step.approved);
@@ -262,10 +305,12 @@ impl Watch {
                 assert_eq!(self.open_message.as_ref(), Some(message_id));
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
-            Effect::StartTool { call_id, attempt_id, arguments, .. } => {
+            Effect::StartTool { call_id, attempt_id, tool, arguments, .. } => {
                 let digest = Digest::of(&arguments.to_value());
                 let call = self.open_call(*call_id);
                 assert_eq!(call.allowed, Some(digest), "G8: other arguments than allowed");
+                let is_dear = crate::rules::DEAR.contains(&tool.as_str());
+                assert!(call.reserved || !is_dear, "G6: it began without what it costs");
                 assert_eq!(call.attempts.last(), Some(attempt_id), "not recorded as started");
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }

@@ -4,8 +4,10 @@ use crate::{chance::Chance, rules, watch::Watch};
 use greenroom_core::call::CallPhase;
 use greenroom_core::{
     Env, Rules, Timestamp,
+    budget::{Account, Measure, Spent},
     ids::{ApprovalId, AttemptId, CallId, MessageId, SessionId, UserId},
     message::Message,
+    policy::{BudgetLimit, Period},
     session::{
         ApprovalRow, Decision, Effect, EventRecord, Input, Lifecycle, Projection, Rejection, Reply,
         SessionRow, SessionState, SessionStatus, StepPhase, decide, evolve,
@@ -34,6 +36,9 @@ pub(crate) struct World {
     row: Option<SessionRow>,
     decisions: u64,
     seed: u64,
+    /// What the user may spend, and what their other sessions have spent.
+    pub(crate) limit: Option<BudgetLimit>,
+    pub(crate) elsewhere: f64,
     /// Where the process dies next.
     fault: Option<Fault>,
 }
@@ -74,6 +79,8 @@ impl World {
             row: None,
             decisions: 0,
             seed,
+            limit: rules::limit(&mut Chance::new(seed)),
+            elsewhere: 0.0,
             fault: None,
         }
     }
@@ -102,7 +109,8 @@ impl World {
             86..89 => self.somebody_cancels(chance),
             89 => self.somebody_revokes(chance),
             90 => self.somebody_changes_settings(chance),
-            91..98 => self.time_passes(chance),
+            91 => self.elsewhere += *chance.pick(&[0.5, 3.0]),
+            92..98 => self.time_passes(chance),
             98 => self.tools_change(chance),
             _ => {
                 if chance.one_in(6) {
@@ -120,8 +128,10 @@ impl World {
     pub(crate) fn take(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.decisions += 1;
         let seed = Chance::new(self.seed ^ self.decisions.rotate_left(32)).next();
-        let env = Env::new(self.now, seed, &self.rules);
+        let account = self.account();
+        let env = Env::new(self.now, seed, &self.rules).with_account(account.clone());
         let decision = decide(&self.state, input, &env)?;
+        self.check_claims(&decision, &account);
         if matches!(self.fault, Some(Fault::BeforeCommit)) {
             return Ok(decision);
         }
@@ -130,6 +140,35 @@ impl World {
             self.dispatch(&decision.effects);
         }
         Ok(decision)
+    }
+
+    /// What the user may spend and has spent, here and elsewhere.
+    fn account(&self) -> Account {
+        let today = self.now.day();
+        let costs = &self.state.active.costs;
+        let gold = |period| self.elsewhere + costs.spent(rules::UNIT, period, today);
+        let gold = Spent {
+            day: gold(Period::Day),
+            month: gold(Period::Month),
+            total: gold(Period::Total),
+        };
+        let models = self.state.spent();
+        let [tokens, usd] = [models.tokens.total() as f64, models.cost_usd.unwrap_or(0.0)]
+            .map(|total| Spent { day: total, month: total, total });
+        let spent =
+            [(Measure::unit(rules::UNIT), gold), (Measure::Tokens, tokens), (Measure::Usd, usd)];
+        Account { limit: self.limit.clone(), spent: BTreeMap::from(spent) }
+    }
+
+    /// G6: what a decision takes for granted holds, unless somebody else spends meanwhile.
+    fn check_claims(&self, decision: &Decision, account: &Account) {
+        let next = decision.events.iter().fold(self.state.clone(), evolve);
+        for claim in &decision.claims {
+            let new = next.active.costs.spent(rules::UNIT, claim.period, claim.day)
+                - self.state.active.costs.spent(rules::UNIT, claim.period, claim.day);
+            let before = account.spent[&claim.measure].in_period(claim.period);
+            assert!(claim.holds(before + new), "{claim:?} does not hold: {before} + {new}");
+        }
     }
 
     /// Whether what was just decided did not come to be.
@@ -163,7 +202,8 @@ impl World {
 
     /// G11: what the store is told adds up to what there is.
     fn project(&mut self, before: &SessionState) {
-        let Projection { session, approvals } = Projection::between(before, &self.state);
+        let Projection { session, approvals, posting: _ } =
+            Projection::between(before, &self.state);
         for row in approvals {
             self.rows.insert(row.approval.approval_id, row);
         }
@@ -227,7 +267,7 @@ impl World {
     pub(crate) fn check_wake(&self) {
         if !self.is_lost() {
             assert!(self.state.next_wake().is_none_or(|next| next > self.now));
-            let mut deadlines = self.state.active.approvals.iter().map(|o| o.approval.deadline);
+            let mut deadlines = self.state.active.approvals.iter().map(|open| open.due_at());
             assert!(deadlines.all(|end| end.is_none_or(|end| end > self.now)));
         }
     }
@@ -263,7 +303,7 @@ impl World {
         if waits {
             assert!(under_way.is_empty() && self.state.next_wake().is_none(), "D6");
         }
-        assert_ne!(run.phase, StepPhase::Between, "left between steps");
+        assert!(run.phase != StepPhase::Between || waits, "left between steps");
         assert!(run.calls.iter().all(|call| call.phase != CallPhase::Proposed), "left unjudged");
     }
 
@@ -277,7 +317,9 @@ impl World {
         assert_eq!(read, self.state, "D1: replay equals life");
         if self.state.active.lifecycle == Lifecycle::Open {
             let effects = self.submit_fresh(chance).expect("it is open and idle").effects;
-            assert!(matches!(effects[..], [Effect::StartModel { .. }]), "{effects:?}");
+            let waits = !self.state.active.approvals.is_empty() || self.state.is_idle();
+            let starts = matches!(effects[..], [Effect::StartModel { .. }]);
+            assert!(starts || waits, "{effects:?}");
         }
     }
 
@@ -289,7 +331,7 @@ impl World {
             } else if !self.tools.is_empty() {
                 self.a_tool_answers(chance);
             } else if let Some(open) = self.state.active.approvals.first() {
-                match open.approval.deadline {
+                match open.due_at() {
                     Some(deadline) if chance.one_in(2) => self.now = self.now.max(deadline),
                     Some(_) | None => self.somebody_decides_all(chance),
                 }

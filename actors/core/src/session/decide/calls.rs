@@ -1,9 +1,9 @@
 //! Tool calls: proposing and judging them, whose turn it is, and what an attempt's end leads to
 //! (S3, G7, R1 to R3).
 
-use super::{Deciding, Reply};
+use super::{Deciding, Reply, plans::Ask};
 use crate::{
-    approval::Grant,
+    approval::{Edit, Grant},
     call::{
         Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
         retry::{Failure, Next, after_failure},
@@ -12,27 +12,40 @@ use crate::{
     json::Digest,
     limits,
     message::{Arguments, Message, ProposedCall},
-    policy::{Denial, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge},
+    policy::{Cost, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge},
     session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
+/// What became of a call when it was judged.
+enum Judged {
+    /// It may run, or it has ended.
+    Settled,
+    /// A person must be asked.
+    Ask(Ask),
+    /// It may run, but no budget has room for what it costs.
+    Unfunded(Cost),
+}
+
 impl Deciding<'_> {
     /// Records the calls of a complete message, judges each, and asks for those that must be
     /// asked for, all in this one commit.
     pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
-        let mut asks = Vec::new();
+        let (mut asks, mut unfunded) = (Vec::new(), Vec::new());
         for call in proposed {
             let call_id = CallId(self.env.uuid());
             let tool = self.tool(&call.tool);
             self.propose(call_id, &call, tool.as_deref());
-            if let Some(why) = self.judge_call(call_id, &call, tool.as_deref()) {
-                asks.push((call_id, why, tool));
+            match self.judge_call(call_id, &call, tool) {
+                Judged::Settled => {}
+                Judged::Ask(ask) => asks.push(ask),
+                Judged::Unfunded(cost) => unfunded.push((call_id, cost)),
             }
         }
-        self.request_approval(asks);
+        self.ask_for_plan(asks);
+        self.ask_for_budget(unfunded);
     }
 
     /// The tool of that name, if the agent may use it.
@@ -54,60 +67,80 @@ impl Deciding<'_> {
         });
     }
 
-    /// Allows or ends the call; or says why a person must be asked.
+    /// Allows or ends the call, or says what it lacks.
     fn judge_call(
         &mut self,
         call_id: CallId,
         call: &ProposedCall,
-        tool: Option<&Tool>,
-    ) -> Option<String> {
+        tool: Option<Arc<Tool>>,
+    ) -> Judged {
         let arguments = match &call.arguments {
             Arguments::Json(value) => value,
             Arguments::Malformed { error, .. } => {
                 self.fail_call(call_id, FailReason::InvalidArguments, error.clone(), false);
-                return None;
+                return Judged::Settled;
             }
         };
         let Some(tool) = tool else {
             let error = format!("there is no tool named `{}`", cut(&call.tool, 128));
             self.fail_call(call_id, FailReason::UnknownTool, error, false);
-            return None;
+            return Judged::Settled;
         };
         if let Err(error) = tool.validate(arguments) {
             self.fail_call(call_id, FailReason::InvalidArguments, error, false);
-            return None;
+            return Judged::Settled;
         }
-        match self.verdict(tool, arguments) {
-            Verdict::Allow { why, cost: _ } => {
-                self.allow(call_id, arguments, Allowance::Policy { why });
-                None
+        match self.verdict(&tool, arguments) {
+            Verdict::Allow { why, cost } => {
+                self.allow(call_id, arguments, Allowance::Policy { why }, None);
+                self.fund(call_id, cost)
             }
-            Verdict::Ask { why, cost: _ } => match self.grant_for(tool, arguments) {
+            Verdict::OverBudget { why, cost } => {
+                self.allow(call_id, arguments, Allowance::Policy { why }, None);
+                cost.map_or(Judged::Settled, Judged::Unfunded)
+            }
+            Verdict::Ask { why, cost, exceeds_budget } => match self.grant_for(&tool, arguments) {
                 Some(grant_id) => {
-                    self.allow(call_id, arguments, Allowance::Grant { grant_id });
-                    None
+                    self.allow(call_id, arguments, Allowance::Grant { grant_id }, None);
+                    self.fund(call_id, cost)
                 }
-                None => Some(why),
+                None => Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget }),
             },
-            Verdict::Deny(Denial { reason, required_level }) => {
-                let tool = tool.name.to_string();
-                let event =
-                    SessionEvent::AuthorizationDenied { call_id, tool, reason, required_level };
-                self.emit(event);
-                None
+            Verdict::Deny(denial) => {
+                self.deny(call_id, denial);
+                Judged::Settled
             }
         }
     }
 
-    fn allow(&mut self, call_id: CallId, arguments: &Value, by: Allowance) {
+    /// Sets aside what an allowed call costs, if budgets have room for it.
+    fn fund(&mut self, call_id: CallId, cost: Option<Cost>) -> Judged {
+        match cost {
+            Some(cost) if !self.has_room_for(&cost) => Judged::Unfunded(cost),
+            Some(cost) => {
+                self.reserve(call_id, cost, true);
+                Judged::Settled
+            }
+            None => Judged::Settled,
+        }
+    }
+
+    pub(super) fn allow(
+        &mut self,
+        call_id: CallId,
+        arguments: &Value,
+        by: Allowance,
+        edit: Option<Edit>,
+    ) {
         let digest = Digest::of(arguments);
-        self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit: None });
+        self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit });
     }
 
     /// What the policy says of a call of `tool` with these arguments now.
     pub(super) fn verdict(&self, tool: &Tool, arguments: &Value) -> Verdict {
         let session = self.session.session_id.to_string();
-        judge(tool, arguments, &self.judging(&session))
+        let remaining = tool.cost.as_ref().and_then(|rule| self.remaining(&rule.unit));
+        judge(tool, arguments, &JudgeContext { remaining, ..self.judging(&session) })
     }
 
     fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
@@ -157,7 +190,7 @@ impl Deciding<'_> {
             match call.phase {
                 CallPhase::Allowed if has_turn && places_taken < places => {
                     places_taken += 1;
-                    due.push((call.call_id, 1));
+                    due.push((call.call_id, call.attempts + 1));
                 }
                 CallPhase::BackingOff { until, attempts, .. } if until <= self.env.now => {
                     due.push((call.call_id, attempts + 1));
@@ -217,7 +250,7 @@ impl Deciding<'_> {
             Some(Next::Fail(Failure { reason, error })) => {
                 self.fail_call(call_id, reason, error, false);
             }
-            Some(Next::Unknown { reason }) => self.fail_unknown(call_id, &reason),
+            Some(Next::Unknown { reason }) => self.ask_for_outcome(call_id, &reason),
             Some(Next::Retry { reason, otherwise }) => {
                 let policy = self.retry_policy(&tool);
                 if policy.allows_another_after(failures) {
@@ -301,14 +334,6 @@ impl Deciding<'_> {
         let event =
             SessionEvent::ToolCallFailed { call_id, tool, reason, error, retries_exhausted };
         self.emit(event);
-    }
-
-    pub(super) fn fail_unknown(&mut self, call_id: CallId, reason: &str) {
-        let error = format!(
-            "{reason}. The call had been sent: it may or may not have taken effect, and it was \
-             not repeated. Check before trying again"
-        );
-        self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
     }
 
     pub(super) fn tool_progressed(

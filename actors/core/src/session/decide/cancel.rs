@@ -5,7 +5,7 @@ use crate::{
     call::{Call, CallPhase, FailReason},
     ids::{MessageId, RunId, UserId},
     model::delta::Completion,
-    session::{Effect, SessionEvent, StepPhase},
+    session::{Effect, RunFailure, SessionEvent, StepPhase},
     usage::{Spending, Usage},
 };
 
@@ -33,49 +33,72 @@ impl Deciding<'_> {
 
     /// Ends the run that is going, if one is: its questions, its calls, its message, itself.
     pub(super) fn cancel_run(&mut self, by: &UserId, partial: Option<Completion>) {
-        let Some(run) = self.active.run.clone() else { return };
+        if self.active.run.is_none() {
+            return;
+        }
+        let message_id = self.end_everything("the run was cancelled", partial);
+        let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+        self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
+    }
+
+    /// Ends the run that is going, because it can't go on: its questions, its calls, itself.
+    pub(super) fn fail_run(&mut self, code: RunFailure, error: String) {
+        if self.active.run.is_none() {
+            return;
+        }
+        self.end_everything("the run ended", None);
+        let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+        self.emit(SessionEvent::RunFailed { code, error, usage });
+    }
+
+    /// Ends all that is open in the run; tells which message was stopped.
+    fn end_everything(&mut self, why: &str, partial: Option<Completion>) -> Option<MessageId> {
+        let run = self.active.run.clone()?;
         let open: Vec<_> = self.active.approvals.iter().map(|o| o.approval.approval_id).collect();
         for approval_id in open {
             self.emit(SessionEvent::ApprovalCancelled { approval_id });
         }
         for call in run.calls.iter().filter(|call| !call.is_finished()) {
-            self.cancel_call(call);
+            self.cancel_call(call, why);
         }
-        let message_id = match run.phase {
+        match run.phase {
             StepPhase::Streaming { attempt_id, .. } => {
                 self.effects.push(Effect::StopModel { attempt_id });
                 self.stop_message(partial)
             }
             StepPhase::BackingOff { .. } => self.stop_message(None),
             StepPhase::Between | StepPhase::Calling => None,
-        };
-        let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
-        self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
+        }
     }
 
-    fn cancel_call(&mut self, call: &Call) {
+    fn cancel_call(&mut self, call: &Call, why: &str) {
         let call_id = call.call_id;
         let error = match call.phase {
             CallPhase::Running { attempt_id, .. } => {
                 self.effects.push(Effect::StopTool { call_id, attempt_id });
                 if call.repeatable {
-                    "the run was cancelled while the call ran"
+                    format!("{why} while the call ran")
                 } else {
-                    "the run was cancelled while the call ran; it may have taken effect"
+                    format!("{why} while the call ran; it may have taken effect")
                 }
             }
             // What must not repeat backs off only when it provably did not run.
-            CallPhase::BackingOff { .. } if call.repeatable => {
-                "the run was cancelled before the call was tried again; an earlier attempt may \
-                 have taken effect"
+            CallPhase::BackingOff { .. } if call.repeatable => format!(
+                "{why} before the call was tried again; an earlier attempt may have taken effect"
+            ),
+            // A person was asked what became of it.
+            CallPhase::AwaitingApproval { .. } | CallPhase::Allowed if call.attempts > 0 => {
+                format!(
+                    "{why} before anybody knew what became of the call; it may have taken effect"
+                )
             }
             CallPhase::Proposed
             | CallPhase::AwaitingApproval { .. }
             | CallPhase::Allowed
             | CallPhase::BackingOff { .. }
-            | CallPhase::Finished(_) => "the run was cancelled; the call did not take effect",
+            | CallPhase::Finished(_) => format!("{why}; the call did not take effect"),
         };
-        self.fail_call(call_id, FailReason::Cancelled, error.to_owned(), false);
+        self.fail_call(call_id, FailReason::Cancelled, error, false);
     }
 
     /// Keeps what was said so far as a stopped message; without a word of it, there is none. What

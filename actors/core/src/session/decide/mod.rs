@@ -7,6 +7,9 @@
 //! | [`steps`] | a model attempt ended; starting and retrying steps |
 //! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
 //! | [`approvals`] | a person decided; a deadline passed |
+//! | [`plans`] | which calls a person lets run |
+//! | [`budgets`] | what may be spent; raising it |
+//! | [`unknown`] | what became of a call that nobody knows the end of |
 //! | [`grants`] | what holds for the session |
 //! | [`cancel`] | cancel |
 //! | [`restart`] | rehydrated |
@@ -14,31 +17,39 @@
 //! Every family ends in [`Deciding::advance`], which starts whatever may start now.
 
 mod approvals;
+mod budgets;
 mod calls;
 mod cancel;
 mod grants;
 mod lifecycle;
 mod messages;
+mod plans;
 mod restart;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unknown;
 
 use super::{
     Active, Effect, EventRecord, Input, Lifecycle, RunFailure, SessionEvent, SessionState,
     StepPhase,
 };
 use crate::{
-    approval::StepDecision,
+    approval::{Role, StepDecision, Word},
+    budget::Claim,
     env::Env,
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
+    usage::Spending,
 };
+use approvals::Person;
 
 /// What an input leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// To be committed, as one. May be empty.
     pub events: Vec<EventRecord>,
+    /// What must hold of the user's spending when they are committed; else it is decided anew.
+    pub claims: Vec<Claim>,
     /// To be performed once the events are committed.
     pub effects: Vec<Effect>,
     /// For whoever asked.
@@ -130,8 +141,28 @@ pub enum Rejection {
     /// Somebody decided otherwise before (G11).
     #[error("this was already decided")]
     AlreadyDecided {
-        /// What was decided first.
+        /// What was decided first of a plan.
         first: Vec<StepDecision>,
+        /// What was said first to a question without steps.
+        word: Option<Box<Word>>,
+    },
+    /// The decision is none that answers this kind of question.
+    #[error("a decision on this is {decisions}")]
+    WrongDecision {
+        /// Those that do.
+        decisions: &'static str,
+    },
+    /// The answer can't be carried out; the question waits still.
+    #[error("the answer can't be taken: {problem}")]
+    InvalidAnswer {
+        /// Why.
+        problem: String,
+    },
+    /// Nobody answered in time, and the question went to others (G10).
+    #[error("nobody answered in time; only somebody with the role `{role}` may answer now")]
+    RoleRequired {
+        /// Who may.
+        role: Role,
     },
     /// The time to answer has passed (G10).
     #[error("the approval has expired; nobody answered in time")]
@@ -190,8 +221,9 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             d.interrupt(message_id, text, digest, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
-        Input::DecideApproval { approval_id, answer, for_session, by, surface } => {
-            d.decide_approval(approval_id, answer, for_session, &by, surface)?
+        Input::DecideApproval { approval_id, answer, for_session, by, role, surface } => {
+            let person = Person { by, role, surface };
+            d.decide_approval(approval_id, answer, for_session, &person)?
         }
         Input::RevokeGrants { grant_id, by } => d.revoke_grants(grant_id, &by)?,
         Input::StepFinished { attempt_id, result } => d.step_finished(attempt_id, result),
@@ -215,14 +247,18 @@ struct Deciding<'a> {
     active: Active,
     head: Seq,
     events: Vec<EventRecord>,
+    claims: Vec<Claim>,
     effects: Vec<Effect>,
+    /// What models have cost in runs that ended in this decision.
+    ended: Spending,
 }
 
 impl<'a> Deciding<'a> {
     fn new(session: &'a SessionState, env: &'a Env<'a>) -> Self {
         let active = session.active.clone();
-        let (events, effects) = (Vec::new(), Vec::new());
-        Self { session, env, active, head: session.head, events, effects }
+        let (head, ended) = (session.head, Spending::default());
+        let (events, claims, effects) = (Vec::new(), Vec::new(), Vec::new());
+        Self { session, env, active, head, events, claims, effects, ended }
     }
 
     fn decision(self, reply: Reply) -> Decision {
@@ -231,7 +267,7 @@ impl<'a> Deciding<'a> {
             self.replayed(),
             "decided on another state than was recorded"
         );
-        Decision { events: self.events, effects: self.effects, reply }
+        Decision { events: self.events, claims: self.claims, effects: self.effects, reply }
     }
 
     /// What the recorded events make of the session: the same as `active`, or a decision was made
@@ -252,6 +288,12 @@ impl<'a> Deciding<'a> {
 
     fn emit_for(&mut self, run_id: Option<RunId>, step: Option<u32>, event: SessionEvent) {
         self.head = self.head.next();
+        if let SessionEvent::RunCompleted { usage, .. }
+        | SessionEvent::RunFailed { usage, .. }
+        | SessionEvent::RunCancelled { usage, .. } = &event
+        {
+            self.ended = self.ended.plus(*usage);
+        }
         let record = EventRecord { seq: self.head, at: self.env.now, run_id, step, event };
         self.active.apply(&record);
         self.events.push(record);
@@ -270,13 +312,14 @@ impl<'a> Deciding<'a> {
                 continue;
             };
             match run.phase {
+                StepPhase::Between if self.waits_for_budget() => return,
                 StepPhase::Between => self.start_step(run.step + 1),
                 StepPhase::Streaming { .. } => return,
                 StepPhase::BackingOff { until, .. } if until > self.env.now => return,
                 StepPhase::BackingOff { attempts, .. } => self.start_attempt(attempts + 1),
                 StepPhase::Calling => {
                     self.schedule_calls();
-                    if !self.all_calls_finished() {
+                    if !self.all_calls_finished() || self.waits_for_budget() {
                         return;
                     }
                     self.after_calls();

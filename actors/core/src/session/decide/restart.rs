@@ -1,5 +1,5 @@
 //! Coming back from the log (D2, D3): what ran before does not run any more. What may safely
-//! repeat does; of the rest it is said that nobody knows.
+//! repeat does; of the rest nobody knows, and a person is asked.
 
 use super::{Deciding, Reply};
 use crate::{call::CallPhase, session::StepPhase, usage::Spending};
@@ -25,7 +25,7 @@ impl Deciding<'_> {
                     let reason = RESTARTED.to_owned();
                     self.retry_call(call.call_id, attempt, failures, Duration::ZERO, reason);
                 } else {
-                    self.fail_unknown(call.call_id, "the server restarted while the call ran");
+                    self.ask_for_outcome(call.call_id, "the server restarted while the call ran");
                 }
             }
         }

@@ -10,9 +10,11 @@ use crate::{
 use std::time::Duration;
 
 impl Deciding<'_> {
-    /// Starts the first attempt of step number `step`.
+    /// Starts the first attempt of step number `step`, if budgets have room for it.
     pub(super) fn start_step(&mut self, step: u32) {
-        self.start_attempt_of(step, 1);
+        if self.may_start_step() {
+            self.start_attempt_of(step, 1);
+        }
     }
 
     /// Starts attempt number `attempt` of the step that is going.

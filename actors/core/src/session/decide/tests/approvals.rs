@@ -1,6 +1,11 @@
 //! Asking people, and their answers (G8, G10, G11).
 
 use super::*;
+use crate::approval::{ApprovalRules, Overdue, Timing};
+
+fn within(deadline: Option<Duration>) -> ApprovalRules {
+    ApprovalRules::always(Timing { deadline, then: Overdue::Deny })
+}
 
 /// Two calls wait for a person.
 fn asking() -> Scene {
@@ -242,6 +247,7 @@ fn an_approval_that_never_was_is_unknown() {
         answer,
         for_session: None,
         by: user("ann"),
+        role: Role::User,
         surface: Surface::Cli,
     };
     scene.check(stray, "! unknown approval");
@@ -292,7 +298,7 @@ fn g10_what_was_decided_before_the_deadline_counts() {
 
 #[test]
 fn g10_no_deadline_never_expires() {
-    let mut scene = Scene::streaming().agent(|agent| agent.approval_deadline = None);
+    let mut scene = Scene::streaming().agent(|agent| agent.approvals = within(None));
     scene.check(
         scene.model_calls(&wants(["high"])),
         "

@@ -167,19 +167,15 @@ fn the_next_step_waits_for_every_call() {
 #[test]
 fn d3_no_answer_to_a_call_that_must_not_repeat_is_an_unknown_outcome() {
     let mut scene = Scene::calling(&wants(["low"]));
-    scene.check(scene.tool("c1", timed_out()), "
-        tool_call_failed c1 OutcomeUnknown (no answer within 5 ms. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
-        step_started a3 #1 small @r1.2
-        message_started M2 @r1.2
-        > start_model a3 M2 @r1.2
-    ");
+    scene.check(
+        scene.tool("c1", timed_out()),
+        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+    );
     let mut scene = Scene::calling(&wants(["low"]));
-    scene.check(scene.tool("c1", crashed()), "
-        tool_call_failed c1 OutcomeUnknown (child died. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
-        step_started a3 #1 small @r1.2
-        message_started M2 @r1.2
-        > start_model a3 M2 @r1.2
-    ");
+    scene.check(
+        scene.tool("c1", crashed()),
+        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+    );
 }
 
 #[test]

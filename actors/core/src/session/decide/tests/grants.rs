@@ -9,6 +9,7 @@ fn grant(scene: &Scene, approval: &str, condition: Option<&str>) -> Input {
         answer: ApprovalAnswer::Whole { approved: true, reason: None },
         for_session: Some(GrantWish { condition: condition.map(str::to_owned) }),
         by: user("ann"),
+        role: Role::User,
         surface: Surface::Rest,
     }
 }
@@ -94,6 +95,7 @@ fn g9_a_rejection_grants_nothing() {
         answer: ApprovalAnswer::Whole { approved: false, reason: None },
         for_session: Some(GrantWish::default()),
         by: user("ann"),
+        role: Role::User,
         surface: Surface::Rest,
     };
     let refused = scene.does(input).unwrap_err();

@@ -18,7 +18,7 @@ mod steps;
 use super::{Decision, Rejection, decide};
 use crate::{
     agent::AgentProfile,
-    approval::Surface,
+    approval::{Resolution, Role, Surface},
     call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RepeatHint},
     env::{Env, Rules},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, SessionId, UserId},
@@ -246,8 +246,13 @@ impl Scene {
     fn answer(&self, approval: &str, answer: ApprovalAnswer, by: &str) -> Input {
         let approval_id = self.approval(approval);
         let by = user(by);
-        let surface = Surface::Rest;
-        Input::DecideApproval { approval_id, answer, for_session: None, by, surface }
+        let (role, surface) = (Role::User, Surface::Rest);
+        Input::DecideApproval { approval_id, answer, for_session: None, by, role, surface }
+    }
+
+    /// A person's word on a question without steps.
+    fn resolve(&self, approval: &str, resolution: Resolution, by: &str) -> Input {
+        self.answer(approval, ApprovalAnswer::Resolve { resolution, reason: None }, by)
     }
 }
 

@@ -66,12 +66,15 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
         > start_tool c2 a3 low
     ",
     );
-    scene.check(Input::Rehydrated, "
+    scene.check(
+        Input::Rehydrated,
+        "
         tool_call_retrying c1 #1 failures 0 (the server restarted) @r1.1
-        tool_call_failed c2 OutcomeUnknown (the server restarted while the call ran. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
+        approval_requested p2 (Say what became of low) c2 write_low_risk within None @r1.1
         tool_call_attempt_started c1 a4 #2 @r1.1
         > start_tool c1 a4 read
-    ");
+    ",
+    );
     scene.check(
         Input::Rehydrated,
         "
@@ -160,6 +163,30 @@ fn d2_a_queued_message_still_runs() {
 #[test]
 fn d3_the_last_unknown_outcome_lets_the_run_go_on() {
     let mut scene = Scene::calling(&wants(["low"]));
+    scene.check(
+        Input::Rehydrated,
+        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+    );
+    // Coming back once more asks nothing twice.
+    scene.check(Input::Rehydrated, "");
+    scene.check(
+        scene.resolve("p1", Resolution::Done(json!("it is noted")), "ann"),
+        "
+        approval_decided p1 done by ann closed @r1.1
+        tool_call_completed c1 'it is noted' @r1.1
+        step_started a3 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a3 M2 @r1.2
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn d3_g13_with_nobody_to_ask_the_model_is_told_that_nobody_knows() {
+    let mut scene = Scene::new().agent(|agent| agent.headless = true);
+    scene.does(submit("u1")).unwrap();
+    scene.propose(&wants(["low"]));
     scene.check(Input::Rehydrated, "
         tool_call_failed c1 OutcomeUnknown (the server restarted while the call ran. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
         step_started a3 #1 small @r1.2

@@ -113,12 +113,10 @@ fn r1_what_provably_did_not_run_is_repeated_even_if_it_must_not_repeat() {
     ",
     );
     // This time it was sent.
-    scene.check(scene.tool("c1", crashed()), "
-        tool_call_failed c1 OutcomeUnknown (child died. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
-        step_started a5 #1 small @r1.2
-        message_started M2 @r1.2
-        > start_model a5 M2 @r1.2
-    ");
+    scene.check(
+        scene.tool("c1", crashed()),
+        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+    );
 }
 
 #[test]

@@ -84,6 +84,10 @@ impl Names {
             | E::ApprovalDecided { .. }
             | E::ApprovalExpired { .. }
             | E::ApprovalCancelled { .. }
+            | E::ApprovalEscalated { .. }
+            | E::BudgetReserved { .. }
+            | E::BudgetReached { .. }
+            | E::BudgetRaised { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => self.what_of_calls(event, now),
         }
@@ -185,10 +189,27 @@ impl Names {
                 format!("authorization_denied {} requires {level}", self.name('c', call_id.0))
             }
             E::ApprovalRequested { approval } => self.approval(approval, now),
-            E::ApprovalDecided { approval_id, steps, closed } => {
+            E::ApprovalDecided { approval_id, steps, word, closed } => {
                 let closed = if *closed { " closed" } else { "" };
                 let steps = steps.iter().map(|step| self.step(step)).collect::<String>();
-                format!("approval_decided {}{steps}{closed}", self.name('p', approval_id.0))
+                let word = word.as_ref();
+                let word = word.map(|word| format!(" {} by {}", word.resolution.name(), word.by));
+                let word = word.unwrap_or_default();
+                format!("approval_decided {}{steps}{word}{closed}", self.name('p', approval_id.0))
+            }
+            E::ApprovalEscalated { approval_id, to, deadline } => {
+                let deadline = deadline.map(|end| (end.0 - now.0) / 1000);
+                let approval = self.name('p', approval_id.0);
+                format!("approval_escalated {approval} to {to} within {deadline:?}")
+            }
+            E::BudgetReserved { call_id, cost, .. } => {
+                format!("budget_reserved {} {cost}", self.name('c', call_id.0))
+            }
+            E::BudgetReached { budget, spent, needed } => {
+                format!("budget_reached ({budget}) spent {spent} needs {needed}")
+            }
+            E::BudgetRaised { approval_id, budget, by } => {
+                format!("budget_raised {} ({budget}) by {by}", self.name('p', approval_id.0))
             }
             E::ApprovalExpired { approval_id } => {
                 format!("approval_expired {}", self.name('p', approval_id.0))
@@ -213,8 +234,8 @@ impl Names {
     }
 
     fn approval(&self, approval: &Approval, now: Timestamp) -> String {
-        let calls =
-            approval.steps.iter().map(|step| format!(" {}", self.name('c', step.call_id.0)));
+        let calls = approval.question.calls();
+        let calls = calls.iter().map(|call_id| format!(" {}", self.name('c', call_id.0)));
         let deadline = approval.deadline.map(|end| (end.0 - now.0) / 1000);
         format!(
             "approval_requested {} ({}){} {} within {deadline:?}",
@@ -279,9 +300,11 @@ impl Names {
             Rejection::UnknownStep { call_id } => {
                 format!("! unknown step {}", self.name('c', call_id.0))
             }
-            Rejection::AlreadyDecided { first } => {
+            Rejection::AlreadyDecided { first, word } => {
                 let steps = first.iter().map(|step| self.step(step)).collect::<String>();
-                format!("! already decided{steps}")
+                let word = word.as_ref();
+                let word = word.map(|word| format!(" {} by {}", word.resolution.name(), word.by));
+                format!("! already decided{steps}{}", word.unwrap_or_default())
             }
             Rejection::UnknownApproval { .. } => "! unknown approval".to_owned(),
             Rejection::UnknownGrant { .. } => "! unknown grant".to_owned(),
@@ -297,6 +320,9 @@ impl Names {
             | Rejection::ApprovalExpired
             | Rejection::ApprovalCancelled
             | Rejection::InvalidGrant { .. }
+            | Rejection::WrongDecision { .. }
+            | Rejection::InvalidAnswer { .. }
+            | Rejection::RoleRequired { .. }
             | Rejection::UnclearAnswer => format!("! {rejection}"),
         }
     }

@@ -1,0 +1,293 @@
+//! Plans: bundling the calls of a step that need a person, and taking the person's word on each
+//! (G8, G9).
+
+use super::{Deciding, Rejection, Reply, approvals::Person};
+use crate::{
+    approval::{
+        ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
+        StepDecision, restored,
+    },
+    call::FailReason,
+    ids::{ApprovalId, CallId, UserId},
+    json::Digest,
+    policy::{Cost, Denial, Risk, Tool, Verdict},
+    session::{Allowance, ApprovalAnswer, SessionEvent, StepAnswer},
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// A call to ask for.
+pub(super) struct Ask {
+    pub(super) call_id: CallId,
+    pub(super) tool: Arc<Tool>,
+    /// Why a person is asked.
+    pub(super) why: String,
+    /// What it costs.
+    pub(super) cost: Option<Cost>,
+    /// Whether that is more than a budget has left.
+    pub(super) exceeds_budget: bool,
+}
+
+impl Deciding<'_> {
+    /// Bundles the calls that need a person into one plan.
+    pub(super) fn ask_for_plan(&mut self, asks: Vec<Ask>) {
+        let steps: Vec<_> = asks.into_iter().filter_map(|ask| self.plan_step(ask)).collect();
+        if steps.is_empty() {
+            return;
+        }
+        let noun = if steps.len() == 1 { "tool" } else { "tools" };
+        let purpose = format!("Execute {} {noun}", steps.len());
+        let risk = steps.iter().map(|step| step.risk).max().unwrap_or(Risk::ReadOnly);
+        self.ask(Question::Plan { steps }, purpose, risk);
+    }
+
+    fn plan_step(&self, ask: Ask) -> Option<PlanStep> {
+        let Ask { call_id, tool, why, cost, exceeds_budget } = ask;
+        let call = self.call(call_id)?;
+        Some(PlanStep {
+            call_id,
+            tool: call.tool.clone(),
+            arguments: call.arguments.to_value(),
+            digest: call.digest,
+            risk: call.risk,
+            description: tool.description.clone(),
+            why,
+            cost,
+            exceeds_budget,
+        })
+    }
+
+    pub(super) fn decide_plan(
+        &mut self,
+        open: &OpenApproval,
+        answer: ApprovalAnswer,
+        for_session: Option<GrantWish>,
+        person: &Person,
+    ) -> Result<Reply, Rejection> {
+        let approval_id = open.approval.approval_id;
+        let answers = new_answers(open, answer, &person.by)?;
+        if answers.is_empty() {
+            return Ok(Reply::Decided { closed: false, repeated: true });
+        }
+        self.must_be_theirs(open, person.role)?;
+        let decisions = answers
+            .into_iter()
+            .map(|(step, answer)| Ok((step, self.decision_on(step, answer, person)?)))
+            .collect::<Result<Vec<_>, Rejection>>()?;
+        let steps: Vec<_> = decisions.iter().map(|(_, decision)| decision.clone()).collect();
+        let grants = self.wished_grants(for_session.as_ref(), &steps, &person.by)?;
+        let closed = open.decisions.len() + steps.len() == open.approval.steps().len();
+        self.emit(SessionEvent::ApprovalDecided { approval_id, steps, word: None, closed });
+        for grant in grants {
+            self.emit_for(None, None, SessionEvent::GrantAdded { grant });
+        }
+        let mut unfunded = Vec::new();
+        for (step, decision) in decisions {
+            unfunded.extend(self.carry_out(approval_id, step, decision));
+        }
+        self.ask_for_budget(unfunded);
+        Ok(Reply::Decided { closed, repeated: false })
+    }
+
+    /// A person's word on one step; arguments they changed are validated and judged anew.
+    fn decision_on(
+        &self,
+        step: &PlanStep,
+        answer: StepAnswer,
+        person: &Person,
+    ) -> Result<StepDecision, Rejection> {
+        let edited = changed_arguments(step, &answer);
+        if let Some(arguments) = &edited {
+            self.check_edit(step, &answer, arguments)?;
+        }
+        let StepAnswer { call_id, approved, reason, arguments: _ } = answer;
+        Ok(StepDecision {
+            call_id,
+            approved,
+            reason,
+            by: person.by.clone(),
+            surface: person.surface,
+            at: self.env.now,
+            digest: edited.as_ref().map_or(step.digest, Digest::of),
+            edited,
+        })
+    }
+
+    fn check_edit(
+        &self,
+        step: &PlanStep,
+        answer: &StepAnswer,
+        arguments: &Value,
+    ) -> Result<(), Rejection> {
+        let call_id = step.call_id;
+        let invalid = |problem: String| Err(Rejection::InvalidEdit { call_id, problem });
+        if !answer.approved {
+            return invalid("they belong to an approval, and this is a rejection".to_owned());
+        }
+        let Some(tool) = self.tool(&step.tool) else {
+            return invalid("the tool is not there any more".to_owned());
+        };
+        if let Err(problem) = tool.validate(arguments) {
+            return invalid(problem);
+        }
+        match self.verdict(&tool, arguments) {
+            Verdict::Deny(denial) => invalid(denial.reason),
+            // Nobody was told of what an edit would cost beyond a budget.
+            Verdict::Ask { exceeds_budget: true, why, .. } if !step.exceeds_budget => invalid(why),
+            Verdict::OverBudget { why, .. } => invalid(why),
+            Verdict::Allow { .. } | Verdict::Ask { .. } => Ok(()),
+        }
+    }
+
+    /// Lets an approved call run, and ends a rejected one. What the policy denies by now is denied,
+    /// whatever a person says; what a budget has no room for by now is given back, to be asked for.
+    fn carry_out(
+        &mut self,
+        approval_id: ApprovalId,
+        step: &PlanStep,
+        decision: StepDecision,
+    ) -> Option<(CallId, Cost)> {
+        let StepDecision { call_id, approved, reason, by, edited, .. } = decision;
+        if !approved {
+            let error = match reason {
+                Some(reason) => format!("a person rejected this call: {reason}"),
+                None => "a person rejected this call".to_owned(),
+            };
+            self.fail_call(call_id, FailReason::Rejected, error, false);
+            return None;
+        }
+        let arguments = edited.as_ref().unwrap_or(&step.arguments);
+        let Some(tool) = self.tool(&step.tool) else {
+            self.fail_gone(call_id);
+            return None;
+        };
+        let cost = match self.verdict(&tool, arguments) {
+            Verdict::Deny(denial) => {
+                self.deny(call_id, denial);
+                return None;
+            }
+            Verdict::Allow { cost, .. }
+            | Verdict::Ask { cost, .. }
+            | Verdict::OverBudget { cost, .. } => cost,
+        };
+        let by = Allowance::Approval { approval_id, by };
+        let arguments = arguments.clone();
+        let edit = edited.map(|arguments| Edit { arguments, reason });
+        self.allow(call_id, &arguments, by, edit);
+        let cost = cost?;
+        if step.exceeds_budget || self.has_room_for(&cost) {
+            self.reserve(call_id, cost, !step.exceeds_budget);
+            return None;
+        }
+        Some((call_id, cost))
+    }
+
+    /// Ends a call whose tool went away while people were asked: nothing can be said of it now.
+    pub(super) fn fail_gone(&mut self, call_id: CallId) {
+        let error = "the tool is not there any more".to_owned();
+        self.fail_call(call_id, FailReason::Unavailable, error, false);
+    }
+
+    /// Ends a call that the policy does not let run (G7).
+    pub(super) fn deny(&mut self, call_id: CallId, denial: Denial) {
+        let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
+        let Denial { reason, required_level } = denial;
+        self.emit(SessionEvent::AuthorizationDenied { call_id, tool, reason, required_level });
+    }
+}
+
+/// The steps that `answer` decides anew, each with its word. Steps that the same person decided
+/// the same way before are left out; others that are decided are a conflict.
+fn new_answers<'a>(
+    open: &'a OpenApproval,
+    answer: ApprovalAnswer,
+    by: &UserId,
+) -> Result<Vec<(&'a PlanStep, StepAnswer)>, Rejection> {
+    let answers = match answer {
+        ApprovalAnswer::Whole { approved, reason } => {
+            let word = |step: &'a PlanStep| {
+                let (call_id, reason) = (step.call_id, reason.clone());
+                (step, StepAnswer { call_id, approved, reason, arguments: None })
+            };
+            return Ok(open.undecided().map(word).collect());
+        }
+        ApprovalAnswer::Steps(answers) => answers,
+        ApprovalAnswer::Resolve { .. } => return Err(Rejection::UnclearAnswer),
+    };
+    must_be_clear(&answers)?;
+    let mut fresh = Vec::new();
+    for answer in answers {
+        let call_id = answer.call_id;
+        let step = open.approval.steps().iter().find(|step| step.call_id == call_id);
+        let step = step.ok_or(Rejection::UnknownStep { call_id })?;
+        match open.decisions.get(&call_id) {
+            None => fresh.push((step, answer)),
+            Some(first) if is_the_same(first, step, &answer, by) => {}
+            Some(first) => {
+                return Err(Rejection::AlreadyDecided { first: vec![first.clone()], word: None });
+            }
+        }
+    }
+    Ok(fresh)
+}
+
+/// The arguments as the person changed them, if they are others than those of the plan.
+fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Option<Value> {
+    let arguments = restored(&step.arguments, answer.arguments.clone()?);
+    (Digest::of(&arguments) != step.digest).then_some(arguments)
+}
+
+/// Whether `answer` is what `first` was: the same person's same word on the same arguments.
+fn is_the_same(first: &StepDecision, step: &PlanStep, answer: &StepAnswer, by: &UserId) -> bool {
+    let digest = changed_arguments(step, answer).as_ref().map_or(step.digest, Digest::of);
+    first.approved == answer.approved && first.by == *by && first.digest == digest
+}
+
+/// An answer decides something, and no step twice.
+fn must_be_clear(answers: &[StepAnswer]) -> Result<(), Rejection> {
+    let mut seen = BTreeSet::new();
+    if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
+        return Err(Rejection::UnclearAnswer);
+    }
+    Ok(())
+}
+
+/// Whether `answer` is what that person had said before of a closed plan.
+pub(super) fn is_repeated(
+    closed: &ClosedApproval,
+    answer: &ApprovalAnswer,
+    by: &UserId,
+) -> Result<bool, Rejection> {
+    let steps = closed.approval.steps();
+    match answer {
+        // It was the last word if it was taken: it left no step undecided.
+        ApprovalAnswer::Whole { approved, .. } => {
+            let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
+            let plain = |first: &StepDecision| first.by == *by && first.edited.is_none();
+            let is_decided = closed.end == ApprovalEnd::Decided && !steps.is_empty();
+            Ok(is_decided && last.all(|first| plain(first) && first.approved == *approved))
+        }
+        ApprovalAnswer::Steps(answers) => {
+            must_be_clear(answers)?;
+            Ok(answers.iter().all(|answer| {
+                let step = steps.iter().find(|step| step.call_id == answer.call_id);
+                let first = closed.decisions.get(&answer.call_id).zip(step);
+                first.is_some_and(|(first, step)| is_the_same(first, step, answer, by))
+            }))
+        }
+        ApprovalAnswer::Resolve { .. } => Ok(false),
+    }
+}
+
+/// Why `answer` comes too late: it was decided otherwise.
+pub(super) fn decided_otherwise(closed: &ClosedApproval, answer: &ApprovalAnswer) -> Rejection {
+    if let ApprovalAnswer::Steps(answers) = answer {
+        let is_unknown = |answer: &&StepAnswer| !closed.decisions.contains_key(&answer.call_id);
+        if let Some(unknown) = answers.iter().find(is_unknown) {
+            return Rejection::UnknownStep { call_id: unknown.call_id };
+        }
+    }
+    let decided = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
+    let first = closed.approval.steps().iter().filter_map(decided).collect();
+    Rejection::AlreadyDecided { first, word: closed.word.clone().map(Box::new) }
+}

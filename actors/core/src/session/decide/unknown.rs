@@ -1,0 +1,100 @@
+//! Calls that were sent, may not safely repeat, and of whose end nothing is known (D3): a person
+//! says what became of them. Nothing is done twice in silence, and nothing is said to have failed
+//! that may have taken effect.
+
+use super::{Deciding, Rejection};
+use crate::{
+    approval::{Question, Resolution, UnknownOutcome, Word},
+    call::{FailReason, ToolOutput},
+    ids::{ApprovalId, CallId},
+    limits,
+    policy::Verdict,
+    session::{Allowance, SessionEvent},
+    text::cut,
+};
+use serde_json::Value;
+
+impl Deciding<'_> {
+    /// Asks a person what became of the call. With nobody there to ask, the model is told that it
+    /// is not known (G13).
+    pub(super) fn ask_for_outcome(&mut self, call_id: CallId, why: &str) {
+        let Some(call) = self.call(call_id) else { return };
+        if self.env.rules.agent.headless {
+            let error = format!(
+                "{why}. The call had been sent: it may or may not have taken effect, and it was \
+                 not repeated. Check before trying again"
+            );
+            return self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
+        }
+        let risk = call.risk;
+        let purpose = format!("Say what became of {}", cut(&call.tool, 128));
+        let asked = UnknownOutcome {
+            call_id,
+            tool: call.tool.clone(),
+            arguments: call.passed().to_value(),
+            digest: call.digest,
+            risk,
+            attempts: call.attempts,
+            why: why.to_owned(),
+        };
+        self.ask(Question::UnknownOutcome(asked), purpose, risk);
+    }
+
+    pub(super) fn resolve_unknown(
+        &mut self,
+        approval_id: ApprovalId,
+        asked: &UnknownOutcome,
+        word: Word,
+    ) -> Result<(), Rejection> {
+        let call_id = asked.call_id;
+        let (resolution, by) = (word.resolution.clone(), word.by.clone());
+        let because = word.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        match resolution {
+            Resolution::Retry => {
+                let tool = self.tool(&asked.tool);
+                // A person's word repeats the call; it does not lift what denies it by now.
+                if let Some(Verdict::Deny(denial)) =
+                    tool.map(|tool| self.verdict(&tool, &asked.arguments))
+                {
+                    return Err(Rejection::InvalidAnswer { problem: denial.reason });
+                }
+                self.note_word(approval_id, word);
+                let by = Allowance::Approval { approval_id, by };
+                self.allow(call_id, &asked.arguments, by, None);
+            }
+            Resolution::Done(value) => {
+                let output = output_of(value, asked)?;
+                self.note_word(approval_id, word);
+                let tool = asked.tool.clone();
+                self.emit(SessionEvent::ToolCallCompleted { call_id, tool, output });
+            }
+            Resolution::Failed => {
+                self.note_word(approval_id, word);
+                let error = format!("a person says that the call did not take effect{because}");
+                self.fail_call(call_id, FailReason::Error, error, false);
+            }
+            Resolution::Raise(_) | Resolution::Stop => {}
+        }
+        Ok(())
+    }
+}
+
+/// The result that a person gives: a text as it is, else JSON.
+fn output_of(value: Value, asked: &UnknownOutcome) -> Result<ToolOutput, Rejection> {
+    let (text, structured) = match value {
+        Value::Null => {
+            let text = format!("a person says that {} took effect", asked.tool);
+            (text, None)
+        }
+        Value::String(text) => (text, None),
+        value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            (value.to_string(), Some(value))
+        }
+    };
+    if text.len() > limits::TOOL_RESULT_BYTES_DEFAULT {
+        let problem =
+            format!("a result may have at most {} bytes", limits::TOOL_RESULT_BYTES_DEFAULT);
+        return Err(Rejection::InvalidAnswer { problem });
+    }
+    Ok(ToolOutput { text, structured, truncated: false })
+}

@@ -1,0 +1,309 @@
+//! People's answers to questions, whatever the surface: REST and WebSockets both come through here,
+//! so that a limit or a right holds on either.
+
+use super::{AppState, Problem, commands::unexpected};
+use crate::{
+    audit::{Action, Actor, Entry, Outcome},
+    auth::Principal,
+};
+use greenroom_actors::session::CommandError;
+use greenroom_core::{
+    approval::{GrantWish, Resolution, StepDecision, Surface},
+    ids::{CallId, UserId},
+    json::Digest,
+    limits::REASON_BYTES_MAX,
+    session::{ApprovalAnswer, ApprovalRow, ApprovalState, Input, Rejection, Reply, StepAnswer},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A person's answer as every surface takes it (G8, G11).
+#[derive(Debug, Deserialize)]
+pub(super) struct Answer {
+    #[serde(default)]
+    pub(super) decision: Option<String>,
+    #[serde(default)]
+    pub(super) steps: Option<Vec<StepWord>>,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) for_session: Option<ForSession>,
+    #[serde(default)]
+    pub(super) value: Option<Value>,
+}
+
+/// What shall hold for the session (G9).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForSession {
+    /// A CEL expression that later calls must satisfy.
+    #[serde(default, rename = "where")]
+    condition: Option<String>,
+}
+
+/// A person's word on one step.
+#[derive(Debug, Deserialize)]
+pub(super) struct StepWord {
+    call_id: CallId,
+    #[serde(default)]
+    decision: Option<String>,
+    #[serde(default)]
+    arguments: Option<Value>,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+impl Answer {
+    /// Approve, or reject, all that is undecided.
+    pub(super) fn whole(approve: bool, reason: Option<String>) -> Self {
+        let decision = Some(if approve { "approve" } else { "reject" }.to_owned());
+        Self { decision, steps: None, reason, for_session: None, value: None }
+    }
+
+    /// In the session's words. With steps, those alone are decided; one that says nothing takes
+    /// the decision and reason of the whole.
+    fn parse(self) -> Result<ApprovalAnswer, Problem> {
+        let reason = self.reason.map(|reason| checked_reason("reason", reason)).transpose()?;
+        if let Some(resolution) = resolution(self.decision.as_deref(), &self.value)? {
+            if self.steps.is_some() {
+                return Err(Problem::invalid("steps", "only a plan has steps to decide"));
+            }
+            return Ok(ApprovalAnswer::Resolve { resolution, reason });
+        }
+        if self.value.as_ref().is_some_and(|given| !given.is_null()) {
+            return Err(Problem::invalid("value", "only `done` and `raise` take a value"));
+        }
+        let whole = self.decision.as_deref();
+        let whole = whole.map(|word| approves("decision", word)).transpose()?;
+        let Some(steps) = self.steps else {
+            let missing = || Problem::invalid("decision", "say `decision`, or `steps`");
+            return Ok(ApprovalAnswer::Whole { approved: whole.ok_or_else(missing)?, reason });
+        };
+        let mut answers = Vec::with_capacity(steps.len());
+        for (index, step) in steps.into_iter().enumerate() {
+            let field = |name: &str| format!("steps[{index}].{name}");
+            let own = step.decision.as_deref();
+            let own = own.map(|word| approves(&field("decision"), word)).transpose()?;
+            let missing =
+                || Problem::invalid(&field("decision"), "say `approve` or `reject` for each step");
+            let approved = own.or(whole).ok_or_else(missing)?;
+            let said = step.reason.clone();
+            let said = said.map(|reason| checked_reason(&field("reason"), reason));
+            let reason = said.transpose()?.or_else(|| reason.clone());
+            let StepWord { call_id, arguments, .. } = step;
+            answers.push(StepAnswer { call_id, approved, reason, arguments });
+        }
+        Ok(ApprovalAnswer::Steps(answers))
+    }
+}
+
+/// What `word` says to a question without steps, if it is one for those.
+fn resolution(word: Option<&str>, value: &Option<Value>) -> Result<Option<Resolution>, Problem> {
+    let resolution = match word {
+        Some("retry") => Resolution::Retry,
+        Some("failed") => Resolution::Failed,
+        Some("stop") => Resolution::Stop,
+        Some("done") => return Ok(Some(Resolution::Done(value.clone().unwrap_or(Value::Null)))),
+        Some("raise") => {
+            let limit = value.as_ref().and_then(Value::as_f64);
+            let missing = || Problem::invalid("value", "must be the new limit, a number");
+            return limit.map(Resolution::Raise).map(Some).ok_or_else(missing);
+        }
+        Some(_) | None => return Ok(None),
+    };
+    match value {
+        None | Some(Value::Null) => Ok(Some(resolution)),
+        Some(_) => Err(Problem::invalid("value", "only `done` and `raise` take a value")),
+    }
+}
+
+fn approves(field: &str, word: &str) -> Result<bool, Problem> {
+    match word {
+        "approve" => Ok(true),
+        "reject" => Ok(false),
+        "answer" => Err(Problem::not_supported(field, "the decision `answer`")),
+        _ => Err(Problem::invalid(field, "a decision is `approve` or `reject`")),
+    }
+}
+
+fn checked_reason(field: &str, reason: String) -> Result<String, Problem> {
+    if reason.len() <= REASON_BYTES_MAX {
+        return Ok(reason);
+    }
+    Err(Problem::invalid(field, format!("may have at most {REASON_BYTES_MAX} bytes")))
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Decided {
+    pub(super) closed: bool,
+    pub(super) repeated: bool,
+}
+
+/// Takes a person's answer. The audit log has it with the session's event; what the event does not
+/// know, by which credential and that it was refused here, is noted beside it.
+pub(super) async fn decide(
+    state: &AppState,
+    principal: &Principal,
+    row: &ApprovalRow,
+    answer: Answer,
+    surface: Surface,
+) -> Result<Decided, Problem> {
+    let mut answer = answer;
+    let for_session = answer.for_session.take();
+    let for_session = for_session.map(|wish| GrantWish { condition: wish.condition });
+    let answer = answer.parse()?;
+    if let Err(refusal) = state.critical.check(principal, row, &answer) {
+        let outcome = Outcome::Refused;
+        note_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
+        return Err(refusal.into());
+    }
+    let decided = take_answer(state, principal, row, (answer, for_session), surface).await?;
+    if !decided.repeated {
+        note_answer(state, principal, row, surface, Outcome::Accepted, None).await;
+    }
+    Ok(decided)
+}
+
+async fn note_answer(
+    state: &AppState,
+    principal: &Principal,
+    row: &ApprovalRow,
+    surface: Surface,
+    outcome: Outcome,
+    reason: Option<String>,
+) {
+    let actor = Some(Actor::calling(principal, surface));
+    let now = state.runtime.clock.now();
+    let entry = Entry {
+        session_id: Some(row.session_id),
+        run_id: Some(row.run_id),
+        approval_id: Some(row.approval.approval_id),
+        reason,
+        ..Entry::new(now, Action::ApprovalAnswered, outcome, actor)
+    };
+    // What was answered stands, and who answered is in the log with it.
+    if let Err(error) = state.note(entry).await {
+        tracing::error!(%error, "the audit log lacks by which credential somebody answered");
+    }
+}
+
+async fn take_answer(
+    state: &AppState,
+    principal: &Principal,
+    row: &ApprovalRow,
+    (answer, for_session): (ApprovalAnswer, Option<GrantWish>),
+    surface: Surface,
+) -> Result<Decided, Problem> {
+    let by = principal.user.clone();
+    let approval_id = row.approval.approval_id;
+    let input = Input::DecideApproval {
+        approval_id,
+        answer: answer.clone(),
+        for_session,
+        by: by.clone(),
+        role: principal.role,
+        surface,
+    };
+    match state.runtime.command(row.session_id, input).await {
+        Ok(Reply::Decided { closed, repeated }) => Ok(Decided { closed, repeated }),
+        Ok(
+            other @ (Reply::Done
+            | Reply::Submitted { .. }
+            | Reply::Steered { .. }
+            | Reply::Cancelled { .. }),
+        ) => Err(unexpected(&other)),
+        // A session remembers the newest closed questions; the store has them all.
+        Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
+            Ok(answered_long_ago(row, &answer, &by)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn answered_long_ago(
+    row: &ApprovalRow,
+    answer: &ApprovalAnswer,
+    by: &UserId,
+) -> Result<Decided, Rejection> {
+    let approval_id = row.approval.approval_id;
+    match row.state {
+        ApprovalState::Pending => return Err(Rejection::UnknownApproval { approval_id }),
+        ApprovalState::Expired => return Err(Rejection::ApprovalExpired),
+        ApprovalState::Cancelled => return Err(Rejection::ApprovalCancelled),
+        ApprovalState::Decided => {}
+    }
+    let same = |first: &StepDecision, approved| first.approved == approved && first.by == *by;
+    let repeated = match answer {
+        ApprovalAnswer::Whole { approved, .. } => {
+            let plain = |first: &StepDecision| first.edited.is_none();
+            row.decisions.iter().all(|first| same(first, *approved) && plain(first))
+        }
+        ApprovalAnswer::Steps(steps) => steps.iter().all(|step| {
+            let mut firsts = row.decisions.iter().filter(|first| first.call_id == step.call_id);
+            let same_arguments = |first: &StepDecision| match &step.arguments {
+                Some(arguments) => first.digest == Digest::of(arguments),
+                None => first.edited.is_none(),
+            };
+            firsts.any(|first| same(first, step.approved) && same_arguments(first))
+        }),
+        ApprovalAnswer::Resolve { resolution, reason: _ } => {
+            let first = row.word.as_ref();
+            first.is_some_and(|first| first.resolution == *resolution && first.by == *by)
+        }
+    };
+    if repeated {
+        return Ok(Decided { closed: true, repeated });
+    }
+    let word = row.word.clone().map(Box::new);
+    Err(Rejection::AlreadyDecided { first: row.decisions.clone(), word })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::read, *};
+    use serde_json::json;
+
+    fn parse(text: Value) -> Result<ApprovalAnswer, Problem> {
+        read::parse_value::<Answer>(text).and_then(Answer::parse)
+    }
+
+    const CALL: &str = "0198c0de-0000-7000-8000-000000000001";
+
+    #[test]
+    fn g8_an_answer_is_for_the_whole_or_for_steps() {
+        let call_id = CALL.parse().unwrap();
+        let reason = Some("why".to_owned());
+        assert_eq!(
+            parse(json!({"decision": "reject", "reason": "why"})),
+            Ok(ApprovalAnswer::Whole { approved: false, reason: reason.clone() })
+        );
+        let step = |approved| {
+            let reason = reason.clone();
+            ApprovalAnswer::Steps(vec![StepAnswer { call_id, approved, reason, arguments: None }])
+        };
+        let own = json!({"steps": [{"call_id": CALL, "decision": "approve", "reason": "why"}]});
+        assert_eq!(parse(own), Ok(step(true)));
+        let inherited =
+            json!({"decision": "reject", "reason": "why", "steps": [{"call_id": CALL}]});
+        assert_eq!(parse(inherited), Ok(step(false)));
+    }
+
+    #[test]
+    fn g8_an_answer_that_says_nothing_clear_is_refused() {
+        let long = "x".repeat(REASON_BYTES_MAX + 1);
+        for (answer, code, field) in [
+            (json!({}), "invalid_request", "decision"),
+            (json!({"decision": "maybe"}), "invalid_request", "decision"),
+            (json!({"decision": "retry"}), "not_supported", "decision"),
+            (json!({"decision": "approve", "value": 1}), "not_supported", "value"),
+            (json!({"decision": "approve", "reason": long}), "invalid_request", "reason"),
+            (json!({"steps": [{"call_id": CALL}]}), "invalid_request", "steps[0].decision"),
+            (json!({"steps": [{"call_id": "x"}]}), "invalid_request", "steps[0].call_id"),
+        ] {
+            let problem = parse(answer.clone()).unwrap_err();
+            let found = problem.extra["field"].as_str().unwrap();
+            assert_eq!((problem.code, found), (code, field), "{answer}");
+        }
+    }
+}
