@@ -155,9 +155,12 @@ fn x6_every_decision_of_a_session_has_its_entry() {
     );
     let asked = |n: u128, tool: &str| {
         json!({"at": at, "action": "approval_requested", "outcome": "asked",
-            "approval_id": id(0xb), "call_id": id(n), "tool": tool, "digest": digest(),
-            "reason": format!("{tool} is critical"),
-            "details": {"risk": "critical", "deadline": "1970-01-01T00:01:00.000Z"}})
+        "approval_id": id(0xb), "call_id": id(n), "tool": tool, "digest": digest(),
+        "reason": format!("{tool} is critical"),
+        "details": {
+            "kind": "plan", "risk": "critical", "deadline": "1970-01-01T00:01:00.000Z",
+            "cost": null,
+        }})
     };
     assert_eq!(
         told(E::ApprovalRequested { approval: approval().into() }),

@@ -40,6 +40,16 @@ enum Command {
     Approve(AnswerArgs),
     /// Don't let calls run: all that are undecided, or the steps that are named
     Reject(AnswerArgs),
+    /// To an unknown outcome: run the call once more
+    Retry(WordArgs),
+    /// To an unknown outcome: the call took effect
+    Done(DoneArgs),
+    /// To an unknown outcome: the call did not take effect
+    Failed(WordArgs),
+    /// To a budget: raise it
+    Raise(RaiseArgs),
+    /// To a budget: end the run
+    Stop(WordArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,9 +108,51 @@ struct AnswerArgs {
     /// Why; the model is told
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// With one --step to approve: pass these arguments instead
+    #[arg(long, value_name = "JSON")]
+    arguments: Option<String>,
+    /// Let later calls of the approved tools run without asking, in this session
+    #[arg(long)]
+    for_session: bool,
+    /// With --for-session: only calls that this CEL expression holds for
+    #[arg(long = "where", value_name = "EXPRESSION", requires = "for_session")]
+    condition: Option<String>,
     /// Print the server's JSON
     #[arg(long)]
     json: bool,
+}
+
+/// An answer to a question without steps.
+#[derive(Debug, clap::Args)]
+struct WordArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The question: its id, or at least 6 characters of the id's end or beginning
+    id: Abbreviation,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Print the server's JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct DoneArgs {
+    #[command(flatten)]
+    word: WordArgs,
+    /// What the call gave: JSON, or else a text
+    #[arg(long, value_name = "RESULT")]
+    result: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct RaiseArgs {
+    #[command(flatten)]
+    word: WordArgs,
+    /// The new limit, in the budget's unit
+    #[arg(value_name = "LIMIT")]
+    limit: f64,
 }
 
 /// Runs the command; errs when the server says no.
@@ -110,6 +162,15 @@ pub async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
         Command::Show(args) => show(args).await,
         Command::Approve(args) => answer(args, true).await,
         Command::Reject(args) => answer(args, false).await,
+        Command::Retry(args) => say(args, "retry", Value::Null).await,
+        Command::Done(args) => {
+            let text = args.result.unwrap_or_else(|| "null".to_owned());
+            let result = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            say(args.word, "done", result).await
+        }
+        Command::Failed(args) => say(args, "failed", Value::Null).await,
+        Command::Raise(args) => say(args.word, "raise", json!(args.limit)).await,
+        Command::Stop(args) => say(args, "stop", Value::Null).await,
     }
 }
 
@@ -163,8 +224,11 @@ async fn show(args: ShowArgs) -> anyhow::Result<()> {
 }
 
 async fn answer(args: AnswerArgs, approve: bool) -> anyhow::Result<()> {
-    if args.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(Usage(format!("--reason may have at most {REASON_BYTES_MAX} bytes")).into());
+    check_reason(args.reason.as_ref())?;
+    let arguments = args.arguments.as_deref().map(serde_json::from_str::<Value>).transpose();
+    let arguments = arguments.map_err(|error| Usage(format!("--arguments is no JSON: {error}")))?;
+    if arguments.is_some() && (args.steps.len() != 1 || !approve) {
+        return Err(Usage("--arguments goes with `approve` and one --step".to_owned()).into());
     }
     let client = Client::of(&args.config.load()?)?;
     let asked = Asked::read(find(&client, &args.id).await?)?;
@@ -174,20 +238,54 @@ async fn answer(args: AnswerArgs, approve: bool) -> anyhow::Result<()> {
     }
     if !args.steps.is_empty() {
         let step = |step: &Abbreviation| {
-            let calls = asked.approval.steps().iter().map(|step| step.call_id.to_string());
-            step.one_of(calls, "step of this question").map(|call_id| json!({"call_id": call_id}))
+            let calls = asked.steps().iter().map(|step| step.call_id.to_string());
+            let call_id = step.one_of(calls, "step of this question")?;
+            let mut step = json!({"call_id": call_id});
+            if let Some(arguments) = &arguments {
+                step["arguments"] = arguments.clone();
+            }
+            anyhow::Ok(step)
         };
         body["steps"] = args.steps.iter().map(step).collect::<Result<Vec<_>, _>>()?.into();
     }
-    let path = format!("/agent/approvals/{}", asked.approval.approval_id);
-    let answered = client.post(&path, &body).await.map_err(|error| explained(error, &asked))?;
-    if args.json {
+    if args.for_session {
+        body["for_session"] = json!({"where": args.condition});
+    }
+    send(&client, &asked, &body, approve, args.json).await
+}
+
+/// Answers a question without steps.
+async fn say(args: WordArgs, decision: &str, value: Value) -> anyhow::Result<()> {
+    check_reason(args.reason.as_ref())?;
+    let client = Client::of(&args.config.load()?)?;
+    let asked = Asked::read(find(&client, &args.id).await?)?;
+    let body = json!({"decision": decision, "value": value, "reason": args.reason});
+    send(&client, &asked, &body, true, args.json).await
+}
+
+fn check_reason(reason: Option<&String>) -> Result<(), Usage> {
+    if reason.is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(Usage(format!("--reason may have at most {REASON_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Sends the answer and prints what became of it.
+async fn send(
+    client: &Client,
+    asked: &Asked,
+    body: &Value,
+    approve: bool,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let path = format!("/agent/approvals/{}", asked.approval_id);
+    let answered = client.post(&path, body).await.map_err(|error| explained(error, asked))?;
+    if as_json {
         return Ok(terminal::print(&format!("{answered:#}\n"))?);
     }
     let repeated = answered["repeated"] == true;
     let after = Asked::read(answered["approval"].clone())?;
-    let said = view::answered(&asked, &after, approve, repeated);
-    Ok(terminal::print(&said)?)
+    Ok(terminal::print(&view::answered(asked, &after, approve, repeated))?)
 }
 
 /// A refusal in the words of somebody at a terminal.
@@ -195,11 +293,11 @@ fn explained(error: anyhow::Error, asked: &Asked) -> anyhow::Error {
     let Some(refusal) = error.downcast_ref::<Refusal>() else { return error };
     match refusal.code() {
         "already_decided" => match serde_json::from_value(refusal.body["first"].clone()) {
-            Ok(first) => anyhow::Error::msg(view::already_decided(asked, first)),
+            Ok(first) => anyhow::Error::msg(view::already_decided(asked, &first)),
             Err(_) => error,
         },
         "approval_expired" => {
-            let deadline = asked.approval.deadline.map(|at| format!(" at {}", view::time(at)));
+            let deadline = asked.deadline.map(|at| format!(" at {}", view::time(at)));
             let when = deadline.unwrap_or_default();
             anyhow::anyhow!("nobody answered in time: the question expired{when}")
         }

@@ -198,6 +198,7 @@ fn approval() -> Value {
             "risk": "critical", "description": "Buys", "why": "critical",
         }],
         "max_risk_level": "critical", "requested_at": AT, "deadline": null,
+        "on_deadline": "deny",
     })
 }
 

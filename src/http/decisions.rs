@@ -290,13 +290,32 @@ mod tests {
     }
 
     #[test]
+    fn g11_questions_without_steps_have_words_of_their_own() {
+        for (answer, resolution) in [
+            (json!({"decision": "retry"}), Resolution::Retry),
+            (json!({"decision": "done"}), Resolution::Done(Value::Null)),
+            (json!({"decision": "done", "value": {"id": 1}}), Resolution::Done(json!({"id": 1}))),
+            (json!({"decision": "failed"}), Resolution::Failed),
+            (json!({"decision": "raise", "value": 2.5}), Resolution::Raise(2.5)),
+            (json!({"decision": "stop"}), Resolution::Stop),
+        ] {
+            let expected = ApprovalAnswer::Resolve { resolution, reason: None };
+            assert_eq!(parse(answer.clone()), Ok(expected), "{answer}");
+        }
+    }
+
+    #[test]
     fn g8_an_answer_that_says_nothing_clear_is_refused() {
         let long = "x".repeat(REASON_BYTES_MAX + 1);
         for (answer, code, field) in [
             (json!({}), "invalid_request", "decision"),
             (json!({"decision": "maybe"}), "invalid_request", "decision"),
-            (json!({"decision": "retry"}), "not_supported", "decision"),
-            (json!({"decision": "approve", "value": 1}), "not_supported", "value"),
+            (json!({"decision": "answer"}), "not_supported", "decision"),
+            (json!({"decision": "approve", "value": 1}), "invalid_request", "value"),
+            (json!({"decision": "retry", "value": 1}), "invalid_request", "value"),
+            (json!({"decision": "raise"}), "invalid_request", "value"),
+            (json!({"decision": "raise", "value": "much"}), "invalid_request", "value"),
+            (json!({"decision": "done", "steps": []}), "invalid_request", "steps"),
             (json!({"decision": "approve", "reason": long}), "invalid_request", "reason"),
             (json!({"steps": [{"call_id": CALL}]}), "invalid_request", "steps[0].decision"),
             (json!({"steps": [{"call_id": "x"}]}), "invalid_request", "steps[0].call_id"),

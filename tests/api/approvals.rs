@@ -105,7 +105,8 @@ async fn g11_a_question_is_answered_as_it_stands() {
     for (body, status, code) in [
         (json!({}), 422, "invalid_request"),
         (json!({"decision": "maybe"}), 422, "invalid_request"),
-        (json!({"decision": "retry"}), 422, "not_supported"),
+        (json!({"decision": "retry"}), 422, "wrong_decision"),
+        (json!({"decision": "raise", "value": 5}), 422, "wrong_decision"),
         (json!({"steps": []}), 422, "unclear_answer"),
         (step(&json!(stranger), "approve"), 422, "unknown_step"),
         (step(&json!("x"), "approve"), 422, "invalid_request"),

@@ -6,12 +6,14 @@ use crate::{
     stream::{Frame, answer, kinds_of, of_kind, the, told},
 };
 use greenroom::rehearsal::Wire;
-use serde_json::json;
+use serde_json::{Value, json};
 
 on_both_wires!(
     d2_a_streaming_step_restarts,
     d2_a_queued_message_still_runs,
     d3_a_call_that_may_not_repeat_is_never_sent_twice,
+    d3_a_person_lets_it_run_once_more,
+    d3_a_person_says_that_it_did_not_happen,
     d3_a_call_that_may_repeat_does_so_under_its_key,
 );
 
@@ -81,18 +83,79 @@ async fn d3_a_call_that_may_not_repeat_is_never_sent_twice(wire: Wire) {
     let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
     let mut house = setup.start().await;
     let session = killed_while_running(&mut house, "wallet_transfer").await;
+    let question = unknown_outcome(&house, &session).await;
+    assert_eq!(question["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
+    assert_eq!((&question["call"]["attempts"], &question["deadline"]), (&json!(1), &Value::Null));
+    // Also not at another start: it waits, and is the same question.
+    house.crash().await;
+    let again = unknown_outcome(&house, &session).await;
+    assert_eq!(again["approval_id"], question["approval_id"]);
+    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+
+    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
+    house.post(&path, json!({"decision": "approve"})).await.problem(422, "wrong_decision");
+    let word = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
+    let taken = house.post(&path, word.clone()).await.ok();
+    assert_eq!(taken["approval"]["answer"]["decision"], "done");
+    house.post(&path, word).await.ok();
+    house.post(&path, json!({"decision": "retry"})).await.problem(409, "already_decided");
+
     let all = house.wait_for(&session, "done").await;
     assert_whole(&all);
-    let failed = &the(&all, "tool_call_failed").data;
-    assert_eq!(failed["reason"], "outcome_unknown");
-    assert!(failed["error"].as_str().unwrap().contains("may or may not have taken effect"));
-    assert!(answer(&all).contains("may or may not have taken effect"), "the model is told");
+    assert_eq!(the(&all, "tool_call_completed").data["result"], json!({"transfer": "T-1"}));
     assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1);
     assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
-    // Also not at another start.
-    house.crash().await;
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
-    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+}
+
+async fn d3_a_person_lets_it_run_once_more(wire: Wire) {
+    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+    let mut house = setup.start().await;
+    let session = killed_while_running(&mut house, "wallet_transfer").await;
+    let question = unknown_outcome(&house, &session).await;
+    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
+    house.post(&path, json!({"decision": "retry"})).await.ok();
+    let all = house.wait_for(&session, "done").await;
+    assert_whole(&all);
+    let attempts = of_kind(&all, "tool_call_attempt_started");
+    assert_eq!(attempts.last().unwrap().data["attempt"], 2);
+    let keys: Vec<_> = house
+        .calls()
+        .iter()
+        .map(|call| call["_meta"]["greenroom/idempotency_key"].clone())
+        .collect();
+    assert!(keys.len() == 2 && keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
+}
+
+async fn d3_a_person_says_that_it_did_not_happen(wire: Wire) {
+    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+    let mut house = setup.start().await;
+    let session = killed_while_running(&mut house, "wallet_transfer").await;
+    let question = unknown_outcome(&house, &session).await;
+    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
+    let word = json!({"decision": "failed", "reason": "no entry at the bank"});
+    house.post(&path, word).await.ok();
+    let all = house.wait_for(&session, "done").await;
+    let failed = &the(&all, "tool_call_failed").data;
+    assert_eq!(failed["reason"], "error");
+    assert!(
+        failed["error"].as_str().unwrap().contains("did not take effect: no entry at the bank")
+    );
+    assert!(answer(&all).contains("no entry at the bank"), "the model is told");
+    assert_eq!(house.calls().len(), 1);
+}
+
+/// The question that waits about a call of which nobody knows what became.
+async fn unknown_outcome(house: &House, session: &str) -> Value {
+    let mut stream = house.follow(session, "0").await;
+    loop {
+        let asked = stream.until("waiting_for_approval").await;
+        let plan = asked.last().unwrap().data["plan"].clone();
+        if plan["kind"] == "unknown_outcome" {
+            return plan;
+        }
+    }
 }
 
 async fn d3_a_call_that_may_repeat_does_so_under_its_key(wire: Wire) {

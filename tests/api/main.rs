@@ -22,11 +22,14 @@ macro_rules! on_both_wires {
 
 mod approvals;
 mod bad_input;
+mod budgets;
 mod commands;
 mod consent;
 mod crash;
+mod deadlines;
 mod harness;
 mod lifecycle;
+mod matrix;
 mod messages;
 mod models;
 mod scripts;

@@ -91,7 +91,9 @@ async fn a3_d3_a_panicking_tool_is_a_crash_of_that_call() {
         })
         .with("peek", Risk::ReadOnly, |_| panic!("the test wants the host to panic"))
         .with("note", Risk::WriteLowRisk, |_| Turn::new().then(Act::Panic));
-    let world = World::start(model, tools).await;
+    // With somebody to ask, the unknown outcome would be asked about.
+    let headless = World::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
+    let world = headless.start().await;
     let bystander = Bystander::start(&world).await;
     world.model.push(Reply::calls([("look", json!({})), ("peek", json!({})), ("note", json!({}))]));
     world.model.push(Reply::text("done"));

@@ -386,7 +386,9 @@ async fn d3_a_call_that_ran_at_a_crash_repeats_only_where_that_is_safe() {
             if looks == 1 { Turn::new().then(Act::Hang) } else { Turn::new().done("seen") }
         })
         .with("note", Risk::WriteLowRisk, |_| Turn::new().then(Act::Hang));
-    let world = World::start(model, tools).await;
+    // With somebody to ask, the unknown outcome would be asked about.
+    let headless = World::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
+    let world = headless.start().await;
     let session = world.create().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(2).await;

@@ -3,8 +3,9 @@
 use crate::cli::terminal::{Paint, Style, labelled, push_line, safe, shortened, span};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, PlanStep, StepDecision, Surface},
-    ids::{RunId, SessionId, UserId},
+    approval::{BudgetQuestion, PlanStep, Role, StepDecision, Surface, Word},
+    ids::{ApprovalId, CallId, RunId, SessionId, UserId},
+    json::Digest,
     policy::Risk,
     session::ApprovalState,
 };
@@ -19,20 +20,86 @@ const ID_CHARS: usize = 8;
 /// A question as the server shows it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
+    pub(super) approval_id: ApprovalId,
+    purpose: String,
+    max_risk_level: Risk,
+    requested_at: Timestamp,
+    pub(super) deadline: Option<Timestamp>,
+    #[serde(default)]
+    on_deadline: OnDeadline,
+    #[serde(default)]
+    escalated_to: Option<Role>,
     #[serde(flatten)]
-    pub(super) approval: Approval,
+    question: Question,
     state: ApprovalState,
     session_id: SessionId,
     run_id: RunId,
     user_id: UserId,
     decisions: Vec<StepDecision>,
+    #[serde(default)]
+    answer: Option<Word>,
     closed_at: Option<Timestamp>,
+}
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Question {
+    Plan {
+        steps: Vec<PlanStep>,
+    },
+    Budget(BudgetQuestion),
+    UnknownOutcome {
+        call: DoubtfulCall,
+        why: String,
+    },
+    /// Of a kind that this program does not know; the server may be newer.
+    #[serde(other)]
+    Other,
+}
+
+/// A call of which nobody knows what became.
+#[derive(Debug, Deserialize)]
+struct DoubtfulCall {
+    call_id: CallId,
+    tool: String,
+    arguments: Value,
+    digest: Digest,
+    attempts: u32,
+}
+
+/// What happens when nobody answers in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnDeadline {
+    #[default]
+    Deny,
+    Escalate,
+    Wait,
 }
 
 impl Asked {
     pub(super) fn read(view: Value) -> anyhow::Result<Self> {
         use anyhow::Context as _;
         serde_json::from_value(view).context("the server's answer is not as expected")
+    }
+
+    /// The steps of a plan; other questions have none.
+    pub(super) fn steps(&self) -> &[PlanStep] {
+        match &self.question {
+            Question::Plan { steps } => steps,
+            Question::Budget(_) | Question::UnknownOutcome { .. } | Question::Other => &[],
+        }
+    }
+
+    /// The commands that answer it.
+    fn commands(&self) -> &'static str {
+        match self.question {
+            Question::Plan { .. } => "approve, reject",
+            Question::Budget(_) => "raise LIMIT, stop",
+            Question::UnknownOutcome { .. } => "retry, done [--result RESULT], failed",
+            Question::Other => "see the dashboard",
+        }
     }
 
     fn decision(&self, step: &PlanStep) -> Option<&StepDecision> {
@@ -43,15 +110,24 @@ impl Asked {
     fn standing(&self, now: Timestamp) -> String {
         let closed = self.closed_at.map(|at| format!(" at {}", time(at))).unwrap_or_default();
         match self.state {
-            ApprovalState::Pending => match self.approval.deadline {
-                None => "pending, no deadline".to_owned(),
-                Some(deadline) if deadline > now => {
-                    format!("pending, expires in {}", span(deadline.until_from(now)))
+            ApprovalState::Pending => {
+                let to = self.escalated_to.map(|role| format!(", escalated to role {role}"));
+                let to = to.unwrap_or_default();
+                match self.deadline {
+                    None => format!("pending, no deadline{to}"),
+                    Some(deadline) if deadline > now => {
+                        let then = match self.on_deadline {
+                            OnDeadline::Escalate if to.is_empty() => "escalates",
+                            OnDeadline::Wait => "late",
+                            OnDeadline::Deny | OnDeadline::Escalate => "expires",
+                        };
+                        format!("pending, {then} in {}{to}", span(deadline.until_from(now)))
+                    }
+                    Some(deadline) => {
+                        format!("pending, overdue for {}{to}", span(now.until_from(deadline)))
+                    }
                 }
-                Some(deadline) => {
-                    format!("pending, overdue for {}", span(now.until_from(deadline)))
-                }
-            },
+            }
             ApprovalState::Decided => format!("decided{closed}"),
             ApprovalState::Expired => format!("expired{closed}: nobody answered in time"),
             ApprovalState::Cancelled => format!("cancelled{closed} with its run"),
@@ -90,16 +166,17 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
         }
         let head = format!(
             "{}  {}  session {}  user {}",
-            paint.paint(Style::Bold, &end_of(asked.approval.approval_id)),
+            paint.paint(Style::Bold, &end_of(asked.approval_id)),
             asked.standing(now),
             end_of(asked.session_id),
             safe(asked.user_id.as_str()),
         );
         push_line(&mut out, &head);
-        labelled(&mut out, 2, "Purpose", &shortened(&safe(&asked.approval.purpose), 160));
-        let tool = asked.approval.steps().iter().map(|step| safe(&step.tool).chars().count());
+        labelled(&mut out, 2, "Purpose", &shortened(&safe(&asked.purpose), 160));
+        labelled(&mut out, 2, "Answers", asked.commands());
+        let tool = asked.steps().iter().map(|step| safe(&step.tool).chars().count());
         let tool = tool.max().unwrap_or(0).min(40);
-        for (number, step) in (1..).zip(asked.approval.steps()) {
+        for (number, step) in (1..).zip(asked.steps()) {
             let decided = asked.decision(step).map(|decision| format!("  [{}]", word(decision)));
             let line = format!(
                 "  {number}. {:tool$}  {}  {}{}",
@@ -116,25 +193,33 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
 
 /// One of them, whole.
 pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
-    let approval = &asked.approval;
     let mut out = String::new();
-    let id = approval.approval_id.to_string();
+    let id = asked.approval_id.to_string();
     push_line(&mut out, &format!("Approval {}", paint.paint(Style::Bold, &id)));
-    let ago = span(now.until_from(approval.requested_at));
-    let deadline = approval.deadline.map_or("none".to_owned(), time);
+    let ago = span(now.until_from(asked.requested_at));
+    let deadline = asked.deadline.map_or("none".to_owned(), time);
     for (label, text) in [
         ("State", asked.standing(now)),
-        ("Purpose", safe(&approval.purpose)),
-        ("Risk", approval.max_risk_level.name().to_owned()),
+        ("Purpose", safe(&asked.purpose)),
+        ("Answers", asked.commands().to_owned()),
+        ("Risk", asked.max_risk_level.name().to_owned()),
         ("User", safe(asked.user_id.as_str())),
         ("Session", asked.session_id.to_string()),
         ("Run", asked.run_id.to_string()),
-        ("Asked", format!("{} ({ago} ago)", time(approval.requested_at))),
+        ("Asked", format!("{} ({ago} ago)", time(asked.requested_at))),
         ("Deadline", deadline),
     ] {
         labelled(&mut out, 2, label, &text);
     }
-    for (number, step) in (1..).zip(approval.steps()) {
+    match &asked.question {
+        Question::Budget(budget) => push_budget(&mut out, budget),
+        Question::UnknownOutcome { call, why } => push_doubtful(&mut out, call, why, paint),
+        Question::Plan { .. } | Question::Other => {}
+    }
+    if let Some(word) = &asked.answer {
+        labelled(&mut out, 2, "Answer", &said(word));
+    }
+    for (number, step) in (1..).zip(asked.steps()) {
         out.push('\n');
         let tool = paint.paint(Style::Bold, &safe(&step.tool));
         let risk = paint.paint(style_of(step.risk), step.risk.name());
@@ -144,15 +229,61 @@ pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
             labelled(&mut out, 5, "Does", &safe(&step.description));
         }
         labelled(&mut out, 5, "Why", &safe(&step.why));
-        labelled(&mut out, 5, "Decision", &decision(asked.decision(step)));
-        push_line(&mut out, "     Arguments");
-        // The breaks of the layout are ours; those within a text are escaped by JSON.
-        for line in format!("{:#}", step.arguments).lines() {
-            push_line(&mut out, &format!("       {}", safe(line)));
+        if let Some(cost) = &step.cost {
+            let beyond = if step.exceeds_budget { " (more than the budget has left)" } else { "" };
+            labelled(&mut out, 5, "Costs", &format!("{}{beyond}", safe(&cost.to_string())));
         }
+        labelled(&mut out, 5, "Decision", &decision(asked.decision(step)));
+        push_arguments(&mut out, &step.arguments);
         labelled(&mut out, 5, "Digest", &step.digest.to_string());
     }
     out
+}
+
+fn push_arguments(out: &mut String, arguments: &Value) {
+    push_line(out, "     Arguments");
+    // The breaks of the layout are ours; those within a text are escaped by JSON.
+    for line in format!("{arguments:#}").lines() {
+        push_line(out, &format!("       {}", safe(line)));
+    }
+}
+
+fn push_budget(out: &mut String, asked: &BudgetQuestion) {
+    let measure = safe(&asked.budget.measure.to_string());
+    labelled(out, 2, "Budget", &safe(&asked.budget.to_string()));
+    labelled(out, 2, "Spent", &format!("{} {measure}", asked.spent));
+    if asked.needed > 0.0 {
+        labelled(out, 2, "Needed", &format!("{} {measure}", asked.needed));
+    }
+    for expense in &asked.spent_on {
+        push_line(out, &format!("     {} {measure} on {}", expense.amount, safe(&expense.what)));
+    }
+}
+
+fn push_doubtful(out: &mut String, call: &DoubtfulCall, why: &str, paint: Paint) {
+    labelled(out, 2, "Why", &safe(why));
+    push_line(out, &format!("\n  {}", paint.paint(Style::Bold, &safe(&call.tool))));
+    labelled(out, 5, "Call", &call.call_id.to_string());
+    labelled(out, 5, "Attempts", &call.attempts.to_string());
+    push_arguments(out, &call.arguments);
+    labelled(out, 5, "Digest", &call.digest.to_string());
+}
+
+/// A person's word on a question without steps.
+fn said(word: &Word) -> String {
+    let through = through(word.surface);
+    let reason = word.reason.as_deref().map(|reason| format!(": {}", safe(reason)));
+    let (name, by, at) = (word.resolution.name(), safe(word.by.as_str()), time(word.at));
+    format!("{name}, said {by} at {at} through {through}{}", reason.unwrap_or_default())
+}
+
+fn through(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Rest => "REST",
+        Surface::Websocket => "a WebSocket",
+        Surface::Cli => "the command line",
+        Surface::Dashboard => "the dashboard",
+    }
 }
 
 fn word(decision: &StepDecision) -> &'static str {
@@ -161,12 +292,7 @@ fn word(decision: &StepDecision) -> &'static str {
 
 fn decision(decision: Option<&StepDecision>) -> String {
     let Some(decision) = decision else { return "none yet".to_owned() };
-    let through = match decision.surface {
-        Surface::Rest => "REST",
-        Surface::Websocket => "a WebSocket",
-        Surface::Cli => "the command line",
-        Surface::Dashboard => "the dashboard",
-    };
+    let through = through(decision.surface);
     let by = safe(decision.by.as_str());
     let reason = decision.reason.as_deref().map(|reason| format!(": {}", safe(reason)));
     let (word, at) = (word(decision), time(decision.at));
@@ -176,31 +302,50 @@ fn decision(decision: Option<&StepDecision>) -> String {
 /// What an answer changed.
 pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: bool) -> String {
     let mut out = String::new();
-    let id = after.approval.approval_id;
+    let id = after.approval_id;
     if repeated {
         push_line(&mut out, &format!("Approval {id}: you had said so already."));
+    } else if let Some(word) = &after.answer {
+        push_line(&mut out, &format!("Approval {id}: {}.", said(word)));
     } else {
         let new = after.decisions.len().saturating_sub(before.decisions.len());
         let steps = if new == 1 { "1 step".to_owned() } else { format!("{new} steps") };
         let word = if approve { "approved" } else { "rejected" };
         push_line(&mut out, &format!("Approval {id}: {steps} {word}."));
     }
-    for (number, step) in (1..).zip(after.approval.steps()) {
+    for (number, step) in (1..).zip(after.steps()) {
         let tool = safe(&step.tool);
         labelled(&mut out, 2, &format!("{number}. {tool}"), &decision(after.decision(step)));
     }
     if after.state == ApprovalState::Pending {
-        let undecided = after.approval.steps().len().saturating_sub(after.decisions.len());
+        let undecided = after.steps().len().saturating_sub(after.decisions.len());
         push_line(&mut out, &format!("Still undecided: {undecided}."));
     }
     out
 }
 
+/// What was decided first.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum First {
+    /// Of a plan.
+    Steps(Vec<StepDecision>),
+    /// Of a question without steps.
+    Word(Box<Word>),
+}
+
 /// Why an answer was refused: somebody was first.
-pub(super) fn already_decided(asked: &Asked, first: Vec<StepDecision>) -> String {
+pub(super) fn already_decided(asked: &Asked, first: &First) -> String {
     let mut out = "already decided differently:".to_owned();
-    for decided in &first {
-        let step = asked.approval.steps().iter().find(|step| step.call_id == decided.call_id);
+    let first = match first {
+        First::Word(word) => {
+            out.push_str(&format!("\n  {}", said(word)));
+            return out;
+        }
+        First::Steps(steps) => steps,
+    };
+    for decided in first {
+        let step = asked.steps().iter().find(|step| step.call_id == decided.call_id);
         let tool = step.map(|step| safe(&step.tool)).unwrap_or_default();
         out.push_str(&format!("\n  {tool}: {}", decision(Some(decided))));
     }

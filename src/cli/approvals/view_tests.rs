@@ -48,6 +48,7 @@ fn g11_a_list_says_what_is_asked_and_how_long_there_is_time() {
     let expected = "\
 deadbeef  pending, expires in 9m 41s  session 00000001  user ann
   Purpose     Execute 2 tools
+  Answers     approve, reject
   1. buy   write_high_risk  {\"amount\":5,\"item\":\"ore\"}
   2. sell  write_high_risk  {}
 ";
@@ -89,7 +90,7 @@ fn x5_arguments_cannot_forge_what_is_shown() {
         text(list),
         text(|asked, now, paint| whole(&asked[0], now, paint)),
         text(|asked, _, _| answered(&asked[0], &asked[0], true, false)),
-        text(|asked, _, _| already_decided(&asked[0], asked[0].decisions.clone())),
+        text(|asked, _, _| already_decided(&asked[0], &First::Steps(asked[0].decisions.clone()))),
     ];
     for text in shown {
         assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'));
@@ -114,8 +115,53 @@ fn g10_standing_says_how_it_ended() {
 #[test]
 fn g11_a_refusal_names_who_was_first() {
     let asked = asked(|_| ());
-    let first = serde_json::from_value(json!([rejected(SELL)])).unwrap();
+    let first: First = serde_json::from_value(json!([rejected(SELL)])).unwrap();
     let expected = "already decided differently:\n  sell: rejected by ann at \
                     2026-01-01 12:00:05Z through the command line: too dear";
-    assert_eq!(already_decided(&asked, first), expected);
+    assert_eq!(already_decided(&asked, &first), expected);
+}
+
+#[test]
+fn g6_a_budget_shows_what_was_spent_and_on_what() {
+    let asked = asked(|view| {
+        view["kind"] = json!("budget");
+        view["budget"] =
+            json!({"scope": "user", "period": "day", "measure": "ISK", "limit": 100.0});
+        view["spent"] = json!(90.0);
+        view["needed"] = json!(20.0);
+        view["spent_on"] = json!([{"what": "buy\u{1b}[2J", "amount": 90.0}]);
+        view["on_deadline"] = json!("escalate");
+    });
+    let text = whole(&asked, now(), Paint::PLAIN);
+    for line in [
+        "  Answers     raise LIMIT, stop",
+        "  State       pending, escalates in 9m 41s",
+        "  Budget      budget of 100 ISK of this user for today",
+        "  Spent       90 ISK",
+        "  Needed      20 ISK",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+    }
+    assert!(text.contains("90 ISK on buy") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
+    let asked = asked(|view| {
+        let mut call = step(BUY, "buy", &json!({"item": "ore"}));
+        call["attempts"] = json!(2);
+        view["kind"] = json!("unknown_outcome");
+        view["deadline"] = Value::Null;
+        view["call"] = call;
+        view["why"] = json!("the server restarted while the call ran");
+    });
+    let text = whole(&asked, now(), Paint::PLAIN);
+    for line in [
+        "  Answers     retry, done [--result RESULT], failed",
+        "  State       pending, no deadline",
+        "  Why         the server restarted while the call ran",
+        "     Attempts    2",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+    }
 }

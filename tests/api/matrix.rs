@@ -1,0 +1,167 @@
+//! The scenario matrix: autonomy × risk × preset × decision × surface, each through real HTTP. The
+//! tables are written down here once more, as the requirement G3 has them, so that the program's
+//! own are held against something.
+
+use crate::{
+    harness::{House, Setup, run},
+    stream::{Frame, of_kind, the, told},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+
+/// One tool of each risk, with what is said to make the model call it.
+const TOOLS: [(&str, &str); 4] = [
+    ("get_market_prices", "{ type_ids = [34] }"),
+    ("create_bookmark", "{ name = \"Home\", system = \"Jita\" }"),
+    (
+        "market_order_create",
+        "{ type_id = 34, region_id = 10000002, side = \"buy\", quantity = 10, price = 4.12 }",
+    ),
+    ("wallet_transfer", "{ to = \"XYZ\", amount = 5 }"),
+];
+const RISKS: [&str; 4] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
+
+/// How a person answers, and through what.
+const SURFACES: [Surface; 4] = [Surface::Rest, Surface::Short, Surface::Socket, Surface::Cli];
+
+#[derive(Clone, Copy, Debug)]
+enum Surface {
+    /// `POST /agent/approvals/{id}`
+    Rest,
+    /// `POST /agent/execute` and `/agent/reject`
+    Short,
+    /// `decide` over a WebSocket
+    Socket,
+    /// `greenroom approvals`
+    Cli,
+}
+
+/// A: runs; D: is denied; ?: is asked for. Rows L0 to L3, columns in the order of [`RISKS`].
+async fn holds(preset: &str, table: [&str; 4]) {
+    let mut script = String::new();
+    for (tool, arguments) in TOOLS {
+        script.push_str(&format!(
+            "[[rule]]\nuser = \"{tool}\"\nstep = 0\n[[rule.reply]]\ntool_call = {{ name = \"{tool}\", \
+             arguments = {arguments} }}\n[[rule]]\nuser = \"{tool}\"\nstep = 1\n[[rule.reply]]\n\
+             text = \"Read: {{{{ last[0].text }}}}\"\n"
+        ));
+    }
+    let setup = Setup::script(Wire::OpenAi, &script).top(&format!("policy = \"{preset}\"\n"));
+    let house = setup.start().await;
+    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
+    for (level, row) in table.into_iter().enumerate() {
+        for ((ruling, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
+            let cell = format!("{preset} L{level} {risk}");
+            match ruling {
+                'A' => runs(&house, level, tool, &cell).await,
+                'D' => is_denied(&house, level, tool, &cell).await,
+                _ => {
+                    for surface in SURFACES {
+                        for approve in [true, false] {
+                            let cell = format!("{cell} {surface:?} {approve}");
+                            is_asked_for(&house, level, tool, (surface, approve), &cell).await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn said(house: &House, level: usize, tool: &str) -> (String, Vec<Frame>) {
+    let session = house.session(json!({"autonomy_level": level})).await;
+    let body = json!({"session_id": session, "message": tool, "until": "pause"});
+    let frames = house.chat_with(body).await.rest().await;
+    (session, frames)
+}
+
+async fn runs(house: &House, level: usize, tool: &str, cell: &str) {
+    let (_, frames) = said(house, level, tool).await;
+    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 1, "{cell}: {}", told(&frames));
+    assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{cell}");
+}
+
+async fn is_denied(house: &House, level: usize, tool: &str, cell: &str) {
+    let before = house.effects().len();
+    let (_, frames) = said(house, level, tool).await;
+    let denied = &the(&frames, "authorization_denied").data;
+    assert_eq!(denied["tool"], tool, "{cell}");
+    let reason = denied["reason"].as_str().unwrap();
+    assert!(reason.contains("autonomy level"), "{cell}: {reason}");
+    assert!(of_kind(&frames, "tool_call_attempt_started").is_empty(), "{cell}");
+    assert_eq!(house.effects().len(), before, "{cell}");
+}
+
+async fn is_asked_for(
+    house: &House,
+    level: usize,
+    tool: &str,
+    (surface, approve): (Surface, bool),
+    cell: &str,
+) {
+    let before = house.effects().len();
+    let (session, frames) = said(house, level, tool).await;
+    let plan = the(&frames, "waiting_for_approval").data["plan"].clone();
+    assert_eq!(plan["steps"][0]["tool"], tool, "{cell}");
+    answer(house, &session, &plan, surface, approve).await;
+    let all = house.wait_for(&session, "done").await;
+    let decided = &the(&all, "approval_decided").data["steps"][0];
+    let expected = match surface {
+        Surface::Rest | Surface::Short => "rest",
+        Surface::Socket => "websocket",
+        Surface::Cli => "cli",
+    };
+    assert_eq!(
+        (&decided["approved"], &decided["surface"]),
+        (&json!(approve), &json!(expected)),
+        "{cell}"
+    );
+    if approve {
+        assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{cell}: {}", told(&all));
+        assert_eq!(house.effects().len(), before + 1, "{cell}");
+    } else {
+        assert_eq!(the(&all, "tool_call_failed").data["reason"], "rejected", "{cell}");
+        assert_eq!(house.effects().len(), before, "{cell}");
+    }
+}
+
+async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, approve: bool) {
+    let id = plan["approval_id"].as_str().unwrap();
+    let word = if approve { "approve" } else { "reject" };
+    match surface {
+        Surface::Rest => {
+            house.post(&format!("/agent/approvals/{id}"), json!({"decision": word})).await.ok();
+        }
+        Surface::Short => {
+            let path = if approve { "/agent/execute" } else { "/agent/reject" };
+            house.post(path, json!({"session_id": session, "plan_id": id})).await.ok();
+        }
+        Surface::Socket => {
+            let mut socket = house.socket("/agent/stream").await;
+            let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": word});
+            socket.send(decide).await;
+            assert_eq!(socket.answer("d").await.0["type"], "ack");
+        }
+        Surface::Cli => {
+            let listen = house.url().trim_start_matches("http://");
+            let env = [("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", crate::harness::TOKEN)];
+            let ended = run(house.folder(), &["approvals", word, id], &env).await;
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        }
+    }
+}
+
+#[actix_web::test]
+async fn g3_interactive() {
+    holds("interactive", ["ADDD", "AA?D", "AA??", "AAA?"]).await;
+}
+
+#[actix_web::test]
+async fn g3_strict() {
+    holds("strict", ["ADDD", "AADD", "AA?D", "AAAD"]).await;
+}
+
+#[actix_web::test]
+async fn g3_ask_first() {
+    holds("ask_first", ["A???", "AA??", "AA??", "AAA?"]).await;
+}
