@@ -122,6 +122,7 @@ impl Meter for SessionMeter {
             E::BudgetReached { .. } => counter!("greenroom_budgets_reached_total").increment(1),
             E::ApprovalDecided { closed: false, .. }
             | E::SessionCreated { .. }
+            | E::SessionForked { .. }
             | E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }

@@ -17,6 +17,8 @@ use serde_json::Value;
 pub enum Action {
     /// A session was created, with the settings in `details`.
     SessionCreated,
+    /// A session was forked from the one in `details`, which has its settings, too.
+    SessionForked,
     /// A session's settings are those in `details` now.
     SessionSettingsChanged,
     /// A session was closed.
@@ -138,8 +140,9 @@ pub struct Entry {
 
 impl Action {
     /// Every action, for those who filter by one.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::SessionCreated,
+        Self::SessionForked,
         Self::SessionSettingsChanged,
         Self::SessionClosed,
         Self::RunCancelled,
@@ -163,6 +166,7 @@ impl Action {
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionCreated => "session_created",
+            Self::SessionForked => "session_forked",
             Self::SessionSettingsChanged => "session_settings_changed",
             Self::SessionClosed => "session_closed",
             Self::RunCancelled => "run_cancelled",

@@ -36,6 +36,12 @@ impl Commit<'_> {
                 details: Some(json!({"agent": agent, "settings": settings})),
                 ..entry(Action::SessionCreated, Outcome::Done, Some(Actor::named(owner)))
             },
+            SessionEvent::SessionForked { from, at_seq, owner, agent, settings, .. } => Entry {
+                details: Some(json!({
+                    "from": from, "at_seq": at_seq, "agent": agent, "settings": settings,
+                })),
+                ..entry(Action::SessionForked, Outcome::Done, Some(Actor::named(owner)))
+            },
             SessionEvent::SessionSettingsChanged { settings, title: _, by } => Entry {
                 details: Some(json!({"settings": settings})),
                 ..entry(Action::SessionSettingsChanged, Outcome::Done, Some(Actor::named(by)))

@@ -141,6 +141,13 @@ fn said_of(record: &EventRecord) -> Said {
     let event = &record.event;
     match event {
         E::SessionCreated { .. } => as_stored("session_created", event),
+        E::SessionForked { from, at_seq, owner, agent, title, settings, conversation } => said(
+            "session_forked",
+            json!({
+                "from": from, "at_seq": at_seq, "owner": owner, "agent": agent, "title": title,
+                "settings": settings, "messages": conversation.len(),
+            }),
+        ),
         E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
         E::SessionClosed { .. } => as_stored("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.

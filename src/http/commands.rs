@@ -4,12 +4,13 @@
 use super::{AppState, Problem, read};
 use crate::auth::Principal;
 use actix_web::http::StatusCode;
+use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
     ids::{AgentName, ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     limits::TITLE_CHARS_MAX,
     policy::{Autonomy, SettingsPatch, narrowed},
-    session::{ApprovalRow, Input, OnBusy, Reply, SessionRow, SessionStatus},
+    session::{ApprovalRow, Input, OnBusy, Reply, SessionRow, SessionState, SessionStatus, evolve},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,17 +88,77 @@ pub(super) async fn create(
     }
     let _unchanged = state.settings_lock.read().await;
     let settings = narrowed(&state.user_settings(&owner).await?, &patch)?;
-    let open = state.runtime.journal.session_counts(&owner).await?.open;
-    let limit = state.limits.open_sessions_max;
-    if open >= limit {
-        let detail = format!("the user has {open} open sessions; close some");
-        return Err(Problem::too_many("too_many_sessions", detail, limit));
-    }
+    check_open_sessions(state, &owner).await?;
     let session_id = SessionId(state.runtime.new_id());
     let input = Input::CreateSession { owner, agent, title, settings };
     state.runtime.command(session_id, input).await?;
     let row = state.runtime.journal.session(session_id).await?;
     row.ok_or_else(Problem::session_not_found)
+}
+
+/// A session that goes on from what was said in `source` up to `at_seq`, or up to now (S1). What
+/// waits there goes on waiting there.
+pub(super) async fn fork(
+    state: &AppState,
+    principal: &Principal,
+    source: &SessionRow,
+    at_seq: Option<Seq>,
+    title: Option<String>,
+) -> Result<SessionRow, Problem> {
+    let title = title.map(checked_title).transpose()?.or_else(|| source.title.clone());
+    let head = state.runtime.journal.head(source.session_id).await?;
+    let at_seq = at_seq.unwrap_or(head);
+    if at_seq == Seq(0) || at_seq > head {
+        return Err(Problem::invalid("at_seq", format!("must be 1 to {head}")));
+    }
+    let past = replay(state, source.session_id, at_seq).await?;
+    let _unchanged = state.settings_lock.read().await;
+    let owner = source.owner.clone();
+    acting_for(principal, Some(owner.clone()))?;
+    let settings = past.active.settings.within(&state.user_settings(&owner).await?);
+    check_open_sessions(state, &owner).await?;
+    let session_id = SessionId(state.runtime.new_id());
+    let input = Input::ForkSession {
+        from: source.session_id,
+        at_seq,
+        owner,
+        agent: source.agent.clone(),
+        title,
+        settings,
+        conversation: past.conversation_so_far(),
+    };
+    state.runtime.command(session_id, input).await?;
+    let row = state.runtime.journal.session(session_id).await?;
+    row.ok_or_else(Problem::session_not_found)
+}
+
+/// The session as it was after that event.
+async fn replay(
+    state: &AppState,
+    session_id: SessionId,
+    at_seq: Seq,
+) -> Result<SessionState, Problem> {
+    let mut past = SessionState::vacant(session_id);
+    while past.head < at_seq {
+        let page = state.runtime.journal.read(session_id, past.head, LOG_PAGE_EVENTS).await?;
+        let counted = page.iter().take_while(|record| record.seq <= at_seq);
+        let before = past.head;
+        past = counted.fold(past, evolve);
+        if past.head == before {
+            return Err(Problem::session_not_found()); // It was purged meanwhile.
+        }
+    }
+    Ok(past)
+}
+
+async fn check_open_sessions(state: &AppState, owner: &UserId) -> Result<(), Problem> {
+    let open = state.runtime.journal.session_counts(owner).await?.open;
+    let limit = state.limits.open_sessions_max;
+    if open < limit {
+        return Ok(());
+    }
+    let detail = format!("the user has {open} open sessions; close some");
+    Err(Problem::too_many("too_many_sessions", detail, limit))
 }
 
 /// A title within its limit.

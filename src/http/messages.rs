@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
     ids::{CallId, RunId, Seq, SessionId},
+    message::{Message, ProposedCall},
     session::{EventRecord, SessionEvent},
 };
 use serde::Deserialize;
@@ -82,6 +83,9 @@ impl Page {
             self.next = Some(Seq(record.seq.0 - 1));
             return false;
         }
+        if let E::SessionForked { conversation, .. } = &record.event {
+            self.messages.extend(copied(record, conversation));
+        }
         if let E::MessageQueued { message_id, text, .. } = &record.event {
             self.queued.push(message("user", record, json!(message_id), text));
         }
@@ -144,6 +148,42 @@ impl Page {
         let newest = self.messages.last_mut()?.as_object_mut()?;
         newest.get_mut("metadata").and_then(Value::as_object_mut).and_then(of_metadata)
     }
+}
+
+/// What was said in the session that this one was forked from. It is one event, and is not cut.
+fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Value> {
+    let mut messages: Vec<Value> = Vec::new();
+    for said in conversation {
+        match said {
+            Message::User { message_id, text } => {
+                messages.push(message("user", record, json!(message_id), text));
+            }
+            Message::Assistant(said) => {
+                let mut told = message("assistant", record, Value::Null, &said.text);
+                let call = |call: &ProposedCall| {
+                    json!({
+                        "call_id": call.call_id, "tool": call.tool,
+                        "arguments": agent::arguments(&call.arguments), "status": "open",
+                    })
+                };
+                told["metadata"]["tool_calls"] = said.calls.iter().map(call).collect();
+                messages.push(told);
+            }
+            Message::ToolResults(results) => {
+                let Some(told) = messages.last_mut() else { continue };
+                let calls = told["metadata"]["tool_calls"].as_array_mut();
+                for (call, result) in calls.into_iter().flatten().zip(results) {
+                    let (status, key) = match result.is_error {
+                        true => ("failed", "error"),
+                        false => ("completed", "result"),
+                    };
+                    call["status"] = json!(status);
+                    call[key] = json!(result.text);
+                }
+            }
+        }
+    }
+    messages
 }
 
 fn of_metadata(metadata: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {

@@ -209,6 +209,7 @@ fn resources(cfg: &mut web::ServiceConfig) {
             [web::delete().to(grants::revoke)],
         ),
         at("/agent/session/{session_id}/cancel", "POST", [post().to(sessions::cancel)]),
+        at("/agent/session/{session_id}/fork", "POST", [post().to(sessions::fork)]),
         at("/agent/session/{session_id}/events", "GET", [get().to(events::events)]),
         at("/agent/session/{session_id}/messages", "GET", [get().to(messages::messages)]),
         at("/agent/chat", "POST", [post().to(chat::chat)]),

@@ -9,7 +9,7 @@ use super::{
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::ports::SessionQuery;
 use greenroom_core::{
-    ids::{RunId, SessionId, UserId},
+    ids::{RunId, Seq, SessionId, UserId},
     policy::SettingsPatch,
     session::{Input, SessionRow},
 };
@@ -138,6 +138,26 @@ pub(super) async fn change_settings(
     let input = Input::ChangeSettings { settings, title, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
+    Ok(HttpResponse::Ok().json(view(&row)))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ForkBody {
+    at_seq: Option<Seq>,
+    title: Option<String>,
+}
+
+/// `POST /agent/session/{session_id}/fork`
+pub(super) async fn fork(
+    state: State,
+    caller: Caller,
+    request: HttpRequest,
+    Json(body): Json<ForkBody>,
+) -> Result<HttpResponse, Problem> {
+    let session_id = read::path_id(&request, "session_id")?;
+    let source = commands::session_for(&state, &caller.0, session_id).await?;
+    let row = commands::fork(&state, &caller.0, &source, body.at_seq, body.title).await?;
     Ok(HttpResponse::Ok().json(view(&row)))
 }
 

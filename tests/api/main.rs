@@ -27,6 +27,7 @@ mod commands;
 mod consent;
 mod crash;
 mod deadlines;
+mod fork;
 mod harness;
 mod lifecycle;
 mod matrix;

@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// One entry of a conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// What a person wrote.
     User {
@@ -98,7 +99,7 @@ impl Arguments {
 }
 
 /// What the model reads as a call's result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
     /// The call it answers.
     pub call_id: CallId,

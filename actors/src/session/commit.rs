@@ -70,6 +70,7 @@ impl Session {
             | Input::Wake
             | Input::Rehydrated => true,
             Input::CreateSession { .. }
+            | Input::ForkSession { .. }
             | Input::ChangeSettings { .. }
             | Input::Close { .. }
             | Input::RevokeGrants { .. }

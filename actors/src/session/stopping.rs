@@ -53,6 +53,7 @@ impl Session {
             Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
             Input::Close { .. } => true,
             Input::CreateSession { .. }
+            | Input::ForkSession { .. }
             | Input::ChangeSettings { .. }
             | Input::SubmitMessage { .. }
             | Input::DecideApproval { .. }

@@ -57,7 +57,9 @@ impl Recording {
     pub(super) fn take(&mut self, record: EventRecord) -> Vec<RecordedCall> {
         use SessionEvent as E;
         match record.event {
-            E::SessionCreated { settings, .. } | E::SessionSettingsChanged { settings, .. } => {
+            E::SessionCreated { settings, .. }
+            | E::SessionForked { settings, .. }
+            | E::SessionSettingsChanged { settings, .. } => {
                 self.settings = settings;
             }
             E::ToolCallStarted { call_id, tool, arguments, risk, .. } => {

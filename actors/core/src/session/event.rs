@@ -5,9 +5,11 @@ use crate::{
     approval::{Approval, Edit, Grant, Role, StepDecision, Word},
     budget::Budget,
     call::{FailReason, ToolOutput},
-    ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, UserId},
+    ids::{
+        AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
+    },
     json::Digest,
-    message::{Arguments, Reasoning},
+    message::{Arguments, Message, Reasoning},
     model::delta::StopReason,
     policy::{Autonomy, Cost, Risk, Settings},
     time::Timestamp,
@@ -50,6 +52,25 @@ pub enum SessionEvent {
         title: Option<String>,
         /// What it allows.
         settings: Settings,
+    },
+    /// The session exists, and goes on from a conversation in another one (S1). Always the first
+    /// event.
+    SessionForked {
+        /// That session.
+        from: SessionId,
+        /// The last of its events that is counted in.
+        at_seq: Seq,
+        /// Whose it is.
+        owner: UserId,
+        /// Its agent profile.
+        agent: AgentName,
+        /// For people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// What it allows.
+        settings: Settings,
+        /// What was said up to there; each call has a result.
+        conversation: Vec<Message>,
     },
     /// Its settings or title are these now.
     SessionSettingsChanged {

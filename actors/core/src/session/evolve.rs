@@ -42,6 +42,17 @@ impl SessionState {
                     updated_at: record.at,
                 });
             }
+            E::SessionForked { owner, agent, conversation, .. } => {
+                self.identity = Some(Identity {
+                    owner: owner.clone(),
+                    agent: agent.clone(),
+                    created_at: record.at,
+                    updated_at: record.at,
+                });
+                for message in conversation {
+                    self.conversation.push(message.clone());
+                }
+            }
             E::MessageQueued { message_id, digest, .. }
             | E::MessageAccepted { message_id, digest, .. } => {
                 if let Some(run_id) = record.run_id {
@@ -102,21 +113,18 @@ impl SessionState {
 
     /// The step is over: its message and the results of its calls become conversation.
     fn seal_step(&mut self, record: &EventRecord) {
-        let Some(run) = self.active.run.as_ref().filter(|run| Some(run.run_id) == record.run_id)
-        else {
-            return;
-        };
-        let Some(message) = &run.message else { return };
-        let calls: Vec<_> = run.calls.iter().map(proposed).collect();
-        if message.text.is_empty() && calls.is_empty() {
-            return; // Providers refuse empty messages.
-        }
-        let results: Vec<_> = run.calls.iter().map(result_or_none).collect();
-        let message = AssistantMessage { calls, ..AssistantMessage::clone(message) };
-        self.conversation.push(Message::Assistant(Arc::new(message)));
-        if !results.is_empty() {
-            self.conversation.push(Message::ToolResults(results));
-        }
+        let run = self.active.run.as_ref().filter(|run| Some(run.run_id) == record.run_id);
+        let said = run.map(|run| said_in_step(run, "no result was recorded"));
+        said.into_iter().flatten().for_each(|message| self.conversation.push(message));
+    }
+
+    /// What was said up to here, for a session that goes on from it: of the step that is going its
+    /// complete message, with calls that are still open told as cancelled (S1).
+    pub fn conversation_so_far(&self) -> Vec<Message> {
+        let before = self.conversation.messages().into_iter().cloned();
+        let open = "Cancelled: the session was forked before the call had its result";
+        let now = self.active.run.as_ref().map(|run| said_in_step(run, open));
+        before.chain(now.into_iter().flatten()).collect()
     }
 
     fn close_approval(
@@ -156,12 +164,29 @@ fn proposed(call: &Call) -> ProposedCall {
     }
 }
 
-fn result_or_none(call: &Call) -> CallResult {
+/// The complete message of the step that is going, and the results of its calls; `open` is what is
+/// told of those that have none.
+fn said_in_step(run: &Run, open: &str) -> Vec<Message> {
+    let Some(message) = &run.message else { return Vec::new() };
+    let calls: Vec<_> = run.calls.iter().map(proposed).collect();
+    if message.text.is_empty() && calls.is_empty() {
+        return Vec::new(); // Providers refuse empty messages.
+    }
+    let results: Vec<_> = run.calls.iter().map(|call| result_or(call, open)).collect();
+    let message = AssistantMessage { calls, ..AssistantMessage::clone(message) };
+    let mut said = vec![Message::Assistant(Arc::new(message))];
+    if !results.is_empty() {
+        said.push(Message::ToolResults(results));
+    }
+    said
+}
+
+fn result_or(call: &Call, open: &str) -> CallResult {
     call.result().unwrap_or_else(|| CallResult {
         call_id: call.call_id,
         provider_id: call.provider_id.clone(),
         tool: call.tool.clone(),
-        text: "no result was recorded".into(),
+        text: open.into(),
         is_error: true,
     })
 }
@@ -171,7 +196,8 @@ impl Active {
     pub(super) fn apply(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
-            E::SessionCreated { title, settings, .. } => {
+            E::SessionCreated { title, settings, .. }
+            | E::SessionForked { title, settings, .. } => {
                 self.lifecycle = Lifecycle::Open;
                 self.title.clone_from(title);
                 self.settings = settings.clone();
@@ -393,6 +419,7 @@ impl Active {
             E::GrantAdded { .. }
             | E::GrantRevoked { .. }
             | E::SessionCreated { .. }
+            | E::SessionForked { .. }
             | E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }

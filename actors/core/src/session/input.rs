@@ -3,8 +3,11 @@
 use crate::{
     approval::{GrantWish, Resolution, Role, Surface},
     call::ToolOutcome,
-    ids::{AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, UserId},
+    ids::{
+        AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
+    },
     json::Digest,
+    message::Message,
     model::delta::{Completion, ModelFailure},
     policy::Settings,
     usage::Usage,
@@ -25,6 +28,23 @@ pub enum Input {
         title: Option<String>,
         /// What it allows; already narrowed from the user's.
         settings: Settings,
+    },
+    /// Begin to exist, with what was said in another session (S1).
+    ForkSession {
+        /// That session.
+        from: SessionId,
+        /// The last of its events that is counted in.
+        at_seq: Seq,
+        /// Whose it is.
+        owner: UserId,
+        /// Its agent.
+        agent: AgentName,
+        /// For people.
+        title: Option<String>,
+        /// What it allows.
+        settings: Settings,
+        /// What was said, see [`SessionState::conversation_so_far`](super::SessionState).
+        conversation: Vec<Message>,
     },
     /// Change what it allows, or its title.
     ChangeSettings {

@@ -38,9 +38,11 @@ use uuid::Uuid;
 
 /// The history that this version records.
 const CURRENT: &str = "v0_1_every_event";
+/// Its fork, which begins otherwise.
+const FORK: &str = "v0_1_fork";
 
 /// Every type of event there is.
-const TYPES: [&str; 34] = [
+const TYPES: [&str; 35] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -64,6 +66,7 @@ const TYPES: [&str; 34] = [
     "run_started",
     "session_closed",
     "session_created",
+    "session_forked",
     "session_settings_changed",
     "step_completed",
     "step_retrying",
@@ -100,14 +103,17 @@ fn d7_recorded_histories_still_mean_the_same() {
 #[test]
 fn d7_the_history_of_this_version_has_every_event() {
     let path = folder().join(CURRENT).with_extension("jsonl");
-    for log in [read(&path), live()] {
-        let types: BTreeSet<_> = log.iter().map(type_of).collect();
+    let fork = folder().join(FORK).with_extension("jsonl");
+    for logs in [[read(&path), read(&fork)], [live(), forked()]] {
+        let types: BTreeSet<_> = logs.iter().flatten().map(type_of).collect();
         assert_eq!(types, TYPES.map(str::to_owned).into());
     }
     // What is on file is what would be written today.
-    for line in fs::read_to_string(path).unwrap().lines() {
-        let record: EventRecord = serde_json::from_str(line).unwrap();
-        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+    for path in [path, fork] {
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let record: EventRecord = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), line);
+        }
     }
 }
 
@@ -122,12 +128,16 @@ fn read(path: &Path) -> Vec<EventRecord> {
 }
 
 fn write(folder: &Path) {
-    let log = live();
+    write_log(folder, CURRENT, &live());
+    write_log(folder, FORK, &forked());
+}
+
+fn write_log(folder: &Path, name: &str, log: &[EventRecord]) {
     let line = |record| serde_json::to_string(record).expect("events can be written") + "\n";
     let lines: String = log.iter().map(line).collect();
-    let summary = serde_json::to_string_pretty(&summary(&log)).expect("it is JSON") + "\n";
+    let summary = serde_json::to_string_pretty(&summary(log)).expect("it is JSON") + "\n";
     fs::create_dir_all(folder).expect("the folder can be made");
-    let path = folder.join(CURRENT);
+    let path = folder.join(name);
     fs::write(path.with_extension("jsonl"), lines).expect("the log can be written");
     fs::write(path.with_extension("summary.json"), summary).expect("the summary can be written");
 }
@@ -165,6 +175,7 @@ fn name_of(event: &SessionEvent) -> &'static str {
         E::RunStarted { .. } => "run_started",
         E::SessionClosed { .. } => "session_closed",
         E::SessionCreated { .. } => "session_created",
+        E::SessionForked { .. } => "session_forked",
         E::SessionSettingsChanged { .. } => "session_settings_changed",
         E::StepCompleted { .. } => "step_completed",
         E::StepRetrying { .. } => "step_retrying",
@@ -233,6 +244,35 @@ fn live() -> Vec<EventRecord> {
     story.first_run();
     story.dear_run();
     story.runs_that_end_badly();
+    story.world.log
+}
+
+/// A session that goes on from the middle of [`live`], where calls are open and a plan waits.
+fn forked() -> Vec<EventRecord> {
+    let log = live();
+    let asked =
+        |record: &&EventRecord| matches!(record.event, SessionEvent::ApprovalRequested { .. });
+    let at_seq = log.iter().find(asked).expect("somebody is asked").seq;
+    let source = SessionId(Uuid::from_u128(1));
+    let counted = log.iter().take_while(|record| record.seq <= at_seq);
+    let conversation = SessionState::replay(source, counted).conversation_so_far();
+    let rules = Rules::new(
+        Arc::new(AgentProfile::named(rules::agent_name())),
+        Arc::new(Matrix::default()),
+        Arc::new(rules::book(3, false)),
+    );
+    let mut story = Story { world: World::with_rules(2, rules) };
+    story.take(Input::ForkSession {
+        from: source,
+        at_seq,
+        owner: user("ann"),
+        agent: rules::agent_name(),
+        title: Some("Otherwise".to_owned()),
+        settings: Settings::default(),
+        conversation,
+    });
+    story.submit("u1");
+    story.says("Then so.", vec![]);
     story.world.log
 }
 

@@ -207,9 +207,23 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
     let d = &mut deciding;
     let exists = state.active.lifecycle != Lifecycle::Vacant;
     let reply = match input {
-        Input::CreateSession { .. } if exists => return Err(Rejection::SessionExists),
+        Input::CreateSession { .. } | Input::ForkSession { .. } if exists => {
+            return Err(Rejection::SessionExists);
+        }
         Input::CreateSession { owner, agent, title, settings } => {
             d.create(owner, agent, title, settings)
+        }
+        Input::ForkSession { from, at_seq, owner, agent, title, settings, conversation } => {
+            d.emit(SessionEvent::SessionForked {
+                from,
+                at_seq,
+                owner,
+                agent,
+                title,
+                settings,
+                conversation,
+            });
+            Reply::Done
         }
         _ if !exists => return Err(Rejection::UnknownSession),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,

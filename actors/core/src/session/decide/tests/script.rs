@@ -57,6 +57,7 @@ impl Names {
         use SessionEvent as E;
         match event {
             E::SessionCreated { .. }
+            | E::SessionForked { .. }
             | E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
@@ -98,6 +99,10 @@ impl Names {
         use SessionEvent as E;
         match event {
             E::SessionCreated { owner, agent, .. } => format!("session_created {owner} {agent}"),
+            E::SessionForked { at_seq, owner, agent, conversation, .. } => {
+                let said = conversation.len();
+                format!("session_forked at {at_seq} with {said} messages {owner} {agent}")
+            }
             E::SessionSettingsChanged { settings, title, by } => {
                 let title = title.as_deref().unwrap_or("-");
                 let level = settings.autonomy_level.level();
