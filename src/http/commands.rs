@@ -74,6 +74,16 @@ pub(super) async fn create(
     principal: &Principal,
     wish: CreateSession,
 ) -> Result<SessionRow, Problem> {
+    create_as(state, principal, wish, SessionId(state.runtime.new_id())).await
+}
+
+/// The same, with an id that is fresh.
+pub(super) async fn create_as(
+    state: &AppState,
+    principal: &Principal,
+    wish: CreateSession,
+    session_id: SessionId,
+) -> Result<SessionRow, Problem> {
     if wish.preflight {
         return Err(Problem::not_supported("preflight", "preflight"));
     }
@@ -101,7 +111,6 @@ pub(super) async fn create(
         let detail = format!("the user has {open} open sessions; close some");
         return Err(Problem::too_many("too_many_sessions", detail, limit));
     }
-    let session_id = SessionId(state.runtime.new_id());
     let input = Input::CreateSession { owner, agent, title, settings };
     state.runtime.command(session_id, input).await?;
     let row = state.runtime.journal.session(session_id).await?;
