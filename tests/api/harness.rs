@@ -94,7 +94,7 @@ impl Setup {
         self.write_configuration(folder.path(), &rehearsal.url());
         let client = reqwest::Client::builder().timeout(PATIENCE).build();
         let client = client.expect("a client can be built");
-        let server = Server::start(folder.path()).await;
+        let server = Server::start(folder.path(), "127.0.0.1:0").await;
         House { server: Some(server), rehearsal, client, folder }
     }
 
@@ -178,12 +178,12 @@ struct Server {
 }
 
 impl Server {
-    async fn start(folder: &Path) -> Self {
+    async fn start(folder: &Path, listen: &str) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut child = greenroom(folder)
             .arg("serve")
-            .envs([("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)])
+            .envs([("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", TOKEN)])
             .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", MODEL_KEY)])
             .stdout(Stdio::piped())
             .stderr(file.expect("the log can be written"))
@@ -288,7 +288,14 @@ impl House {
     /// Starts it again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server = Some(Server::start(self.folder.path()).await);
+        self.server = Some(Server::start(self.folder.path(), "127.0.0.1:0").await);
+    }
+
+    /// The same, and where it was before: at `url`, which clients remember.
+    pub(crate) async fn start_at(&mut self, url: &str) {
+        assert!(self.server.is_none(), "the server runs");
+        let listen = url.trim_start_matches("http://");
+        self.server = Some(Server::start(self.folder.path(), listen).await);
     }
 
     pub(crate) async fn crash(&mut self) {

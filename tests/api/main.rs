@@ -25,6 +25,8 @@ mod bad_input;
 mod commands;
 mod consent;
 mod crash;
+mod dialects;
+mod gateway;
 mod harness;
 mod lifecycle;
 mod messages;
