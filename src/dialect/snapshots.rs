@@ -12,7 +12,7 @@ use greenroom_core::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 /// When what has no time of its own is sent.
 const SENT_AT: Timestamp = Timestamp(1_000);
@@ -23,19 +23,26 @@ fn of_dialect(dialect: Dialect, item: &FeedItem) -> Vec<Frame> {
     frames
 }
 
-fn of_gateway(item: &FeedItem, details: bool) -> Vec<gateway::Frame> {
-    let following = gateway::Following {
+fn following(taken: Seq, details: bool) -> gateway::Following {
+    gateway::Following {
         request_id: MessageId::parse("r-1").unwrap(),
-        // The sample of a message that is accepted.
-        taken: Seq(6),
+        taken,
         model: "small".to_owned(),
         details,
         asked: gateway::Asked::default(),
-    };
+    }
+}
+
+fn of_following(item: &FeedItem, following: &gateway::Following) -> Vec<gateway::Frame> {
     let mut frames = Vec::new();
     let redactor = Redactor::default();
-    gateway::encode(item, &following, SENT_AT, &redactor, &mut |frame| frames.push(frame));
+    gateway::encode(item, following, SENT_AT, &redactor, &mut |frame| frames.push(frame));
     frames
+}
+
+/// With the sample of a message that is accepted as the one that was taken.
+fn of_gateway(item: &FeedItem, details: bool) -> Vec<gateway::Frame> {
+    of_following(item, &following(Seq(6), details))
 }
 
 /// Everything a subscriber may tell.
@@ -54,18 +61,22 @@ fn check(dialect: &str, frames: impl Fn(&FeedItem) -> Vec<Value>) {
     let line = |(name, item): (String, FeedItem)| {
         json!({"of": name.trim_matches('"'), "frames": frames(&item)}).to_string()
     };
-    let found: Vec<_> = items().into_iter().map(line).collect();
+    compare(dialect, items().into_iter().map(line).collect());
+}
+
+/// Holds these lines against those on file under that name.
+pub(super) fn compare(name: &str, found: Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dialect/snapshots");
-    let path = path.join(dialect).with_extension("jsonl");
+    let path = path.join(name).with_extension("jsonl");
     if std::env::var_os("GREENROOM_WRITE_SNAPSHOTS").is_some() {
         std::fs::write(&path, found.join("\n") + "\n").unwrap();
     }
     let recorded = std::fs::read_to_string(&path).unwrap();
     let recorded: Vec<_> = recorded.lines().collect();
     for (found, recorded) in found.iter().zip(&recorded) {
-        assert_eq!(found, recorded, "{dialect}");
+        assert_eq!(found, recorded, "{name}");
     }
-    assert_eq!(found.len(), recorded.len(), "{dialect}");
+    assert_eq!(found.len(), recorded.len(), "{name}");
 }
 
 /// A frame as SSE and pages have it, and what a WebSocket has besides.
@@ -177,6 +188,54 @@ proptest! {
             prop_assert_eq!(&plain[..], if native == 0 { &detailed[..] } else { &[] });
             prop_assert_eq!(plain.len(), frames_of(item), "{:?}", item);
         }
+    }
+}
+
+/// A whole session, as it was recorded: every call has its pair in order, and what is streamed of a
+/// run is between its start and its one end.
+#[test]
+fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/v0_1_every_event.jsonl");
+    let log = std::fs::read_to_string(path).unwrap();
+    let log: Vec<EventRecord> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    for record in &log {
+        for frame in of_dialect(Dialect::Task, &samples::told(record.clone())) {
+            let call_id = frame.payload.get("call_id").cloned();
+            if frame.kind == "tool_call" {
+                calls.push(call_id);
+            } else if frame.kind == "tool_result" {
+                assert!(calls.contains(&call_id), "its call comes before {frame:?}");
+                results.push(call_id);
+            }
+        }
+    }
+    assert!(!calls.is_empty() && calls.len() == results.len());
+    results.sort_by_key(|id| calls.iter().position(|call| call == id));
+    assert_eq!(results, calls, "each has one result");
+
+    let runs: BTreeSet<_> = log.iter().filter_map(|record| record.run_id).collect();
+    for run_id in runs {
+        let run: Vec<_> = log.iter().filter(|record| record.run_id == Some(run_id)).collect();
+        let frames: Vec<_> = run
+            .iter()
+            .flat_map(|record| {
+                let following = following(run[0].seq, false);
+                of_following(&samples::told((*record).clone()), &following)
+            })
+            .map(|frame| serde_json::to_value(&frame).unwrap()["type"].clone())
+            .collect();
+        let count = |kind: &str| frames.iter().filter(|frame| **frame == kind).count();
+        assert_eq!(
+            (frames.first().unwrap(), count("chat.stream.start")),
+            (&json!("chat.stream.start"), 1)
+        );
+        assert_eq!(
+            (frames.last().unwrap(), count("chat.stream.end")),
+            (&json!("chat.stream.end"), 1)
+        );
+        assert_eq!(count("tool.call"), count("tool.result"));
     }
 }
 

@@ -27,6 +27,7 @@ mod consent;
 mod crash;
 mod dialects;
 mod gateway;
+mod gateway_schemas;
 mod harness;
 mod lifecycle;
 mod messages;

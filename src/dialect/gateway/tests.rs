@@ -2,7 +2,7 @@
 //! and kinds of questions.
 
 use super::*;
-use crate::dialect::samples;
+use crate::dialect::{samples, snapshots};
 use greenroom_core::ids::RunId;
 
 fn following(asked: Asked) -> Following {
@@ -83,47 +83,45 @@ fn a_request_starts_where_its_message_was_taken_and_nowhere_else() {
     }
 }
 
-fn asked(view: &Value) -> Vec<Value> {
-    let request_id = MessageId::parse("r-1").unwrap();
-    let said = question(view, &request_id, |_| false);
-    said.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
-}
-
-#[test]
-fn g14_a_preflight_is_a_checklist() {
-    let view = json!({
-        "approval_id": samples::ID, "kind": "preflight", "deadline": null,
-        "steps": [
-            {"description": "look", "risk": "read_only", "needsApproval": false},
-            {"description": "buy", "toolName": "buy", "arguments": {"n": 1},
-                "risk": "critical", "needsApproval": true},
-        ],
-        "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
-        "requiredPermissions": ["write_high_risk"], "warnings": ["it is late"],
-    });
-    let expected = json!({
-        "type": "preflight.checklist", "requestId": "r-1", "approvalId": samples::ID,
-        "steps": [
-            {"description": "look", "risk": "low", "needsApproval": false},
-            {"description": "buy", "toolName": "buy", "arguments": {"n": 1},
-                "risk": "high", "needsApproval": true},
-        ],
-        "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
-        "requiredPermissions": ["write_high_risk"], "warnings": ["it is late"], "deadline": null,
-    });
-    assert_eq!(asked(&view), [expected]);
-}
-
-#[test]
-fn g6_d3_a_question_without_a_frame_of_its_own_is_told_whole() {
-    for kind in ["budget", "unknown_outcome", "elicitation", "something_new"] {
-        let view = json!({"approval_id": samples::ID, "kind": kind, "purpose": "What now?"});
-        let expected = json!({
-            "type": "error", "requestId": "r-1", "code": "waiting_for_approval",
-            "message": "What now?", "approval": view,
+/// Questions that no sample of an event has, as clients see them.
+fn views() -> Vec<Value> {
+    let of_kind = |kind: &str, more: Value| {
+        let mut view = json!({
+            "approval_id": samples::ID, "kind": kind, "purpose": "What now?", "deadline": null,
         });
-        assert_eq!(asked(&view), [expected]);
-    }
+        view.as_object_mut().unwrap().extend(into_map(more));
+        view
+    };
+    vec![
+        of_kind(
+            "preflight",
+            json!({
+                "steps": [
+                    {"description": "look", "risk": "read_only", "needsApproval": false},
+                    {"description": "buy", "toolName": "buy", "arguments": {"n": 1},
+                        "risk": "critical", "needsApproval": true},
+                ],
+                "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
+                "requiredPermissions": ["write_high_risk"], "warnings": ["it is late"],
+            }),
+        ),
+        of_kind("budget", json!({"budget": {"scope": "run"}, "spent": 5, "needed": 1})),
+        of_kind("unknown_outcome", json!({"call": {"tool": "buy"}, "why": "it crashed"})),
+        of_kind("elicitation", json!({"server": "s", "message": "Who?", "mode": "form"})),
+        of_kind("something_new", json!({})),
+    ]
+}
+
+/// A preflight is a checklist; a question without a frame of its own is told whole.
+#[test]
+fn g6_g14_d3_questions_of_every_kind() {
+    let request_id = MessageId::parse("r-1").unwrap();
+    let line = |view: Value| {
+        let said = question(&view, &request_id, |_| false);
+        let frames = said.into_iter().map(|message| Frame { cursor: None, message });
+        json!({"of": view["kind"], "frames": frames.collect::<Vec<_>>()}).to_string()
+    };
+    snapshots::compare("gateway-questions", views().into_iter().map(line).collect());
 }
 
 #[test]
