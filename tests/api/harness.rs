@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     configuration: String,
     agent: String,
     market_env: Vec<(String, String)>,
+    catalog: String,
 }
 
 impl Setup {
@@ -54,6 +55,7 @@ impl Setup {
             configuration: String::new(),
             agent: String::new(),
             market_env: Vec::new(),
+            catalog: "examples/market/catalog.toml".to_owned(),
         }
     }
 
@@ -75,6 +77,12 @@ impl Setup {
         self.agent.push_str(keys);
         self.agent.push('\n');
         self
+    }
+
+    /// Tables of tools instead of the market's own catalog.
+    pub(crate) fn replacing_catalog(mut self, tools: &str) -> Self {
+        self.catalog = String::new();
+        self.with(tools)
     }
 
     /// Something that the market is to do.
@@ -106,9 +114,13 @@ impl Setup {
         let quoted = |path: PathBuf| json!(path.display().to_string());
         let own_env: String =
             self.market_env.iter().map(|(key, value)| format!(", {key} = {value:?}")).collect();
+        let include = match self.catalog.as_str() {
+            "" => String::new(),
+            catalog => format!("include = [{}]", quoted(root().join(catalog))),
+        };
         let text = format!(
             r#"
-include = [{catalog}]
+{include}
 {top}
 [models.scripted]
 wire = "{wire}"
@@ -123,7 +135,6 @@ approval_deadline = "10m"
 command = {command}
 env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
 {more}"#,
-            catalog = quoted(root().join("examples/market/catalog.toml")),
             command = quoted(market_binary()),
             file = quoted(folder.join("market.jsonl")),
             log = quoted(folder.join("calls.jsonl")),

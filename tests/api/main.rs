@@ -22,6 +22,7 @@ macro_rules! on_both_wires {
 
 mod approvals;
 mod bad_input;
+mod chat;
 mod commands;
 mod consent;
 mod crash;
@@ -35,7 +36,9 @@ mod models;
 mod scripts;
 mod settings;
 mod sockets;
+mod stage;
 mod stream;
 mod streams;
+mod terminal;
 mod tools;
 mod tour;
