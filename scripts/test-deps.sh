@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests talk to: the providers' Python SDKs and real MCP servers.
-# Everything lands under target/test-deps; quick when it is there already.
+# Installs what the tests talk to: the providers' Python SDKs, real MCP servers, and what the schema
+# suite of the gateway is built with. Lands under target/test-deps, the suite's beside it; quick when
+# it is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,11 +9,6 @@ python_packages=(anthropic==2.12.0 openai==3.54.0 mcp-server-time==2026.10.19)
 npm_packages=(@modelcontextprotocol/server-everything@2026.8.31)
 
 deps=target/test-deps
-stamp=$deps/installed
-wanted="${python_packages[*]} ${npm_packages[*]}"
-if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x $deps/venv/bin/python ]]; then
-  exit 0
-fi
 
 fail() {
   echo "test-deps: $1" >&2
@@ -32,9 +28,23 @@ need() {
   fi
 }
 
+command -v npm >/dev/null || need npm nodejs npm
+
+# The schema suite has its own versions, and npm's own note of what is installed.
+suite=tests/gateway-zod
+if [[ ! $suite/node_modules/.package-lock.json -nt $suite/package-lock.json ]]; then
+  npm ci --prefix "$suite" --no-audit --no-fund --loglevel=error >&2 ||
+    fail "could not install what $suite needs"
+fi
+
+stamp=$deps/installed
+wanted="${python_packages[*]} ${npm_packages[*]}"
+if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x $deps/venv/bin/python ]]; then
+  exit 0
+fi
+
 command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null ||
   need "python3 with venv" python3 python3-venv
-command -v npm >/dev/null || need npm nodejs npm
 
 mkdir -p "$deps/npm"
 rm -f "$stamp"

@@ -2,7 +2,9 @@
 
 use clap::Parser as _;
 use greenroom::{
-    cli::{self, approvals, audit, doctor, events, key, migrate, policy, rehearse, serve, tools},
+    cli::{
+        self, approvals, audit, chat, doctor, events, key, migrate, policy, rehearse, serve, tools,
+    },
     telemetry,
 };
 use std::process::ExitCode;
@@ -18,6 +20,7 @@ struct Cli {
 #[derive(clap::Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Chat(chat::ChatArgs),
     Tools(tools::ToolsArgs),
     Events(events::EventsArgs),
     Approvals(approvals::ApprovalsArgs),
@@ -42,6 +45,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     greenroom::install_crypto();
     match command {
         Command::Serve(args) => serve::run(args).await?,
+        Command::Chat(args) => return chat::run(args).await,
         Command::Tools(args) => tools::run(args).await?,
         Command::Events(args) => events::run(args).await?,
         Command::Approvals(args) => approvals::run(args).await?,

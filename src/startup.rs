@@ -99,6 +99,7 @@ impl Server {
             governance,
             meter: Arc::new(SessionMeter::new(redactor.clone())),
             idle_timeout: limits.idle_timeout.0,
+            flush: configuration.flush,
             arbiters: std::thread::available_parallelism().map_or(1, usize::from),
         })
         .await

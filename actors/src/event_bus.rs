@@ -4,9 +4,13 @@
 //! what they have committed, model streams what they hear; subscribers attach. The bus keeps the
 //! one open message of each session, so that a late subscriber starts inside it at any offset. It
 //! stores nothing else, and a subscriber that does not keep up is detached: the log has it all.
+//! Where a flush interval is configured, text and progress wait for its end in a [`batch`].
+
+mod batch;
 
 use crate::{limits::HUB_MAILBOX_MAX, observation::Watch};
-use actix::{Actor, Context, Handler, Message, MessageResult, Recipient};
+use actix::{Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient};
+use batch::Batch;
 use greenroom_core::{
     ids::{AgentName, MessageId, RunId, SessionId},
     session::{EventRecord, SessionEvent},
@@ -17,6 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 /// What attached subscribers are sent.
@@ -86,6 +91,7 @@ impl Attachment {
 /// The actor.
 pub struct EventBus {
     watch: Watch,
+    flush: Duration,
     channels: HashMap<SessionId, Channel>,
     everything: Vec<Subscription>,
 }
@@ -94,6 +100,9 @@ pub struct EventBus {
 struct Channel {
     subscriptions: Vec<Subscription>,
     open: Option<(MessageId, String)>,
+    batch: Batch,
+    /// The end of an interval is on its way.
+    flushes: bool,
 }
 
 struct Subscription {
@@ -132,12 +141,37 @@ impl Channel {
     fn is_unused(&self) -> bool {
         self.subscriptions.is_empty() && self.open.is_none()
     }
+
+    fn let_go(&mut self) {
+        for live in self.batch.take() {
+            self.send(&live);
+        }
+    }
 }
 
 impl EventBus {
-    /// A bus without subscribers.
-    pub fn new(watch: Watch) -> Self {
-        Self { watch, channels: HashMap::new(), everything: Vec::new() }
+    /// A bus without subscribers. Text and the progress of tools are held back for up to `flush`
+    /// (E5); zero is not at all.
+    pub fn new(watch: Watch, flush: Duration) -> Self {
+        Self { watch, flush, channels: HashMap::new(), everything: Vec::new() }
+    }
+
+    /// Sends it to the session's subscribers, now or with what comes within the interval.
+    fn send(&mut self, session_id: SessionId, live: &Live, ctx: &mut Context<Self>) {
+        let Some(channel) = self.channels.get_mut(&session_id) else { return };
+        if self.flush.is_zero() || channel.subscriptions.is_empty() {
+            return channel.send(live);
+        }
+        for live in channel.batch.push(live.clone()) {
+            channel.send(&live);
+        }
+        if !channel.batch.is_empty() && !std::mem::replace(&mut channel.flushes, true) {
+            ctx.run_later(self.flush, move |bus, _| {
+                let Some(channel) = bus.channels.get_mut(&session_id) else { return };
+                channel.flushes = false;
+                channel.let_go();
+            });
+        }
     }
 }
 
@@ -165,15 +199,15 @@ pub struct Publish {
 impl Handler<Publish> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, message: Publish, _ctx: &mut Self::Context) {
+    fn handle(&mut self, message: Publish, ctx: &mut Self::Context) {
         let Publish { session_id, agent, records } = message;
         let channel = self.channels.entry(session_id).or_default();
         for record in records.iter() {
             channel.follow(&record.event);
         }
         let live = Live::Committed { session_id, agent, records };
-        channel.send(&live);
-        if channel.is_unused() {
+        self.send(session_id, &live, ctx);
+        if self.channels.get(&session_id).is_some_and(Channel::is_unused) {
             self.channels.remove(&session_id);
         }
         self.everything.retain(|subscription| subscription.offer(&live));
@@ -200,7 +234,7 @@ pub struct Heard {
 impl Handler<Heard> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, heard: Heard, _ctx: &mut Self::Context) {
+    fn handle(&mut self, heard: Heard, ctx: &mut Self::Context) {
         self.watch.tick();
         let Heard { session_id, run_id, step, message_id, text } = heard;
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
@@ -212,7 +246,7 @@ impl Handler<Heard> for EventBus {
         if !channel.subscriptions.is_empty() {
             let text = text.into();
             let delta = LiveDelta { run_id, step, message_id, offset, text };
-            channel.send(&Live::Delta(Arc::new(delta)));
+            self.send(session_id, &Live::Delta(Arc::new(delta)), ctx);
         }
     }
 }
@@ -303,6 +337,9 @@ impl Handler<Detach> for EventBus {
         };
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
         channel.subscriptions.retain(others);
+        if channel.subscriptions.is_empty() {
+            channel.batch = Batch::default();
+        }
         if channel.is_unused() {
             self.channels.remove(&session_id);
         }
@@ -320,6 +357,7 @@ impl Handler<AnnounceDraining> for EventBus {
     fn handle(&mut self, _: AnnounceDraining, _ctx: &mut Self::Context) {
         self.watch.tick();
         for channel in self.channels.values_mut() {
+            channel.let_go();
             channel.send(&Live::Draining);
         }
         self.everything.retain(|subscription| subscription.offer(&Live::Draining));

@@ -37,6 +37,10 @@ pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Live items a subscriber holds back while it replays the log.
 pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;
+/// Bytes of text that wait for the end of a flush interval, of one session (E5).
+pub const BATCH_BYTES_MAX: usize = 16 * 1024;
+/// Live items that wait for it. Well below a subscriber's mailbox, which takes them all at once.
+pub const BATCH_ITEMS_MAX: usize = 64;
 
 /// Delay before a tool server is started again after its first failure; doubles with each.
 pub const RECONNECT_DELAY_BASE: Duration = Duration::from_millis(500);

@@ -50,6 +50,8 @@ pub struct Parts {
     pub meter: Arc<dyn Meter>,
     /// How long an idle session stays in memory.
     pub idle_timeout: Duration,
+    /// How long text and the progress of tools are collected before they leave (E5).
+    pub flush: Duration,
     /// Threads for sessions; at least one.
     pub arbiters: usize,
 }
@@ -94,8 +96,9 @@ impl Runtime {
     /// the desk with its old deadline (D2). Needs a running actix system.
     pub async fn start(parts: Parts) -> Result<Self, JournalError> {
         let Parts { journal, models, tools, clock, board, governance, meter, .. } = parts;
-        let (idle_timeout, arbiters) = (parts.idle_timeout, parts.arbiters);
-        let homes: Arc<[Home]> = (0..arbiters.max(1)).map(|index| home(index, &board)).collect();
+        let (idle_timeout, flush) = (parts.idle_timeout, parts.flush);
+        let homes = (0..parts.arbiters.max(1)).map(|index| home(index, &board, flush));
+        let homes: Arc<[Home]> = homes.collect();
         let desk_watch = board.watch("/desk", "ApprovalDesk");
         let desk = ApprovalDesk::new(clock.clone(), desk_watch.clone()).start();
         let desk = Mailbox::new(desk, desk_watch);
@@ -256,11 +259,11 @@ impl Runtime {
     }
 }
 
-fn home(index: usize, board: &Board) -> Home {
+fn home(index: usize, board: &Board, flush: Duration) -> Home {
     let arbiter = Arbiter::new().handle();
     let watch = board.watch(format!("/bus/{index}"), "EventBus");
     let shown = watch.clone();
-    let bus = EventBus::start_in_arbiter(&arbiter, move |_ctx| EventBus::new(shown));
+    let bus = EventBus::start_in_arbiter(&arbiter, move |_ctx| EventBus::new(shown, flush));
     Home { arbiter, bus: Mailbox::new(bus, watch) }
 }
 

@@ -5,8 +5,13 @@ use crate::{configuration::Configuration, startup};
 use anyhow::Context as _;
 use reqwest::StatusCode;
 use serde_json::Value;
+use tokio_tungstenite::tungstenite::{client::IntoClientRequest as _, http};
+
+/// Where a request says that it comes from the command line; what is answered by it is recorded so.
+const SURFACE: (&str, &str) = ("x-greenroom-surface", "cli");
 
 /// A client of the configured server.
+#[derive(Clone)]
 pub(super) struct Client {
     http: reqwest::Client,
     base: String,
@@ -73,13 +78,27 @@ impl Client {
         self.send(self.http.get(self.url(path)).header("accept", "text/event-stream")).await
     }
 
+    /// The request that opens a WebSocket.
+    pub(super) fn upgrade(&self, path: &str) -> anyhow::Result<http::Request<()>> {
+        let url = self.url(path).replacen("http", "ws", 1);
+        let mut request = url.into_client_request()?;
+        let bearer = format!("Bearer {}", self.token);
+        request.headers_mut().insert(http::header::AUTHORIZATION, bearer.parse()?);
+        request.headers_mut().insert(SURFACE.0, http::HeaderValue::from_static(SURFACE.1));
+        Ok(request)
+    }
+
+    /// Where the server is.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
     async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
         self.send(request).await?.json().await.context("the answer is not JSON")
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
-        // What is answered here is recorded as answered on the command line.
-        let request = request.bearer_auth(&self.token).header("x-greenroom-surface", "cli");
+        let request = request.bearer_auth(&self.token).header(SURFACE.0, SURFACE.1);
         let unreachable =
             || format!("no server answers at {}; `greenroom serve` starts one", self.base);
         let response = request.send().await.with_context(unreachable)?;

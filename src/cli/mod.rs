@@ -5,6 +5,7 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod chat;
 mod client;
 pub mod doctor;
 pub mod events;

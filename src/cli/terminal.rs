@@ -136,7 +136,6 @@ pub(super) struct Paint {
 
 impl Paint {
     /// None at all.
-    #[cfg(test)]
     pub(super) const PLAIN: Self = Self { on: false };
 
     /// Colour where standard output is a terminal that has it, unless `NO_COLOR` says otherwise.

@@ -57,7 +57,7 @@ pub struct Configuration {
     pub durability: Durability,
     /// How long steps may go on after the server was told to stop (D8).
     pub drain: Duration,
-    /// How long deltas are collected before they are sent (E5).
+    /// How long text and the progress of tools are collected before they are sent (E5).
     pub flush: Duration,
     /// The administrator's token where the environment sets it (X1).
     pub token: Option<Secret>,

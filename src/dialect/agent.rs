@@ -27,6 +27,7 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
         kind,
         session_id: item.session_id,
         agent: item.agent.clone(),
+        seq: Some(item.cursor.seq),
         cursor: Some(item.cursor),
         run_id: None,
         step: None,
@@ -53,12 +54,16 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
             payload.insert("message_id".to_owned(), message_id.as_str().into());
             Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
         }
-        FeedKind::Draining => Frame { cursor: None, ..frame(SERVER_DRAINING, Map::new()) },
+        FeedKind::Draining => without_place(frame(SERVER_DRAINING, Map::new())),
         FeedKind::Broken(error) => {
             let payload = into_map(json!({"error": redactor.text(error)}));
-            Frame { cursor: None, ..frame(STREAM_BROKEN, payload) }
+            without_place(frame(STREAM_BROKEN, payload))
         }
     }
+}
+
+fn without_place(frame: Frame) -> Frame {
+    Frame { seq: None, cursor: None, ..frame }
 }
 
 /// A question as clients see it, not yet redacted.

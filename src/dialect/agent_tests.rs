@@ -1,19 +1,11 @@
 //! Every event with the exact frame it becomes.
 
-use super::super::Frame;
 use super::*;
+use crate::dialect::{
+    Frame,
+    samples::{AT, DIGEST, ID, RUN, SESSION, item},
+};
 use greenroom_core::{cursor::Cursor, ids::Seq};
-
-const ID: &str = "0198c0de-0000-7000-8000-000000000001";
-const SESSION: &str = "0198c0de-0000-7000-8000-00000000000a";
-const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
-const AT: &str = "2026-11-21T20:00:00.123Z";
-const DIGEST: &str = "0101010101010101010101010101010101010101010101010101010101010101";
-
-fn item(kind: FeedKind, cursor: Cursor) -> FeedItem {
-    let agent = greenroom_core::ids::AgentName::parse("trader").unwrap();
-    FeedItem { session_id: SESSION.parse().unwrap(), agent, cursor, kind }
-}
 
 fn frame_of(kind: &str, payload: &Value) -> Frame {
     let record: EventRecord = serde_json::from_value(json!({

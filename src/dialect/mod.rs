@@ -1,17 +1,25 @@
 //! Dialects: wire vocabularies for the same events. Pure functions from what happened to frames;
 //! no transport, no clock, no state.
 //!
-//! [`Frame`] is what a dialect makes of one [`FeedItem`]; the transports in [`crate::http`] write
-//! it with a cursor. Each dialect is a file beside this one.
+//! [`Frame`] is what the dialects that can be asked for make of one [`FeedItem`]; the transports in
+//! [`crate::http`] write it with a cursor. [`gateway`] has messages of its own. Each dialect is a
+//! file beside this one; a new event says what it is in [`agent`] and in [`gateway`], where the
+//! compiler asks, and in `samples`, from which every test here is made.
 
 pub mod agent;
+pub mod gateway;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod snapshots;
+pub mod task;
 
 use crate::redaction::Redactor;
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     Timestamp,
     cursor::Cursor,
-    ids::{AgentName, ApprovalId, RunId, SessionId},
+    ids::{AgentName, ApprovalId, RunId, Seq, SessionId},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
@@ -23,11 +31,13 @@ pub enum Dialect {
     /// The native one.
     #[default]
     Agent,
+    /// Tool calls as pairs of `tool_call` and `tool_result`.
+    Task,
 }
 
-/// No dialect has that name.
+/// No dialect that a stream can be asked for has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no dialect `{0}`; there is `agent`")]
+#[error("there is no dialect `{0}` to ask for; there are `agent` and `task`")]
 pub struct UnknownDialect(String);
 
 impl FromStr for Dialect {
@@ -35,17 +45,25 @@ impl FromStr for Dialect {
     fn from_str(name: &str) -> Result<Self, UnknownDialect> {
         match name {
             "agent" => Ok(Self::Agent),
+            "task" => Ok(Self::Task),
             other => Err(UnknownDialect(other.chars().take(32).collect())),
         }
     }
 }
 
 impl Dialect {
-    /// What this dialect says of `item`, if anything. `sent_at` is the time of what has none of
-    /// its own: text and control frames.
-    pub fn encode(self, item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Option<Frame> {
+    /// Tells what this dialect says of `item`. `sent_at` is the time of what has none of its own:
+    /// text and control frames.
+    pub fn encode(
+        self,
+        item: &FeedItem,
+        sent_at: Timestamp,
+        redactor: &Redactor,
+        mut tell: impl FnMut(Frame),
+    ) {
         match self {
-            Self::Agent => Some(agent::encode(item, sent_at, redactor)),
+            Self::Agent => tell(agent::encode(item, sent_at, redactor)),
+            Self::Task => task::encode(item, sent_at, redactor, &mut tell),
         }
     }
 }
@@ -59,6 +77,8 @@ pub struct Frame {
     pub session_id: SessionId,
     /// The session's profile.
     pub agent: AgentName,
+    /// The event it tells of, or the last one before it; `None` for control frames.
+    pub seq: Option<Seq>,
     /// Where the client is once it has this; `None` for control frames, which have no place.
     pub cursor: Option<Cursor>,
     /// The run it belongs to.
@@ -85,7 +105,7 @@ impl Frame {
     }
 
     fn is_control(&self) -> bool {
-        self.cursor.is_none()
+        self.seq.is_none()
     }
 }
 
@@ -101,8 +121,8 @@ impl Serialize for Flat<'_> {
         for (key, value) in &frame.payload {
             map.serialize_entry(key, value)?;
         }
-        if let Some(cursor) = frame.cursor {
-            map.serialize_entry("seq", &cursor.seq)?;
+        if let Some(seq) = frame.seq {
+            map.serialize_entry("seq", &seq)?;
         }
         map.serialize_entry("session_id", &frame.session_id)?;
         if !frame.is_control() {
@@ -132,8 +152,10 @@ impl Serialize for Nested<'_> {
         map.serialize_entry("step_index", &frame.step)?;
         map.serialize_entry("payload", &Payload(frame))?;
         map.serialize_entry("timestamp", &frame.at)?;
+        if let Some(seq) = frame.seq {
+            map.serialize_entry("seq", &seq)?;
+        }
         if let Some(cursor) = frame.cursor {
-            map.serialize_entry("seq", &cursor.seq)?;
             map.serialize_entry("cursor", &cursor)?;
         }
         map.end()

@@ -4,6 +4,7 @@
 use super::{
     AppState, Problem, State, commands,
     decisions::{self, Answer},
+    events,
     follow::Follow,
     guard::{self, Caller},
     read::{self, Json},
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     auth::{Principal, Role},
-    dialect::{Dialect, agent},
+    dialect::agent,
     redaction::Redactor,
 };
 use actix_web::{HttpRequest, HttpResponse};
@@ -152,6 +153,7 @@ async fn decide_whole(
     if !read::wants_stream(request) {
         return answer_in_json(state, &caller.0, &row, answer, surface).await;
     }
+    let dialect = events::asked_for(request)?;
     // An approver may answer for a session, not listen to it.
     let session = commands::session_for(state, &caller.0, row.session_id).await?;
     sse::check_room(state, &session)?;
@@ -163,7 +165,7 @@ async fn decide_whole(
         true => last_before_answer(state, &row).await?,
     };
     let follow = Follow::Run { run_id: row.run_id, until_pause: false };
-    Ok(sse::of_session(state, &session, Cursor::after(seq), follow, Dialect::Agent))
+    Ok(sse::of_session(state, &session, Cursor::after(seq), follow, dialect))
 }
 
 async fn answer_in_json(

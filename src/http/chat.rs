@@ -42,11 +42,6 @@ pub(super) struct StreamBody {
     until: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct DialectQuery {
-    dialect: Option<String>,
-}
-
 /// `POST /agent/chat/stream`
 pub(super) async fn stream(
     state: State,
@@ -54,8 +49,7 @@ pub(super) async fn stream(
     request: HttpRequest,
     Json(body): Json<StreamBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialect = read::query::<DialectQuery>(&request)?.dialect;
-    let dialect = events::dialect(dialect.as_deref())?;
+    let dialect = events::asked_for(&request)?;
     let until_pause = match body.until.as_deref() {
         None | Some("end") => false,
         Some("pause") => true,

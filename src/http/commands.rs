@@ -67,6 +67,16 @@ pub(super) async fn create(
     principal: &Principal,
     wish: CreateSession,
 ) -> Result<SessionRow, Problem> {
+    create_as(state, principal, wish, SessionId(state.runtime.new_id())).await
+}
+
+/// The same, with an id that is fresh.
+pub(super) async fn create_as(
+    state: &AppState,
+    principal: &Principal,
+    wish: CreateSession,
+    session_id: SessionId,
+) -> Result<SessionRow, Problem> {
     if wish.preflight {
         return Err(Problem::not_supported("preflight", "preflight"));
     }
@@ -89,7 +99,6 @@ pub(super) async fn create(
     let _unchanged = state.settings_lock.read().await;
     let settings = narrowed(&state.user_settings(&owner).await?, &patch)?;
     check_open_sessions(state, &owner).await?;
-    let session_id = SessionId(state.runtime.new_id());
     let input = Input::CreateSession { owner, agent, title, settings };
     state.runtime.command(session_id, input).await?;
     let row = state.runtime.journal.session(session_id).await?;

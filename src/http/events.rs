@@ -15,12 +15,16 @@ const PAGE: (usize, usize) = (100, 500);
 struct EventsQuery {
     after: Option<String>,
     limit: Option<usize>,
-    dialect: Option<String>,
 }
 
-/// The dialect of that name, or the native one.
-pub(super) fn dialect(name: Option<&str>) -> Result<Dialect, Problem> {
-    let name = name.map(str::parse).transpose();
+/// The dialect that `?dialect=` of a request asks for, or the native one.
+pub(super) fn asked_for(request: &HttpRequest) -> Result<Dialect, Problem> {
+    #[derive(Deserialize)]
+    struct DialectQuery {
+        dialect: Option<String>,
+    }
+    let name = read::query::<DialectQuery>(request)?.dialect;
+    let name = name.as_deref().map(str::parse).transpose();
     let unknown = |error: crate::dialect::UnknownDialect| {
         Problem::bad_request("unknown_dialect", error.to_string())
     };
@@ -35,7 +39,7 @@ pub(super) async fn events(
 ) -> Result<HttpResponse, Problem> {
     let session_id = read::path_id(&request, "session_id")?;
     let query: EventsQuery = read::query(&request)?;
-    let dialect = dialect(query.dialect.as_deref())?;
+    let dialect = asked_for(&request)?;
     let cursor = read::cursor(&request, query.after.as_deref())?;
     let session = commands::session_for(&state, &caller.0, session_id).await?;
     state.runtime.check_cursor(session_id, cursor).await?;
@@ -46,15 +50,13 @@ pub(super) async fn events(
     let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
     let records = state.runtime.journal.read(session_id, cursor.seq, limit).await?;
     let next = records.last().map_or(cursor.seq, |record| record.seq);
-    let frames: Vec<_> = records
-        .into_iter()
-        .filter_map(|record| {
-            let (at, cursor) = (record.at, Cursor::after(record.seq));
-            let kind = FeedKind::Event(Arc::new(record));
-            let item = FeedItem { session_id, agent: session.agent.clone(), cursor, kind };
-            dialect.encode(&item, at, &state.redactor)
-        })
-        .collect();
+    let mut frames = Vec::with_capacity(records.len());
+    for record in records {
+        let (at, cursor) = (record.at, Cursor::after(record.seq));
+        let kind = FeedKind::Event(Arc::new(record));
+        let item = FeedItem { session_id, agent: session.agent.clone(), cursor, kind };
+        dialect.encode(&item, at, &state.redactor, |frame| frames.push(frame));
+    }
     let events: Vec<_> = frames.iter().map(crate::dialect::Frame::flat).collect();
     Ok(HttpResponse::Ok().json(Page { events, next }))
 }
@@ -73,6 +75,5 @@ pub(super) async fn all_events(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
-    let query: EventsQuery = read::query(&request)?;
-    Ok(sse::of_all(&state, dialect(query.dialect.as_deref())?))
+    Ok(sse::of_all(&state, asked_for(&request)?))
 }

@@ -13,6 +13,7 @@ mod decisions;
 pub mod error;
 mod events;
 mod follow;
+mod gateway;
 mod grants;
 mod guard;
 mod keys;
@@ -26,6 +27,8 @@ mod read;
 mod sessions;
 mod settings;
 mod sse;
+mod stream;
+mod talk;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -228,8 +231,9 @@ fn resources(cfg: &mut web::ServiceConfig) {
             "GET, PATCH",
             [get().to(settings::read), web::patch().to(settings::change)],
         ),
-        at("/agent/stream", "GET", [get().to(ws::many_sessions)]),
-        at("/agent/stream/{session_id}", "GET", [get().to(ws::one_session)]),
+        at("/agent/stream", "GET", [get().to(stream::many_sessions)]),
+        at("/agent/stream/{session_id}", "GET", [get().to(stream::one_session)]),
+        at("/gateway", "GET", [get().to(gateway::gateway)]),
         at("/admin/actors", "GET", [get().to(admin::actors)]),
         at("/admin/actors/{path:.+}", "GET", [get().to(admin::actor)]),
         at("/admin/events", "GET", [get().to(events::all_events)]),

@@ -63,7 +63,8 @@ pub(super) struct Subscription {
 }
 
 impl Pipe {
-    /// Starts a subscriber with `subscribe` that puts what it tells into this pipe.
+    /// Starts a subscriber with `subscribe` that puts what it tells into this pipe: `encode` makes
+    /// frames of each item.
     pub(super) fn attach<A, E>(
         &self,
         follow: Follow,
@@ -74,7 +75,7 @@ impl Pipe {
     where
         A: actix::Actor + actix::Handler<Drained> + actix::Handler<Stop>,
         A::Context: actix::dev::ToEnvelope<A, Drained> + actix::dev::ToEnvelope<A, Stop>,
-        E: FnMut(&FeedItem) -> Option<String> + 'static,
+        E: FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static,
     {
         let flags = Rc::<Flags>::default();
         let frames = metrics::counter!("greenroom_frames_total", "transport" => transport);
@@ -129,12 +130,10 @@ impl Pipe {
         let mut inner = self.0.borrow_mut();
         inner.bytes += frame.len();
         inner.frames.push_back(frame);
-        drop(inner);
-        self.wake();
     }
 }
 
-impl<E: FnMut(&FeedItem) -> Option<String> + 'static> Outlet for PipeOutlet<E> {
+impl<E: FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static> Outlet for PipeOutlet<E> {
     fn offer(&mut self, item: &FeedItem) -> Offer {
         if self.flags.ended.get() {
             return Offer::Gone;
@@ -154,12 +153,13 @@ impl<E: FnMut(&FeedItem) -> Option<String> + 'static> Outlet for PipeOutlet<E> {
         if scope == Scope::Last {
             self.flags.ended.set(true);
         }
-        if let Some(frame) = (self.encode)(item) {
-            self.frames.increment(1);
-            self.pipe.put(frame);
-        } else {
-            self.pipe.wake();
-        }
+        let (pipe, frames) = (&self.pipe, &self.frames);
+        (self.encode)(item, &mut |frame| {
+            frames.increment(1);
+            pipe.put(frame);
+        });
+        // Also where there is nothing to say: it may have been the last.
+        self.pipe.wake();
         Offer::Taken
     }
 }
@@ -207,12 +207,12 @@ mod tests {
         ids::{AgentName, SessionId},
     };
 
-    fn outlet(pipe: &Pipe) -> PipeOutlet<impl FnMut(&FeedItem) -> Option<String> + 'static> {
+    fn outlet(pipe: &Pipe) -> PipeOutlet<impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static> {
         PipeOutlet {
             pipe: pipe.clone(),
             flags: Rc::default(),
             follow: Follow::Everything,
-            encode: |_: &FeedItem| Some("x".repeat(1000)),
+            encode: |_: &FeedItem, put: &mut dyn FnMut(String)| put("x".repeat(1000)),
             frames: metrics::Counter::noop(),
         }
     }

@@ -79,15 +79,18 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
 
 /// Turns JSON into a request; the problem names the field.
 pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        let what = error.into_inner().to_string();
-        // At the top there is no path: the message itself names the field.
-        match path.as_str() {
-            "." | "?" => Problem::invalid(named_in(&what).unwrap_or_default(), what.clone()),
-            path => Problem::invalid(path, format!("{path}: {what}")),
-        }
-    })
+    serde_path_to_error::deserialize(value).map_err(wrong_value)
+}
+
+/// 422: the value is not what it should be, at the place the problem names.
+pub(super) fn wrong_value(error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let path = error.path().to_string();
+    let what = error.into_inner().to_string();
+    // At the top there is no path: the message itself names the field.
+    match path.as_str() {
+        "." | "?" => Problem::invalid(named_in(&what).unwrap_or_default(), what.clone()),
+        path => Problem::invalid(path, format!("{path}: {what}")),
+    }
 }
 
 /// The field that serde's message quotes, as in "missing field `message`".

@@ -40,8 +40,8 @@ pub(super) fn of_session(
 ) -> HttpResponse {
     let pipe = Pipe::default();
     let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
-    let encode = move |item: &_| {
-        dialect.encode(item, clock.now(), &redactor).map(|frame| event(&frame, true))
+    let encode = move |item: &_, put: &mut dyn FnMut(String)| {
+        dialect.encode(item, clock.now(), &redactor, |frame| put(event(&frame, true)));
     };
     let subscription = pipe.attach(follow, "sse", encode, |outlet| {
         let agent = session.agent.clone();
@@ -55,8 +55,8 @@ pub(super) fn of_session(
 pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     let pipe = Pipe::default();
     let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
-    let encode = move |item: &_| {
-        dialect.encode(item, clock.now(), &redactor).map(|frame| event(&frame, false))
+    let encode = move |item: &_, put: &mut dyn FnMut(String)| {
+        dialect.encode(item, clock.now(), &redactor, |frame| put(event(&frame, false)));
     };
     let subscription = pipe
         .attach(Follow::Everything, "sse", encode, |outlet| state.runtime.subscribe_all(outlet));
@@ -166,7 +166,10 @@ mod tests {
                 text: "two\nlines".into(),
             },
         };
-        let frame = Dialect::Agent.encode(&item, Timestamp(0), &Redactor::default()).unwrap();
+        let mut frames = Vec::new();
+        let redactor = Redactor::default();
+        Dialect::Agent.encode(&item, Timestamp(0), &redactor, |frame| frames.push(frame));
+        let [frame] = <[_; 1]>::try_from(frames).unwrap();
         let text = event(&frame, true);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");

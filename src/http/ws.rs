@@ -1,5 +1,6 @@
-//! The WebSocket transport: one actor a connection, any number of sessions on it. The only file
-//! that knows `actix_web_actors`.
+//! The WebSocket transport: one actor a connection. The only file that knows `actix_web_actors`, and
+//! it knows nothing of what is said: that is a [`Talk`], of which there are two, [`super::stream`] and
+//! [`super::gateway`].
 //!
 //! That crate buffers what is written without bound, so this file bounds it: after every so many
 //! bytes a numbered ping is sent, and while too much is unacknowledged nothing more is taken from
@@ -7,16 +8,12 @@
 //! in their order.
 
 use super::{
-    AppState, Problem, State,
-    commands::{self, Submitted},
-    decisions,
-    follow::Follow,
-    guard::{self, Caller},
-    pipe::{Pipe, Subscription},
-    read, sse,
-    ws_frames::{self, ClientFrame, Request},
+    AppState, Problem, guard,
+    pipe::Pipe,
+    talk::{Line, Talk},
+    ws_frames::ClientFrame,
 };
-use crate::{auth::Principal, dialect::Dialect};
+use crate::auth::Principal;
 use actix::{
     Actor, ActorContext, ActorFutureExt as _, AsyncContext as _, StreamHandler, WrapFuture as _,
 };
@@ -25,11 +22,8 @@ use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
 use futures::stream;
 use greenroom_actors::observation::Watch;
-use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
@@ -44,57 +38,24 @@ const BYTES_IN_FLIGHT_MAX: u64 = 256 * 1024;
 /// Client frames waiting for their turn.
 const WAITING_FRAMES_MAX: usize = 64;
 
-/// `WS /agent/stream`
-pub(super) async fn many_sessions(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Problem> {
-    start(&state, caller.0, None, &request, payload)
-}
-
-#[derive(Deserialize)]
-struct StreamQuery {
-    after: Option<String>,
-}
-
-/// `WS /agent/stream/{session_id}`
-pub(super) async fn one_session(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let after = read::query::<StreamQuery>(&request)?.after;
-    let cursor = read::cursor(&request, after.as_deref())?;
-    let session = commands::session_for(&state, &caller.0, session_id).await?;
-    state.runtime.check_cursor(session_id, cursor).await?;
-    sse::check_room(&state, &session)?;
-    start(&state, caller.0, Some((session, cursor)), &request, payload)
-}
-
-fn start(
+/// Opens the connection on which `talk` is led.
+pub(super) fn start<T: Talk>(
     state: &AppState,
     principal: Principal,
-    first: Option<(SessionRow, Cursor)>,
+    talk: T,
     request: &HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
-    let now = Instant::now();
     let path = format!("/sockets/{}", state.runtime.new_id());
     let watch = state.runtime.board.watch(path, "Socket");
     watch.set_state("open", None);
+    let pipe = Pipe::default();
     let socket = Socket {
-        state: state.clone(),
-        principal,
-        of_address: first.as_ref().map(|(session, _)| session.session_id),
-        first,
-        pipe: Pipe::default(),
-        subscriptions: HashMap::new(),
+        talk,
+        line: Line::new(state.clone(), principal, pipe.clone()),
+        pipe,
         flow: Flow::default(),
-        heard_at: now,
+        heard_at: Instant::now(),
         waiting: VecDeque::new(),
         working: false,
         fragments: None,
@@ -110,18 +71,13 @@ fn start(
 }
 
 /// One connection.
-struct Socket {
-    state: AppState,
-    principal: Principal,
-    /// The session in the address, meant where a frame names none.
-    of_address: Option<SessionId>,
-    /// What to subscribe to at once.
-    first: Option<(SessionRow, Cursor)>,
+struct Socket<T: Talk> {
+    talk: T,
+    line: Line<T::Stream>,
     pipe: Pipe,
-    subscriptions: HashMap<SessionId, Subscription>,
     flow: Flow,
     heard_at: Instant,
-    waiting: VecDeque<ClientFrame>,
+    waiting: VecDeque<ClientFrame<T::Request>>,
     /// A frame is being carried out.
     working: bool,
     /// A message that comes in pieces.
@@ -130,7 +86,7 @@ struct Socket {
     watch: Watch,
 }
 
-type Context = ws::WebsocketContext<Socket>;
+type Context<T> = ws::WebsocketContext<Socket<T>>;
 
 /// How far the client is behind: bytes written, and bytes it acknowledged by answering pings.
 #[derive(Debug, Default)]
@@ -178,13 +134,11 @@ impl Flow {
 /// What is ready in the pipe.
 struct Ready(VecDeque<String>);
 
-impl Actor for Socket {
-    type Context = Context;
+impl<T: Talk> Actor for Socket<T> {
+    type Context = Context<T>;
 
-    fn started(&mut self, ctx: &mut Context) {
-        if let Some((session, cursor)) = self.first.take() {
-            self.attach(&session, cursor);
-        }
+    fn started(&mut self, ctx: &mut Context<T>) {
+        self.talk.begin(&mut self.line);
         self.read_pipe(ctx);
         ctx.run_interval(HEARTBEAT, |socket, ctx| {
             if socket.heard_at.elapsed() >= SILENCE_MAX {
@@ -195,32 +149,29 @@ impl Actor for Socket {
         });
     }
 
-    fn stopped(&mut self, _: &mut Context) {
+    fn stopped(&mut self, _: &mut Context<T>) {
         self.pipe.close();
-        self.subscriptions.clear();
+        self.line.hang_up();
     }
 }
 
-impl StreamHandler<Ready> for Socket {
-    fn handle(&mut self, Ready(frames): Ready, ctx: &mut Context) {
+impl<T: Talk> StreamHandler<Ready> for Socket<T> {
+    fn handle(&mut self, Ready(frames): Ready, ctx: &mut Context<T>) {
         for frame in frames {
             self.write(frame, ctx);
         }
-        self.forget_ended();
-        for subscription in self.subscriptions.values() {
-            subscription.room_again();
-        }
+        self.line.room_again();
         if self.flow.is_open() {
             self.read_pipe(ctx);
         }
     }
 
     /// Only this round of reading is over.
-    fn finished(&mut self, _: &mut Context) {}
+    fn finished(&mut self, _: &mut Context<T>) {}
 }
 
-impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket {
-    fn handle(&mut self, item: Result<ws::Message, ws::ProtocolError>, ctx: &mut Context) {
+impl<T: Talk> StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket<T> {
+    fn handle(&mut self, item: Result<ws::Message, ws::ProtocolError>, ctx: &mut Context<T>) {
         self.heard_at = Instant::now();
         self.watch.tick();
         match item {
@@ -244,20 +195,20 @@ impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket {
     }
 }
 
-fn hang_up(code: ws::CloseCode, reason: &str, ctx: &mut Context) {
+fn hang_up<T: Talk>(code: ws::CloseCode, reason: &str, ctx: &mut Context<T>) {
     ctx.close(Some(ws::CloseReason { code, description: Some(reason.to_owned()) }));
     ctx.stop();
 }
 
-impl Socket {
+impl<T: Talk> Socket<T> {
     /// Waits for the next frames in the pipe, once.
-    fn read_pipe(&mut self, ctx: &mut Context) {
+    fn read_pipe(&mut self, ctx: &mut Context<T>) {
         let pipe = self.pipe.clone();
         let ready = stream::once(std::future::poll_fn(move |cx| pipe.poll_frames(cx)));
         ctx.add_stream(futures::StreamExt::map(ready, Ready));
     }
 
-    fn write(&mut self, frame: String, ctx: &mut Context) {
+    fn write(&mut self, frame: String, ctx: &mut Context<T>) {
         let due = self.flow.wrote(frame.len());
         ctx.text(frame);
         if due {
@@ -265,12 +216,12 @@ impl Socket {
         }
     }
 
-    fn ping(&mut self, ctx: &mut Context) {
+    fn ping(&mut self, ctx: &mut Context<T>) {
         let number = self.flow.ping();
         ctx.ping(number.to_string().as_bytes());
     }
 
-    fn pong(&mut self, payload: &[u8], ctx: &mut Context) {
+    fn pong(&mut self, payload: &[u8], ctx: &mut Context<T>) {
         let number = std::str::from_utf8(payload).ok().and_then(|number| number.parse().ok());
         let was_open = self.flow.is_open();
         // No client can answer what was not sent yet.
@@ -282,7 +233,7 @@ impl Socket {
         }
     }
 
-    fn take_piece(&mut self, piece: Item, ctx: &mut Context) {
+    fn take_piece(&mut self, piece: Item, ctx: &mut Context<T>) {
         let (bytes, last) = match piece {
             Item::FirstText(bytes) => {
                 self.fragments = Some(Vec::new());
@@ -295,7 +246,7 @@ impl Socket {
             Item::Last(bytes) => (bytes, true),
         };
         let Some(mut fragments) = self.fragments.take() else { return };
-        if fragments.len() + bytes.len() > self.state.limits.body_bytes_max {
+        if fragments.len() + bytes.len() > self.line.state.limits.body_bytes_max {
             return hang_up(ws::CloseCode::Size, "the message is too large", ctx);
         }
         fragments.extend_from_slice(&bytes);
@@ -310,142 +261,49 @@ impl Socket {
     }
 
     /// Puts a client's frame in line.
-    fn take(&mut self, text: &str, ctx: &mut Context) {
-        let mut frame = ClientFrame::parse(text);
+    fn take(&mut self, text: &str, ctx: &mut Context<T>) {
+        let mut frame = self.talk.hear(text);
         if frame.request.is_ok()
-            && let Err(problem) = guard::admit_one(&self.state.throttle, &self.principal)
+            && let Err(problem) = guard::admit_one(&self.line.state.throttle, &self.line.principal)
         {
             frame.request = Err(problem);
         }
         if self.waiting.len() >= WAITING_FRAMES_MAX {
             let max = WAITING_FRAMES_MAX as u64;
             let problem = Problem::too_many("too_many_frames", "wait for answers", max);
-            return self.write(ws_frames::error(frame.id.as_ref(), &problem), ctx);
+            return self.write(self.talk.refusal(frame.id.as_ref(), &problem), ctx);
         }
         self.waiting.push_back(frame);
         self.work(ctx);
     }
 
     /// Carries out the next frame, unless one is being carried out.
-    fn work(&mut self, ctx: &mut Context) {
+    fn work(&mut self, ctx: &mut Context<T>) {
         if self.working {
             return;
         }
         let Some(ClientFrame { id, request }) = self.waiting.pop_front() else { return };
         self.working = true;
-        let (state, principal, of_address) =
-            (self.state.clone(), self.principal.clone(), self.of_address);
-        let known = self.subscriptions.len();
-        let work = async move { carry_out(&state, &principal, of_address, known, request?).await };
+        self.line.forget_ended();
+        let (auth, principal) = (self.line.state.auth.clone(), self.line.principal.clone());
+        let work = request.map(|request| self.talk.carry_out(request, &self.line));
+        let work = async move {
+            if !auth.still_holds(&principal) {
+                return Err(Problem::unauthorized("the key was revoked"));
+            }
+            work?.await
+        };
         ctx.spawn(work.into_actor(self).map(move |done, socket, ctx| {
-            let answer = match done {
-                Ok(done) => socket.done(id.as_ref(), done),
-                Err(problem) => ws_frames::error(id.as_ref(), &problem),
+            let answers = match done {
+                Ok(done) => socket.talk.done(id.as_ref(), done, &mut socket.line),
+                Err(problem) => vec![socket.talk.refusal(id.as_ref(), &problem)],
             };
-            socket.write(answer, ctx);
+            for answer in answers {
+                socket.write(answer, ctx);
+            }
             socket.working = false;
             socket.work(ctx);
         }));
-    }
-
-    /// What carrying out changes here; and the answer.
-    fn done(&mut self, id: Option<&Value>, done: Done) -> String {
-        match done {
-            Done::Subscribe { session, cursor } => {
-                let session_id = session.session_id;
-                self.attach(&session, cursor);
-                ws_frames::ack(id, json!({"session_id": session_id, "after": cursor}))
-            }
-            Done::Unsubscribe { session_id } => {
-                let was = self.subscriptions.remove(&session_id).is_some();
-                ws_frames::ack(id, json!({"session_id": session_id, "subscribed": was}))
-            }
-            Done::Told(fields) => ws_frames::ack(id, fields),
-        }
-    }
-
-    /// Streams that session from there on; a stream of it that was going ends.
-    fn attach(&mut self, session: &SessionRow, cursor: Cursor) {
-        self.forget_ended();
-        let runtime = &self.state.runtime;
-        let (clock, redactor) = (runtime.clock.clone(), self.state.redactor.clone());
-        let encode = move |item: &_| {
-            let frame = Dialect::Agent.encode(item, clock.now(), &redactor)?;
-            // Plain data: serialising it can't fail.
-            Some(serde_json::to_string(&frame.nested()).unwrap_or_default())
-        };
-        let (session_id, agent) = (session.session_id, session.agent.clone());
-        drop(self.subscriptions.remove(&session_id));
-        let subscription = self.pipe.attach(Follow::Everything, "websocket", encode, |outlet| {
-            runtime.subscribe(session_id, agent, cursor, outlet)
-        });
-        self.subscriptions.insert(session_id, subscription);
-    }
-
-    fn forget_ended(&mut self) {
-        self.subscriptions.retain(|_, subscription| !subscription.has_ended());
-    }
-}
-
-/// A frame that was carried out.
-enum Done {
-    Subscribe { session: Box<SessionRow>, cursor: Cursor },
-    Unsubscribe { session_id: SessionId },
-    Told(Value),
-}
-
-async fn carry_out(
-    state: &AppState,
-    principal: &Principal,
-    of_address: Option<SessionId>,
-    subscriptions: usize,
-    request: Request,
-) -> Result<Done, Problem> {
-    let meant = |named: Option<SessionId>| {
-        let missing = || Problem::invalid("session_id", "missing field `session_id`");
-        named.or(of_address).ok_or_else(missing)
-    };
-    if !state.auth.still_holds(principal) {
-        return Err(Problem::unauthorized("the key was revoked"));
-    }
-    match request {
-        Request::Subscribe { session_id, after } => {
-            let max = state.limits.subscriptions_per_socket_max;
-            if subscriptions >= max {
-                let detail = format!("this connection has {max} subscriptions already");
-                return Err(Problem::too_many("too_many_subscriptions", detail, max as u64));
-            }
-            let session = commands::session_for(state, principal, meant(session_id)?).await?;
-            state.runtime.check_cursor(session.session_id, after).await?;
-            sse::check_room(state, &session)?;
-            Ok(Done::Subscribe { session: Box::new(session), cursor: after })
-        }
-        Request::Unsubscribe { session_id } => {
-            Ok(Done::Unsubscribe { session_id: meant(session_id)? })
-        }
-        Request::Send { session_id, message } => {
-            let session = commands::session_for(state, principal, meant(session_id)?).await?;
-            let Submitted { run_id, seq, repeated } =
-                commands::submit(state, principal, &session, message).await?;
-            Ok(Done::Told(json!({
-                "session_id": session.session_id, "run_id": run_id, "seq": seq,
-                "repeated": repeated,
-            })))
-        }
-        Request::Cancel { session_id, run_id } => {
-            let session = commands::session_for(state, principal, meant(session_id)?).await?;
-            let run_id = commands::cancel(state, principal, &session, run_id).await?;
-            Ok(Done::Told(json!({"session_id": session.session_id, "run_id": run_id})))
-        }
-        Request::Decide { approval_id, answer } => {
-            let row = commands::approval_for(state, principal, approval_id).await?;
-            let decided =
-                decisions::decide(state, principal, &row, answer, Surface::Websocket).await?;
-            Ok(Done::Told(json!({
-                "session_id": row.session_id, "plan_id": approval_id,
-                "closed": decided.closed, "repeated": decided.repeated,
-            })))
-        }
     }
 }
 

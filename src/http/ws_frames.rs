@@ -1,4 +1,4 @@
-//! What clients say over a WebSocket, and how they are answered. Pure.
+//! What clients say over the WebSockets of sessions, and how they are answered. Pure.
 
 use super::{Problem, commands::Message, decisions::Answer, read};
 use greenroom_core::{
@@ -8,13 +8,13 @@ use greenroom_core::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A client's frame.
+/// A client's frame, in whatever words.
 #[derive(Debug)]
-pub(super) struct ClientFrame {
-    /// Echoed in the answer, so that the client knows which it is.
+pub(super) struct ClientFrame<R> {
+    /// Named in the answer, so that the client knows which it is.
     pub(super) id: Option<Value>,
     /// What is asked.
-    pub(super) request: Result<Request, Problem>,
+    pub(super) request: Result<R, Problem>,
 }
 
 /// What is asked. A session that is not named is the one of the address.
@@ -60,9 +60,13 @@ struct OfSession {
     session_id: Option<SessionId>,
 }
 
-impl ClientFrame {
-    /// Reads a frame. Nonsense is a problem to answer with, never a reason to hang up.
-    pub(super) fn parse(text: &str) -> Self {
+impl<R> ClientFrame<R> {
+    /// Reads a frame, whose members are read by `request`. Nonsense is a problem to answer with,
+    /// never a reason to hang up.
+    pub(super) fn parse(
+        text: &str,
+        request: impl FnOnce(Map<String, Value>) -> Result<R, Problem>,
+    ) -> Self {
         let map: Map<String, Value> = match read::parse(text.as_bytes()) {
             Ok(map) => map,
             Err(problem) => return Self { id: None, request: Err(problem) },
@@ -77,7 +81,8 @@ impl ClientFrame {
     }
 }
 
-fn request(map: Map<String, Value>) -> Result<Request, Problem> {
+/// Reads the members of a frame.
+pub(super) fn request(map: Map<String, Value>) -> Result<Request, Problem> {
     let kind = map.get("type").and_then(Value::as_str).map(str::to_owned);
     let missing = || Problem::invalid("type", "a frame must have a `type`");
     let kind = kind.ok_or_else(missing)?;
@@ -111,12 +116,14 @@ fn request(map: Map<String, Value>) -> Result<Request, Problem> {
             let Decide { approval_id } = read::parse_value(frame.clone())?;
             Ok(Request::Decide { approval_id, answer: read::parse_value(frame)? })
         }
-        other => {
-            let other: String = other.chars().take(32).collect();
-            let detail = format!("there is no frame of type `{other}`");
-            Err(Problem::bad_request("unknown_type", detail).with("field", "type"))
-        }
+        other => Err(unknown_type(&other.chars().take(32).collect::<String>())),
     }
+}
+
+/// 400: there is no frame of that type.
+pub(super) fn unknown_type(kind: &str) -> Problem {
+    let detail = format!("there is no frame of type `{kind}`");
+    Problem::bad_request("unknown_type", detail).with("field", "type")
 }
 
 /// The answer to a frame that was carried out; `fields` must be an object.
@@ -141,8 +148,8 @@ mod tests {
 
     const SESSION: &str = "0198c0de-0000-7000-8000-000000000001";
 
-    fn read(value: Value) -> ClientFrame {
-        ClientFrame::parse(&value.to_string())
+    fn read(value: Value) -> ClientFrame<Request> {
+        ClientFrame::parse(&value.to_string(), request)
     }
 
     #[test]
@@ -182,7 +189,7 @@ mod tests {
             (r#"{"id": {"a": 1}, "type": "decide"}"#, "invalid_request", json!(null)),
             (r#"{"type": "send"}"#, "invalid_request", json!(null)),
         ] {
-            let frame = ClientFrame::parse(text);
+            let frame = ClientFrame::parse(text, request);
             let problem = frame.request.unwrap_err();
             let answer: Value = serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
             assert_eq!((&answer["code"], &answer["id"]), (&json!(code), &id), "{text}");

@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     configuration: String,
     agent: String,
     market_env: Vec<(String, String)>,
+    catalog: String,
 }
 
 impl Setup {
@@ -54,6 +55,7 @@ impl Setup {
             configuration: String::new(),
             agent: String::new(),
             market_env: Vec::new(),
+            catalog: "examples/market/catalog.toml".to_owned(),
         }
     }
 
@@ -77,6 +79,12 @@ impl Setup {
         self
     }
 
+    /// Tables of tools instead of the market's own catalog.
+    pub(crate) fn replacing_catalog(mut self, tools: &str) -> Self {
+        self.catalog = String::new();
+        self.with(tools)
+    }
+
     /// Something that the market is to do.
     pub(crate) fn market(mut self, name: &str, value: &str) -> Self {
         self.market_env.push((name.to_owned(), value.to_owned()));
@@ -94,7 +102,7 @@ impl Setup {
         self.write_configuration(folder.path(), &rehearsal.url());
         let client = reqwest::Client::builder().timeout(PATIENCE).build();
         let client = client.expect("a client can be built");
-        let server = Server::start(folder.path()).await;
+        let server = Server::start(folder.path(), "127.0.0.1:0").await;
         House { server: Some(server), rehearsal, client, folder }
     }
 
@@ -106,9 +114,13 @@ impl Setup {
         let quoted = |path: PathBuf| json!(path.display().to_string());
         let own_env: String =
             self.market_env.iter().map(|(key, value)| format!(", {key} = {value:?}")).collect();
+        let include = match self.catalog.as_str() {
+            "" => String::new(),
+            catalog => format!("include = [{}]", quoted(root().join(catalog))),
+        };
         let text = format!(
             r#"
-include = [{catalog}]
+{include}
 {top}
 [models.scripted]
 wire = "{wire}"
@@ -123,7 +135,6 @@ approvals = {{ deadline = "10m" }}
 command = {command}
 env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
 {more}"#,
-            catalog = quoted(root().join("examples/market/catalog.toml")),
             command = quoted(market_binary()),
             file = quoted(folder.join("market.jsonl")),
             log = quoted(folder.join("calls.jsonl")),
@@ -178,12 +189,12 @@ struct Server {
 }
 
 impl Server {
-    async fn start(folder: &Path) -> Self {
+    async fn start(folder: &Path, listen: &str) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut child = greenroom(folder)
             .arg("serve")
-            .envs([("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)])
+            .envs([("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", TOKEN)])
             .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", MODEL_KEY)])
             .stdout(Stdio::piped())
             .stderr(file.expect("the log can be written"))
@@ -288,7 +299,14 @@ impl House {
     /// Starts it again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server = Some(Server::start(self.folder.path()).await);
+        self.server = Some(Server::start(self.folder.path(), "127.0.0.1:0").await);
+    }
+
+    /// The same, and where it was before: at `url`, which clients remember.
+    pub(crate) async fn start_at(&mut self, url: &str) {
+        assert!(self.server.is_none(), "the server runs");
+        let listen = url.trim_start_matches("http://");
+        self.server = Some(Server::start(self.folder.path(), listen).await);
     }
 
     pub(crate) async fn crash(&mut self) {

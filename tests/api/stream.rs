@@ -104,8 +104,13 @@ pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
     pub(crate) async fn open(base: &str, path: &str) -> Self {
+        Self::open_as(base, path, TOKEN).await
+    }
+
+    /// The same, with somebody's own credential.
+    pub(crate) async fn open_as(base: &str, path: &str, token: &str) -> Self {
         let mut request = format!("{base}{path}").into_client_request().expect("it is an address");
-        let bearer = format!("Bearer {TOKEN}").parse().expect("it is a header");
+        let bearer = format!("Bearer {token}").parse().expect("it is a header");
         request.headers_mut().insert("authorization", bearer);
         let opened = tokio::time::timeout(PATIENCE, tokio_tungstenite::connect_async(request));
         Self(opened.await.expect("the server answers").expect("the socket opens").0)

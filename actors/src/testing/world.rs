@@ -29,6 +29,7 @@ pub struct WorldBuilder {
     clock: Arc<ManualClock>,
     governance: Governance,
     idle_timeout: Duration,
+    flush: Duration,
     arbiters: usize,
 }
 
@@ -46,6 +47,7 @@ pub struct World {
     pub clock: Arc<ManualClock>,
     governance: Governance,
     idle_timeout: Duration,
+    flush: Duration,
     arbiters: usize,
 }
 
@@ -96,6 +98,12 @@ impl WorldBuilder {
         self
     }
 
+    /// How long text and progress are collected.
+    pub fn flush(mut self, flush: Duration) -> Self {
+        self.flush = flush;
+        self
+    }
+
     /// Threads for sessions.
     pub fn arbiters(mut self, arbiters: usize) -> Self {
         self.arbiters = arbiters;
@@ -110,7 +118,7 @@ impl WorldBuilder {
 
     /// Starts it.
     pub async fn start(self) -> World {
-        let Self { journal, model, tools, clock, governance, idle_timeout, arbiters } = self;
+        let Self { journal, model, tools, clock, governance, idle_timeout, flush, arbiters } = self;
         let shared: Arc<dyn Clock> = clock.clone();
         let parts = Parts {
             journal: Arc::new(journal.clone()),
@@ -121,10 +129,11 @@ impl WorldBuilder {
             governance: governance.clone(),
             meter: Arc::new(NoMeter),
             idle_timeout,
+            flush,
             arbiters,
         };
         let runtime = Runtime::start(parts).await.expect("the journal in memory can be read");
-        World { runtime, journal, model, tools, clock, governance, idle_timeout, arbiters }
+        World { runtime, journal, model, tools, clock, governance, idle_timeout, flush, arbiters }
     }
 }
 
@@ -146,6 +155,7 @@ impl World {
             clock: Arc::new(ManualClock::flowing()),
             governance,
             idle_timeout: Duration::from_secs(300),
+            flush: Duration::ZERO,
             arbiters: 1,
         }
     }
@@ -173,10 +183,10 @@ impl World {
 
     /// The process dies; what is returned starts another one on what was stored.
     pub fn crash(self) -> WorldBuilder {
-        let Self { runtime: _, journal, model, tools, clock, governance, idle_timeout, arbiters } =
-            self;
+        let Self { runtime: _, journal, model, tools, clock, governance, .. } = self;
+        let (idle_timeout, flush, arbiters) = (self.idle_timeout, self.flush, self.arbiters);
         let journal = journal.crash();
-        WorldBuilder { journal, model, tools, clock, governance, idle_timeout, arbiters }
+        WorldBuilder { journal, model, tools, clock, governance, idle_timeout, flush, arbiters }
     }
 
     /// A new session with those settings.

@@ -1,0 +1,109 @@
+//! Text and progress that are collected for a moment before they leave (E5).
+
+use crate::was_told;
+use greenroom_actors::{
+    feed::{FeedItem, FeedKind},
+    ports::Progress,
+    testing::{Act, FakeTools, Gate, Reply, ScriptedModel, Turn, World, within_patience},
+};
+use greenroom_core::{cursor::Cursor, ids::Seq, policy::Risk, session::SessionEvent};
+use serde_json::json;
+use std::time::Duration;
+
+/// No test lives so long: what waits for it leaves for another reason.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// The pieces of text, as they came.
+fn pieces(items: &[FeedItem]) -> Vec<String> {
+    let piece = |item: &FeedItem| match &item.kind {
+        FeedKind::Delta { text, .. } => Some(text.to_string()),
+        FeedKind::Event(_) | FeedKind::Draining | FeedKind::Broken(_) => None,
+    };
+    items.iter().filter_map(piece).collect()
+}
+
+#[actix::test]
+async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
+    let gate = Gate::closed();
+    let reply = Reply::new().say("one ").say("two ").say("three").wait(&gate).say(" four").done();
+    let world = World::builder().model(ScriptedModel::saying([reply])).flush(NEVER).start().await;
+    let session = world.create().await;
+    let early = world.listen(session, Cursor::default());
+    early.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    let run = world.submit(session, "hello").await;
+    let is_open = |items: &[FeedItem]| {
+        let starts = |item: &&FeedItem| {
+            matches!(&item.kind, FeedKind::Event(record)
+                if matches!(record.event, SessionEvent::MessageStarted { .. }))
+        };
+        items.iter().find(starts).map(|item| item.cursor)
+    };
+    let opened = early.outlet.wait_for("the message", is_open).await;
+    let heard = Cursor { offset: 13, ..opened };
+    let wait = async {
+        while world.runtime.check_cursor(session, heard).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within_patience("the model's words", wait).await;
+    // Who comes late has it all: what waits is part of the open message.
+    let late = world.listen(session, Cursor::default());
+    let so_far = |items: &[FeedItem]| (pieces(items).concat() == "one two three").then_some(());
+    late.outlet.wait_for("the text so far", so_far).await;
+    assert_eq!(pieces(&early.outlet.items()), [""; 0], "it still waits");
+    gate.let_one_through();
+    world.run_end(session, run).await;
+    let head = world.journal.events(session).last().expect("there are events").seq;
+    for listener in [&early, &late] {
+        listener.outlet.wait_for("the end", was_told(head)).await;
+    }
+    assert_eq!(pieces(&late.outlet.items()).concat(), "one two three four");
+    let items = early.outlet.items();
+    assert_eq!(pieces(&items), ["one two three four"], "in one piece, before its end");
+    let cursors: Vec<_> = items.iter().map(|item| item.cursor).collect();
+    assert!(cursors.is_sorted(), "{cursors:?}");
+}
+
+#[actix::test]
+async fn e5_what_waits_leaves_when_the_interval_ends() {
+    let gate = Gate::closed();
+    let reply = Reply::new().say("one ").say("two").wait(&gate).done();
+    let flush = Duration::from_millis(1);
+    let world = World::builder().model(ScriptedModel::saying([reply])).flush(flush).start().await;
+    let session = world.create().await;
+    let listener = world.listen(session, Cursor::default());
+    let run = world.submit(session, "hello").await;
+    let all = |items: &[FeedItem]| (pieces(items).concat() == "one two").then_some(());
+    listener.outlet.wait_for("the text", all).await;
+    gate.let_one_through();
+    world.run_end(session, run).await;
+}
+
+#[actix::test]
+async fn e5_progress_waits_too_and_keeps_its_place() {
+    let gate = Gate::closed();
+    let report = |progress| Act::Report(Progress { progress, total: None, message: None });
+    let model = ScriptedModel::saying([Reply::calls([("look", json!({}))]), Reply::text("done")]);
+    let waiting = gate.clone();
+    let tools = FakeTools::none()
+        .with("look", Risk::ReadOnly, move |_| Turn::new().then(report(0.5)).wait(&waiting));
+    let world = World::builder().model(model).tools(tools).flush(NEVER).start().await;
+    let session = world.create().await;
+    let listener = world.listen(session, Cursor::default());
+    listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    let run = world.submit(session, "hello").await;
+    let is_progress = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
+    let at = world
+        .wait_for(session, "progress", |events| {
+            events.iter().find(|record| is_progress(&record.event)).map(|record| record.seq)
+        })
+        .await;
+    gate.let_one_through();
+    world.run_end(session, run).await;
+    let head = world.journal.events(session).last().expect("there are events").seq;
+    listener.outlet.wait_for("the end", was_told(head)).await;
+    let events = listener.outlet.events();
+    let seqs: Vec<_> = events.iter().map(|record| record.seq.0).collect();
+    assert_eq!(seqs, (1..=head.0).collect::<Vec<_>>());
+    assert!(is_progress(&events[usize::try_from(at.0).expect("small") - 1].event));
+}

@@ -1,0 +1,357 @@
+//! Questions to the person at the terminal: how they are put, and what an answer means. Pure.
+
+use super::{
+    heard::{AskedForCall, Checklist},
+    line::Line,
+    show,
+};
+use crate::cli::terminal::{Style, span};
+use greenroom_core::Timestamp;
+use serde_json::{Value, json};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// Whether a call may run.
+    Call(Box<AskedForCall>),
+    /// Whether a plan made beforehand may be carried out.
+    Plan(Box<Checklist>),
+    /// Anything else, as it stands at `/agent/approvals/{id}`.
+    Other(Value),
+}
+
+/// What a person's answer asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// A word on the call.
+    Call { approved: bool, for_session: bool },
+    /// A word on the plan.
+    Plan { approved: bool },
+    /// A decision, as `POST /agent/approvals/{id}` takes it.
+    Decide(Value),
+    /// To edit what is passed; comes back with [`Question::edited`].
+    Edit,
+    /// To say a step of the plan anew; comes back with [`Question::reworded`].
+    Reword(usize),
+    /// The question changed, and is put again.
+    Again,
+    /// It means nothing here; what does.
+    Unclear(&'static str),
+}
+
+impl Question {
+    /// The id at `/agent/approvals`.
+    pub(super) fn approval_id(&self) -> &str {
+        match self {
+            Self::Call(asked) => &asked.approval_id,
+            Self::Plan(list) => &list.approval_id,
+            Self::Other(view) => view["approval_id"].as_str().unwrap_or_default(),
+        }
+    }
+
+    /// The call it is about, where it is about one.
+    pub(super) fn call_id(&self) -> Option<&str> {
+        match self {
+            Self::Call(asked) => Some(&asked.tool_call_id),
+            Self::Plan(_) => None,
+            Self::Other(view) => view["call"]["call_id"].as_str().or(view["call_id"].as_str()),
+        }
+    }
+
+    /// When nobody may answer it any more.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Self::Call(asked) => asked.deadline,
+            Self::Plan(list) => list.deadline,
+            Self::Other(view) => serde_json::from_value(view["deadline"].clone()).ok().flatten(),
+        }
+    }
+
+    /// How it is put.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        match self {
+            Self::Call(asked) => of_call(asked),
+            Self::Plan(list) => of_plan(list),
+            Self::Other(view) => of_other(view),
+        }
+    }
+
+    /// What the answer is asked for with, and how long there is time.
+    pub(super) fn prompt(&self, now: Timestamp) -> String {
+        let words = match self {
+            Self::Call(_) => "Run it? y/n/e(dit)/s(ession)",
+            Self::Plan(_) => "Carry it out? y/n/e N/s N",
+            Self::Other(view) => match kind(view) {
+                "budget" => "New limit, or stop",
+                "unknown_outcome" => "retry/done RESULT/failed",
+                "elicitation" if view["mode"] == "url" => "Done there? y/n",
+                "elicitation" => "Answer in JSON, e(dit), or n",
+                _ => "Answer elsewhere",
+            },
+        };
+        let left = self.deadline().map(|deadline| match deadline > now {
+            true => format!(" ({} left)", span(deadline.until_from(now))),
+            false => " (time is up)".to_owned(),
+        });
+        format!("{words}{} › ", left.unwrap_or_default())
+    }
+
+    /// What somebody's words mean.
+    pub(super) fn answer(&mut self, text: &str) -> Answer {
+        let text = text.trim();
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let (word, rest) = (word.to_lowercase(), rest.trim());
+        match self {
+            Self::Call(asked) => to_call(asked, &word, rest),
+            Self::Plan(list) => to_plan(list, &word, rest),
+            Self::Other(view) => to_other(view, &word, rest, text),
+        }
+    }
+
+    /// What is there to be edited.
+    pub(super) fn editable(&self) -> Value {
+        match self {
+            Self::Call(asked) => asked.args.clone(),
+            Self::Plan(_) => Value::Null,
+            Self::Other(view) => blank_form(&view["schema"]),
+        }
+    }
+
+    /// The decision that was edited, or why it is none.
+    pub(super) fn edited(&self, text: &str) -> Result<Value, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("that is not JSON: {error}"))?;
+        match self {
+            Self::Call(asked) => Ok(json!({"steps": [{
+                "call_id": asked.tool_call_id, "decision": "approve", "arguments": value,
+            }]})),
+            Self::Plan(_) => Err("a plan is changed step by step".to_owned()),
+            Self::Other(_) => Ok(json!({"decision": "answer", "value": value})),
+        }
+    }
+
+    /// Says a step of the plan anew.
+    pub(super) fn reworded(&mut self, step: usize, text: &str) {
+        if let Self::Plan(list) = self
+            && let Some(step) = list.steps.get_mut(step)
+            && !text.trim().is_empty()
+        {
+            step.description = text.trim().to_owned();
+        }
+    }
+
+    /// What a step of the plan says.
+    pub(super) fn wording(&self, step: usize) -> &str {
+        match self {
+            Self::Plan(list) => list.steps.get(step).map_or("", |step| step.description.as_str()),
+            Self::Call(_) | Self::Other(_) => "",
+        }
+    }
+}
+
+fn kind(view: &Value) -> &str {
+    view["kind"].as_str().unwrap_or_default()
+}
+
+fn text<'a>(view: &'a Value, name: &str) -> &'a str {
+    view[name].as_str().unwrap_or_default()
+}
+
+fn risk(word: &str) -> (Style, String) {
+    let style = match word {
+        "low" => Style::Green,
+        "medium" => Style::Yellow,
+        _ => Style::Red,
+    };
+    (style, format!("{word} risk"))
+}
+
+fn of_call(asked: &AskedForCall) -> Vec<Line> {
+    let (style, risk) = risk(&asked.risk);
+    let mut lines = vec![
+        Line::at(0)
+            .styled(Style::Yellow, "? ")
+            .styled(Style::Bold, &asked.tool_name)
+            .text("  ")
+            .styled(style, &risk),
+    ];
+    if !asked.description.is_empty() {
+        lines.push(Line::at(2).text(&asked.description));
+    }
+    lines.extend(show::fields(&asked.args, 4));
+    if asked.cost.is_object() {
+        let unit = text(&asked.cost, "unit");
+        lines.push(Line::at(2).text(&format!("Costs {} {unit}", asked.cost["amount"])));
+    }
+    if !asked.why.is_empty() {
+        lines.push(Line::at(2).styled(Style::Dim, &format!("Asked because {}", asked.why)));
+    }
+    lines
+}
+
+fn of_plan(list: &Checklist) -> Vec<Line> {
+    let mut lines = vec![Line::at(0).styled(Style::Yellow, "? ").styled(Style::Bold, "The plan")];
+    for (number, step) in (1..).zip(&list.steps) {
+        let (style, risk) = risk(&step.risk);
+        let mut line = Line::at(2).text(&format!("{number}. "));
+        line = match step.skip {
+            true => line.styled(Style::Dim, &format!("{} (left out)", step.description)),
+            false => line.text(&step.description),
+        };
+        if let Some(tool) = &step.tool_name {
+            let args = step.arguments.as_ref().map(show::arguments).unwrap_or_default();
+            line = line.styled(Style::Dim, format!("  {tool} {args}").trim_end());
+        }
+        line = line.text("  ").styled(style, &risk);
+        if step.needs_approval {
+            line = line.styled(Style::Yellow, "  needs your word");
+        }
+        lines.push(line);
+    }
+    let cost = &list.estimated_cost;
+    if cost.is_object() {
+        let usd = match cost["estimatedUSD"].as_f64() {
+            Some(usd) => format!("${usd:.4}"),
+            None => "price unknown".to_owned(),
+        };
+        let (input, output) = (&cost["inputTokens"], &cost["outputTokens"]);
+        let told = format!("About {input} tokens in, {output} out, {usd}");
+        lines.push(Line::at(2).styled(Style::Dim, &told));
+    }
+    if !list.required_permissions.is_empty() {
+        let told = format!("Needs: {}", list.required_permissions.join(", "));
+        lines.push(Line::at(2).text(&told));
+    }
+    for warning in &list.warnings {
+        lines.push(Line::at(2).styled(Style::Yellow, "Warning: ").text(warning));
+    }
+    lines
+}
+
+fn of_other(view: &Value) -> Vec<Line> {
+    let head = |text: &str| Line::at(0).styled(Style::Yellow, "? ").styled(Style::Bold, text);
+    let mut lines = vec![head(text(view, "purpose"))];
+    match kind(view) {
+        "budget" => {
+            let budget = &view["budget"];
+            let measure = text(budget, "measure");
+            let told = format!(
+                "{} of {} {measure} spent of the {}'s budget; {} more needed",
+                view["spent"].as_f64().or(budget["spent"].as_f64()).unwrap_or_default(),
+                budget["limit"].as_f64().unwrap_or_default(),
+                text(budget, "scope"),
+                view["needed"].as_f64().or(budget["needed"].as_f64()).unwrap_or_default(),
+            );
+            lines.push(Line::at(2).text(&told));
+            for expense in view["spent_on"].as_array().into_iter().flatten() {
+                let told = format!("{} {measure}  {}", expense["amount"], text(expense, "what"));
+                lines.push(Line::at(4).styled(Style::Dim, &told));
+            }
+        }
+        "unknown_outcome" => {
+            let call = if view["call"].is_object() { &view["call"] } else { view };
+            lines.push(Line::at(2).styled(Style::Bold, text(call, "tool")));
+            lines.extend(show::fields(&call["arguments"], 4));
+            lines.push(Line::at(2).text(text(view, "why")));
+        }
+        "elicitation" => {
+            lines.push(Line::at(2).text(text(view, "message")));
+            if view["mode"] == "url" {
+                lines.push(Line::at(2).styled(Style::Bold, text(view, "url")));
+            } else {
+                lines.extend(show::fields(&blank_form(&view["schema"]), 4));
+            }
+            lines.push(
+                Line::at(2).styled(Style::Dim, &format!("Asked by {}", text(view, "server"))),
+            );
+        }
+        _ => {
+            let told = format!("Answer it at /agent/approvals/{}", text(view, "approval_id"));
+            lines.push(Line::at(2).text(&told));
+        }
+    }
+    lines
+}
+
+/// The properties of a form, each with what it takes.
+fn blank_form(schema: &Value) -> Value {
+    let properties = schema["properties"].as_object();
+    let blank = |property: &Value| match &property["default"] {
+        Value::Null => property["type"].clone(),
+        default => default.clone(),
+    };
+    properties
+        .into_iter()
+        .flatten()
+        .map(|(name, property)| (name.clone(), blank(property)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn to_call(asked: &AskedForCall, word: &str, rest: &str) -> Answer {
+    match word {
+        "y" | "yes" if rest.is_empty() => Answer::Call { approved: true, for_session: false },
+        "s" | "session" if rest.is_empty() => Answer::Call { approved: true, for_session: true },
+        "n" | "no" if rest.is_empty() => Answer::Call { approved: false, for_session: false },
+        // The gateway has no word for why.
+        "n" | "no" => Answer::Decide(json!({"steps": [{
+            "call_id": asked.tool_call_id, "decision": "reject", "reason": rest,
+        }]})),
+        "e" | "edit" => Answer::Edit,
+        _ => Answer::Unclear(
+            "y: yes, n: no (n WHY tells the model), e: edit, s: yes for this session",
+        ),
+    }
+}
+
+fn to_plan(list: &mut Checklist, word: &str, rest: &str) -> Answer {
+    let number = rest.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    let number = number.filter(|number| *number < list.steps.len());
+    match (word, number) {
+        ("y" | "yes", None) if rest.is_empty() => Answer::Plan { approved: true },
+        ("n" | "no", None) if rest.is_empty() => Answer::Plan { approved: false },
+        ("e" | "edit", Some(number)) => Answer::Reword(number),
+        ("s" | "skip", Some(number)) => {
+            let step = &mut list.steps[number];
+            step.skip = !step.skip;
+            Answer::Again
+        }
+        _ => Answer::Unclear("y: yes, n: no, e N: say step N anew, s N: leave step N out, or not"),
+    }
+}
+
+fn to_other(view: &Value, word: &str, rest: &str, whole: &str) -> Answer {
+    match (kind(view), word) {
+        ("budget", "stop" | "n" | "no") => Answer::Decide(json!({"decision": "stop"})),
+        ("budget", _) => {
+            let number = if word == "raise" { rest } else { whole };
+            match number.replace(['_', ','], "").parse::<f64>() {
+                Ok(limit) if limit.is_finite() => {
+                    Answer::Decide(json!({"decision": "raise", "value": limit}))
+                }
+                Ok(_) | Err(_) => Answer::Unclear("the new limit, a number; or stop"),
+            }
+        }
+        ("unknown_outcome", "r" | "retry") => Answer::Decide(json!({"decision": "retry"})),
+        ("unknown_outcome", "f" | "failed") => Answer::Decide(json!({"decision": "failed"})),
+        ("unknown_outcome", "d" | "done") => {
+            let value = serde_json::from_str(rest).unwrap_or_else(|_| Value::from(rest));
+            Answer::Decide(json!({"decision": "done", "value": value}))
+        }
+        ("unknown_outcome", _) => {
+            Answer::Unclear("retry: run it again, done RESULT: it took effect, failed: it did not")
+        }
+        ("elicitation", "n" | "no" | "reject") => Answer::Decide(json!({"decision": "reject"})),
+        ("elicitation", "y" | "yes") if view["mode"] == "url" => {
+            Answer::Decide(json!({"decision": "answer"}))
+        }
+        ("elicitation", "e" | "edit") if view["mode"] != "url" => Answer::Edit,
+        ("elicitation", _) => match serde_json::from_str::<Value>(whole) {
+            Ok(value @ Value::Object(_)) if view["mode"] != "url" => {
+                Answer::Decide(json!({"decision": "answer", "value": value}))
+            }
+            Ok(_) | Err(_) => Answer::Unclear("a JSON object, e: edit one, n: no"),
+        },
+        _ => Answer::Unclear("this chat can't answer it; `greenroom approvals` may"),
+    }
+}

@@ -1,0 +1,496 @@
+//! What goes on between a person and an agent, as a machine without a terminal, a connection or a
+//! clock: things happen, and it says what is to be done.
+//!
+//! Requests are answered one after the other, each by a run; calls are shown as they go; questions
+//! are put one at a time, and fall away when somebody else answers them first.
+
+mod calls;
+mod questions;
+
+use super::{
+    ask::Question,
+    heard::{Heard, Outcome},
+    line::Line,
+    link::chat_send,
+    show,
+    word::{HELP, Word},
+};
+use crate::cli::terminal::{Style, span};
+use calls::Calls;
+use greenroom_core::{Timestamp, ids::SessionId};
+use questions::Questions;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Act {
+    /// Show more of the agent's text.
+    Text(String),
+    /// The text so far is whole: what comes next begins a line.
+    Break,
+    /// The text that was shown since the last break does not count.
+    Void,
+    /// Show a line.
+    Show(Line),
+    /// Submit a message; its session may still have to be made.
+    Chat { id: String, content: String },
+    /// Send a frame.
+    Send(Value),
+    /// Post to a resource; the answer comes back as [`Conversation::posted`].
+    Post { to: Post, path: String, body: Value },
+    /// Let the person edit that; it comes back as [`Conversation::edited`].
+    Edit(Value),
+    /// Let the person edit that text in place.
+    Prefill(String),
+    /// A person is asked. For who does not wait.
+    Asked,
+    /// It is over.
+    Leave(u8),
+}
+
+/// What something was posted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Post {
+    /// An answer, by its number.
+    Answer(String),
+    /// Cancelling a run.
+    Cancel,
+}
+
+/// What did not work, in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) code: String,
+    pub(super) detail: String,
+}
+
+/// The machine.
+pub(super) struct Conversation {
+    session: Option<String>,
+    requests: Vec<Request>,
+    calls: Calls,
+    questions: Questions,
+    mode: Mode,
+    /// The message whose text is being shown.
+    talking: Option<String>,
+    /// The connection is lost, and tried again then.
+    lost: Option<(String, Timestamp)>,
+    /// The model is asked again then, and why.
+    retrying: Option<(String, Timestamp)>,
+    /// It was interrupted once.
+    interrupted: bool,
+    /// How the last request ended.
+    pub(super) outcome: Option<Outcome>,
+    /// Frames that were answered so far, for their ids.
+    answers: u64,
+}
+
+struct Request {
+    id: String,
+    run_id: Option<String>,
+    going: bool,
+}
+
+/// What a line that is entered is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// A message; or an answer, if there is a question.
+    Talking,
+    /// The arguments of the question's call, edited.
+    Editing,
+    /// The question's step, said anew.
+    Rewording(usize),
+}
+
+/// What is shown below everything else.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Live {
+    /// What goes on.
+    pub(super) lines: Vec<Line>,
+    /// What is asked for.
+    pub(super) prompt: String,
+}
+
+impl Conversation {
+    /// One with that session, or with one that is still to be made.
+    pub(super) fn new(session: Option<SessionId>) -> Self {
+        Self {
+            session: session.map(|session| session.to_string()),
+            requests: Vec::new(),
+            calls: Calls::default(),
+            questions: Questions::default(),
+            mode: Mode::Talking,
+            talking: None,
+            lost: None,
+            retrying: None,
+            interrupted: false,
+            outcome: None,
+            answers: 0,
+        }
+    }
+
+    /// The session, once there is one.
+    pub(super) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Makes that the session.
+    pub(super) fn set_session(&mut self, session: String) {
+        self.session = Some(session);
+    }
+
+    /// Whether no request is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Whether what is shown changes by time alone.
+    pub(super) fn is_counting(&self) -> bool {
+        let asks = self.questions.front().is_some_and(|question| question.deadline().is_some());
+        asks || self.lost.is_some() || self.retrying.is_some() || self.calls.are_counting()
+    }
+
+    /// Says something to the agent. `id` is fresh, or that of a request that is to go on.
+    pub(super) fn say(&mut self, id: String, content: &str, out: &mut Vec<Act>) {
+        self.interrupted = false;
+        self.requests.push(Request { id: id.clone(), run_id: None, going: false });
+        out.push(Act::Chat { id, content: content.to_owned() });
+    }
+
+    /// A line was entered. `id` is fresh.
+    pub(super) fn entered(&mut self, line: &str, id: String, out: &mut Vec<Act>) {
+        self.interrupted = false;
+        match self.mode {
+            Mode::Editing => {
+                self.mode = Mode::Talking;
+                return self.edited(Ok(line), out);
+            }
+            Mode::Rewording(step) => {
+                self.mode = Mode::Talking;
+                self.questions.reword(step, line);
+                return self.put_question(out);
+            }
+            Mode::Talking => {}
+        }
+        if self.questions.front().is_some() {
+            return self.answer(line, out);
+        }
+        match Word::of(line) {
+            Word::Say("") => {}
+            Word::Say(text) => {
+                out.push(Act::Show(Line::at(0).styled(Style::Bold, "› ").text(text)));
+                self.say(id, text, out);
+            }
+            Word::Help => {
+                for (word, told) in HELP {
+                    let word = format!("{word:10} ");
+                    out.push(Act::Show(Line::at(2).styled(Style::Bold, &word).text(told)));
+                }
+            }
+            Word::Cancel => self.cancel(out),
+            Word::Session => {
+                let told = self.session.as_deref().unwrap_or("there is none yet; say something");
+                out.push(Act::Show(show::note(told)));
+            }
+            Word::New if self.is_idle() => {
+                self.session = None;
+                out.push(Act::Show(show::note("the next message begins another session")));
+            }
+            Word::New => out.push(Act::Show(show::problem("an answer is still on its way"))),
+            Word::Leave => out.push(Act::Leave(0)),
+            Word::Named { name, rest } => self.start_workflow(name, rest, out),
+        }
+    }
+
+    /// `/name …`: the door for workflows, which this version does not have.
+    fn start_workflow(&self, name: &str, _inputs: &str, out: &mut Vec<Act>) {
+        let told = format!("there is no command /{name}, and no workflow of that name; see /help");
+        out.push(Act::Show(show::problem(&told)));
+    }
+
+    /// Ctrl-C: once ends what is going on, twice leaves.
+    pub(super) fn interrupt(&mut self, out: &mut Vec<Act>) {
+        if self.mode != Mode::Talking {
+            self.mode = Mode::Talking;
+            return self.put_question(out);
+        }
+        if std::mem::replace(&mut self.interrupted, true) {
+            return out.push(Act::Leave(super::EXIT_INTERRUPTED));
+        }
+        if self.is_idle() {
+            out.push(Act::Show(show::note("Ctrl-C again, or Ctrl-D, leaves")));
+        } else {
+            self.cancel(out);
+        }
+    }
+
+    /// Ctrl-C while something was being typed: that is gone, and nothing else happens, but that what
+    /// was being edited is not edited any more.
+    pub(super) fn interrupt_typing(&mut self, out: &mut Vec<Act>) {
+        if self.mode != Mode::Talking {
+            self.interrupt(out);
+        }
+    }
+
+    /// The message could not be sent at all.
+    pub(super) fn not_sent(&mut self, id: &str) {
+        self.close(id, Outcome::Failed);
+    }
+
+    /// Whether a line that is entered is an answer.
+    pub(super) fn is_asking(&self) -> bool {
+        self.questions.front().is_some()
+    }
+
+    /// Cancels the run that is going.
+    fn cancel(&self, out: &mut Vec<Act>) {
+        let going = self.requests.iter().find(|request| request.going);
+        let Some(request) = going.or_else(|| self.requests.first()) else {
+            return out.push(Act::Show(show::note("nothing runs")));
+        };
+        let (Some(session), Some(run_id)) = (&self.session, &request.run_id) else {
+            return out.push(Act::Show(show::note("the server has not answered yet")));
+        };
+        out.push(Act::Show(show::note("cancelling …")));
+        let path = format!("/agent/session/{session}/cancel");
+        out.push(Act::Post { to: Post::Cancel, path, body: json!({ "run_id": run_id }) });
+    }
+
+    /// The connection is lost until then, or longer.
+    pub(super) fn lost(
+        &mut self,
+        why: &str,
+        again_in: Duration,
+        now: Timestamp,
+        out: &mut Vec<Act>,
+    ) {
+        if self.lost.is_none() {
+            out.push(Act::Break);
+            let told = format!("the connection is lost: {why}");
+            out.push(Act::Show(show::problem(&told)));
+        }
+        self.lost = Some((why.to_owned(), now.after(again_in)));
+    }
+
+    /// The connection is back.
+    pub(super) fn back(&mut self, out: &mut Vec<Act>) {
+        self.questions.reconnected();
+        if self.lost.take().is_some() {
+            out.push(Act::Show(show::note("connected again")));
+        }
+    }
+
+    /// The server said something.
+    pub(super) fn heard(&mut self, heard: Heard, out: &mut Vec<Act>) {
+        match heard {
+            Heard::Start { request_id, session_id, run_id, queued } => {
+                self.session = Some(session_id);
+                if let Some(request) = self.request(&request_id) {
+                    (request.run_id, request.going) = (run_id, !queued);
+                }
+                if queued {
+                    out.push(Act::Show(show::note("it waits for its turn")));
+                }
+            }
+            Heard::Delta { message_id, discarded: true, .. } => {
+                if self.talking.take_if(|talking| *talking == message_id).is_some() {
+                    out.push(Act::Void);
+                    out.push(Act::Show(show::note("that was cut off, and is said anew:")));
+                }
+            }
+            Heard::Delta { delta, message_id, .. } => {
+                self.retrying = None;
+                if self.talking.as_ref() != Some(&message_id) {
+                    self.pause(out);
+                    self.talking = Some(message_id);
+                }
+                out.push(Act::Text(delta));
+            }
+            Heard::End { request_id, outcome, usage } => {
+                self.pause(out);
+                self.retrying = None;
+                self.calls.clear();
+                self.questions.end_request(&request_id);
+                self.close(&request_id, outcome);
+                out.push(Act::Show(show::ending(outcome, usage)));
+            }
+            Heard::Call { tool_call_id, tool_name, args } => {
+                self.pause(out);
+                self.retrying = None;
+                self.calls.propose(tool_call_id, tool_name, args);
+            }
+            Heard::Result { tool_call_id, tool_name, result, is_error } => {
+                self.pause(out);
+                let args = self.calls.end(&tool_call_id).unwrap_or_default();
+                out.push(Act::Show(show::call(&tool_name, &args)));
+                out.push(Act::Show(show::result(&result, is_error)));
+                self.settle(|question| question.call_id() == Some(&tool_call_id), None, out);
+            }
+            Heard::AskedForCall(asked) => {
+                self.calls.ask(&asked.tool_call_id);
+                self.ask(Question::Call(asked), out);
+            }
+            Heard::Checklist(list) => self.ask(Question::Plan(list), out),
+            Heard::Error { request_id, code, message, more } => {
+                self.failed(request_id.as_deref(), Failure { code, detail: message }, &more, out);
+            }
+            Heard::Native { event } => self.native(&event, out),
+            Heard::Unknown => {}
+        }
+    }
+
+    fn failed(
+        &mut self,
+        id: Option<&str>,
+        failure: Failure,
+        more: &serde_json::Map<String, Value>,
+        out: &mut Vec<Act>,
+    ) {
+        match failure.code.as_str() {
+            "waiting_for_approval" => {
+                let view = more.get("approval").cloned().unwrap_or_default();
+                return self.ask(Question::Other(view), out);
+            }
+            // The link takes care of it.
+            "server_draining" | "draining" | "stream_broken" => {
+                return out.push(Act::Show(show::note(&failure.detail)));
+            }
+            _ => {}
+        }
+        self.pause(out);
+        let Some(id) = id else { return out.push(Act::Show(show::problem(&failure.detail))) };
+        if self.questions.is_answer(id) {
+            return self.refused(id, &failure, out);
+        }
+        out.push(Act::Show(show::problem(&failure.detail)));
+        // A run that fails comes to its end by itself; what was not taken does not.
+        if self.request(id).is_some_and(|request| request.run_id.is_none()) {
+            self.close(id, Outcome::Failed);
+        }
+    }
+
+    /// What the gateway has no word for.
+    fn native(&mut self, event: &Value, out: &mut Vec<Act>) {
+        let text = |name: &str| event[name].as_str().unwrap_or_default();
+        let until = || serde_json::from_value::<Timestamp>(event["until"].clone()).ok();
+        match text("type") {
+            "run_started" => {
+                let run_id = event["run_id"].as_str();
+                let started = self.requests.iter_mut().find(|it| it.run_id.as_deref() == run_id);
+                if let Some(request) = started {
+                    request.going = true;
+                }
+            }
+            "thinking" | "step_started" => self.retrying = None,
+            "step_retrying" => {
+                self.pause(out);
+                self.retrying = until().map(|until| (text("reason").to_owned(), until));
+            }
+            "approval_decided" => {
+                let word = decided(event);
+                let closed = event["closed"] == true;
+                let calls: Vec<_> = event["steps"].as_array().into_iter().flatten().collect();
+                let approval_id = text("approval_id");
+                self.settle(
+                    |question| {
+                        let of_step =
+                            |step: &&Value| step["call_id"].as_str() == question.call_id();
+                        question.approval_id() == approval_id
+                            && (closed || calls.iter().any(of_step))
+                    },
+                    Some(&word),
+                    out,
+                );
+            }
+            kind @ ("approval_expired" | "approval_cancelled") => {
+                let told = match kind {
+                    "approval_expired" => "nobody answered in time",
+                    _ => "the question is moot: its run was cancelled",
+                };
+                let approval_id = text("approval_id");
+                self.settle(|question| question.approval_id() == approval_id, Some(told), out);
+            }
+            "approval_escalated" => {
+                let told = format!("nobody answered in time: now an {} is asked", text("to"));
+                out.push(Act::Show(show::note(&told)));
+            }
+            "tool_call_retrying" => {
+                self.calls.retry(text("call_id"), &event["attempt"], text("reason"), until());
+            }
+            "tool_call_attempt_started" => self.calls.start(text("call_id")),
+            "tool_call_progress" => self.calls.progress(text("call_id"), event),
+            "tool_call_allowed" if event["edit"].is_object() => {
+                self.calls.edit(text("call_id"), &event["edit"]["arguments"]);
+            }
+            // Other events are nothing that a chat must show.
+            _ => {}
+        }
+    }
+
+    /// Text so far is whole.
+    fn pause(&mut self, out: &mut Vec<Act>) {
+        if self.talking.take().is_some() {
+            out.push(Act::Break);
+        }
+    }
+
+    fn request(&mut self, id: &str) -> Option<&mut Request> {
+        self.requests.iter_mut().find(|request| request.id == id)
+    }
+
+    fn close(&mut self, id: &str, outcome: Outcome) {
+        let before = self.requests.len();
+        self.requests.retain(|request| request.id != id);
+        if self.requests.len() < before {
+            self.outcome = Some(outcome);
+            self.interrupted = false;
+        }
+    }
+
+    /// The frame that submits a message.
+    pub(super) fn chat(&self, id: &str, content: &str) -> Value {
+        chat_send(id, self.session(), content)
+    }
+
+    /// What is shown below everything else.
+    pub(super) fn live(&self, now: Timestamp) -> Live {
+        let mut lines = self.calls.lines(now);
+        let in_time = |at: Timestamp| match at > now {
+            true => format!("in {}", span(at.until_from(now))),
+            false => "now".to_owned(),
+        };
+        if let Some((why, at)) = &self.retrying {
+            let told = format!("the model is asked again {}: {why}", in_time(*at));
+            lines.push(Line::at(0).styled(Style::Yellow, &told).rows_max(2));
+        }
+        if let Some((why, at)) = &self.lost {
+            let told = format!("connecting again {}: {why}", in_time(*at));
+            lines.push(Line::at(0).styled(Style::Yellow, &told).rows_max(2));
+        }
+        let waits = self.talking.is_none() && self.calls.are_none() && self.lost.is_none();
+        if !self.is_idle() && waits && self.retrying.is_none() {
+            lines.push(show::note("thinking …"));
+        }
+        let prompt = match (self.mode, self.questions.front()) {
+            (Mode::Editing, _) => "Edit › ".to_owned(),
+            (Mode::Rewording(step), _) => format!("Step {} › ", step + 1),
+            (Mode::Talking, Some(question)) => question.prompt(now),
+            (Mode::Talking, None) => "› ".to_owned(),
+        };
+        Live { lines, prompt }
+    }
+}
+
+/// Who decided what, of a question that somebody answered elsewhere.
+fn decided(event: &Value) -> String {
+    let step = event["steps"].as_array().and_then(|steps| steps.first());
+    let said = step.unwrap_or(&event["answer"]);
+    let text = |name: &str| said[name].as_str().unwrap_or("?");
+    let word = match said["approved"].as_bool() {
+        Some(true) => "approved",
+        Some(false) => "rejected",
+        None => text("decision"),
+    };
+    format!("answered elsewhere: {word} by {} ({})", text("by"), text("surface"))
+}

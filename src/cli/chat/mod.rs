@@ -1,0 +1,151 @@
+//! `greenroom chat`: talking with an agent from a terminal, or from a program. A client like any
+//! other: it speaks the dialect `gateway`, and uses REST where that has no word.
+//!
+//! What is going on is in one pure machine, [`conversation`]; around it are the [`link`] that keeps
+//! the connection, and three ways of showing and asking: a [`terminal`](interactive), plain
+//! [`lines`](plain), and JSON for [`programs`](programs).
+
+mod ask;
+mod conversation;
+mod editing;
+mod editor;
+mod heard;
+mod interactive;
+mod line;
+mod link;
+mod plain;
+mod programs;
+mod screen;
+mod show;
+#[cfg(test)]
+mod tests;
+mod word;
+
+use super::{ConfigArgs, Usage, client::Client};
+use conversation::Conversation;
+use greenroom_core::ids::{AgentName, SessionId};
+use link::Link;
+use serde_json::{Value, json};
+use std::{
+    io::{IsTerminal as _, Read as _},
+    process::ExitCode,
+};
+
+/// The run failed or was cancelled, or the message was refused.
+const EXIT_FAILED: u8 = 1;
+/// A person is asked, and the command was told not to wait.
+const EXIT_ASKED: u8 = 3;
+/// It was interrupted twice.
+const EXIT_INTERRUPTED: u8 = 130;
+/// Bytes of a message from standard input; the server takes no more.
+const MESSAGE_BYTES_MAX: u64 = greenroom_core::limits::MESSAGE_BYTES_MAX as u64;
+/// Events before a session's last one, among which the run that is going is looked for.
+const EVENTS_LOOKED_BACK: u64 = 2_000;
+
+/// Talk with an agent of a running server.
+#[derive(Debug, clap::Args)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Say this, and leave when it is answered; else what is typed, or what is piped in
+    message: Option<String>,
+    /// Go on with this session
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// The agent of a new session
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    agent: Option<AgentName>,
+    /// For programs: JSON lines in and out, in the words of the gateway
+    #[arg(long)]
+    json: bool,
+    /// Leave with exit code 3 when a person is asked, instead of waiting for their answer
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// What every way of talking starts from.
+struct Setup {
+    client: Client,
+    link: Link,
+    conversation: Conversation,
+    /// The agent of the session that is still to be made.
+    agent: Option<AgentName>,
+    /// Whether to leave when a person is asked.
+    no_wait: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
+    let client = Client::of(&args.config.load()?)?;
+    let (reads, writes) = (std::io::stdin().is_terminal(), std::io::stdout().is_terminal());
+    let once = match args.message {
+        Some(message) => Some(message),
+        None if reads || args.json => None,
+        None => Some(piped()?),
+    };
+    let going = match args.session {
+        Some(session) => Some(resume(&client, session).await?),
+        None => None,
+    };
+    let link = Link::open(&client).await?;
+    let conversation = Conversation::new(args.session);
+    let setup = Setup { client, link, conversation, agent: args.agent, no_wait: args.no_wait };
+    let going = going.unwrap_or_default();
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if args.json {
+        programs::run(setup, once, going).await
+    } else if reads && writes && !dumb {
+        interactive::run(setup, once, going).await
+    } else {
+        plain::run(setup, once, going).await
+    }
+}
+
+/// What is piped in, as one message.
+fn piped() -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(MESSAGE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| Usage(format!("what is piped in is no text: {error}")))?;
+    if text.len() as u64 > MESSAGE_BYTES_MAX {
+        return Err(Usage(format!("a message may have at most {MESSAGE_BYTES_MAX} bytes")).into());
+    }
+    if text.trim().is_empty() {
+        return Err(Usage("there is nothing to say: give a message, or pipe one in".into()).into());
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+/// A request that somebody made before: its id, and what was said.
+type Request = (String, String);
+
+/// The requests of the session that are not over, oldest first. Sent again they start nothing, and
+/// stream what remains.
+async fn resume(client: &Client, session: SessionId) -> anyhow::Result<Vec<Request>> {
+    let found = client.get(&format!("/agent/session/{session}")).await?;
+    match found["status"].as_str() {
+        Some("running" | "waiting") => {}
+        Some("closed") => anyhow::bail!("the session is closed; it can only be read"),
+        Some(_) | None => return Ok(Vec::new()),
+    }
+    let after = found["head"].as_u64().unwrap_or_default().saturating_sub(EVENTS_LOOKED_BACK);
+    let path = format!("/agent/session/{session}/messages?limit=500&after={after}");
+    let page = client.get(&path).await?;
+    let of_user = |message: &&Value| message["role"] == "user";
+    let request = |message: &Value| {
+        let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
+        (text("message_id"), text("content"))
+    };
+    let all = |name: &str| page[name].as_array().map(Vec::as_slice).unwrap_or_default().to_vec();
+    let accepted = all("messages");
+    // What steered a run is accepted in it, too: its first message is what it answers.
+    let run_id = accepted.iter().rfind(of_user).map(|message| &message["run_id"]);
+    let first = accepted.iter().filter(of_user).find(|message| Some(&message["run_id"]) == run_id);
+    Ok(first.into_iter().chain(all("queued").iter()).map(request).collect())
+}
+
+/// A new session with that agent.
+async fn create(client: &Client, agent: &AgentName) -> anyhow::Result<String> {
+    let created = client.post("/agent/session", &json!({ "agent": agent })).await?;
+    let session = created["session_id"].as_str();
+    session.map(str::to_owned).ok_or_else(|| anyhow::anyhow!("the server names no session"))
+}

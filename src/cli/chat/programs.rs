@@ -1,0 +1,207 @@
+//! The chat for programs: JSON lines in and out, in the words of the gateway.
+//!
+//! What the server says goes to standard output as it is, a frame a line. A line of standard input that
+//! is a JSON object is a frame to be sent, completed where `id` or `sessionId` are missing; any other
+//! is a message. Connections that are lost come back by themselves, here too.
+
+use super::{
+    EXIT_ASKED, EXIT_FAILED, EXIT_INTERRUPTED, Request, Setup, create,
+    link::{Said, chat_send},
+    plain::lines,
+};
+use crate::cli::terminal::print;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, process::ExitCode};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+/// What is open, and what is known.
+struct Ledger {
+    session: Option<String>,
+    /// The open requests, each with its run once it is known.
+    open: BTreeMap<String, Option<String>>,
+    failed: bool,
+}
+
+/// Runs it until standard input is at its end and everything is answered.
+pub(super) async fn run(
+    setup: Setup,
+    once: Option<String>,
+    going: Vec<Request>,
+) -> anyhow::Result<ExitCode> {
+    let Setup { client, mut link, conversation, agent, no_wait } = setup;
+    let mut ledger = Ledger {
+        session: conversation.session().map(str::to_owned),
+        open: BTreeMap::new(),
+        failed: false,
+    };
+    for (id, content) in going {
+        let session = ledger.session.clone();
+        link.send(ledger.note(chat_send(&id, session.as_deref(), &content))).await;
+    }
+    let mut input = match once {
+        Some(message) => {
+            let (sender, receiver) = tokio::sync::mpsc::channel(1);
+            sender.send(message).await?;
+            receiver
+        }
+        None => lines(),
+    };
+    let mut is_open = true;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut cancelled = false;
+    while is_open || !ledger.open.is_empty() {
+        tokio::select! {
+            line = input.recv(), if is_open => match line {
+                Some(line) if line.trim().is_empty() => {}
+                Some(line) => {
+                    if let (None, Some(agent)) = (&ledger.session, &agent) {
+                        ledger.session = Some(create(&client, agent).await?);
+                    }
+                    let frame = ledger.frame(&line);
+                    link.send(frame).await;
+                }
+                None => is_open = false,
+            },
+            said = link.next() => match said {
+                Some(Said::Frame(frame)) => {
+                    print(&format!("{frame}\n"))?;
+                    let asks = ledger.learn(&frame);
+                    if asks && no_wait {
+                        return Ok(ExitCode::from(EXIT_ASKED));
+                    }
+                }
+                Some(Said::Lost { why, .. }) => {
+                    print(&format!("{}\n", json!({"type": "connection.lost", "message": why})))?;
+                }
+                Some(Said::Back) => print(&format!("{}\n", json!({"type": "connection.back"})))?,
+                Some(Said::Refused(why)) => anyhow::bail!("the server refuses: {why}"),
+                None => return Ok(ExitCode::from(EXIT_FAILED)),
+            },
+            _ = interrupted.recv() => {
+                if std::mem::replace(&mut cancelled, true) || ledger.open.is_empty() {
+                    return Ok(ExitCode::from(EXIT_INTERRUPTED));
+                }
+                if let Some(session) = &ledger.session {
+                    let path = format!("/agent/session/{session}/cancel");
+                    // That there is nothing to cancel is as good.
+                    client.post(&path, &json!({})).await.unwrap_or_default();
+                }
+            }
+        }
+    }
+    Ok(ExitCode::from(if ledger.failed { EXIT_FAILED } else { 0 }))
+}
+
+impl Ledger {
+    /// The frame that a line is.
+    fn frame(&mut self, line: &str) -> Value {
+        let map = serde_json::from_str::<Map<String, Value>>(line);
+        let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
+        if !frame.contains_key("type") {
+            frame.insert("type".into(), "chat.send".into());
+        }
+        if !frame.contains_key("id") {
+            frame.insert("id".into(), Uuid::new_v4().to_string().into());
+        }
+        let is_send = frame.get("type").is_some_and(|kind| kind == "chat.send");
+        if let (true, false, Some(session)) =
+            (is_send, frame.contains_key("sessionId"), &self.session)
+        {
+            frame.insert("sessionId".into(), session.clone().into());
+        }
+        self.note(Value::Object(frame))
+    }
+
+    fn note(&mut self, frame: Value) -> Value {
+        if frame["type"] == "chat.send"
+            && let Some(id) = frame["id"].as_str()
+        {
+            self.open.insert(id.to_owned(), None);
+        }
+        frame
+    }
+
+    /// Learns where requests stand; whether a person is asked.
+    fn learn(&mut self, frame: &Value) -> bool {
+        let id = frame["requestId"].as_str().unwrap_or_default();
+        match frame["type"].as_str().unwrap_or_default() {
+            "chat.stream.start" => {
+                self.session = frame["sessionId"].as_str().map(str::to_owned);
+                let run_id = frame["runId"].as_str().unwrap_or_default().to_owned();
+                self.open.insert(id.to_owned(), Some(run_id));
+            }
+            "chat.stream.end" => {
+                self.failed |= frame["outcome"] != "completed";
+                self.open.remove(id);
+            }
+            "tool.approval.request" | "preflight.checklist" => return true,
+            "error" => {
+                let code = frame["code"].as_str().unwrap_or_default();
+                let passes = ["server_draining", "draining", "stream_broken"].contains(&code);
+                // What was not taken does not come to an end by itself.
+                if !passes && self.open.get(id).is_some_and(Option::is_none) {
+                    self.open.remove(id);
+                    self.failed = true;
+                }
+                return code == "waiting_for_approval";
+            }
+            _ => {}
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        Ledger { session: None, open: BTreeMap::new(), failed: false }
+    }
+
+    #[test]
+    fn lines_are_frames_or_messages() {
+        let mut ledger = ledger();
+        let said = ledger.frame("hello {there}");
+        assert_eq!(
+            (&said["type"], &said["content"]),
+            (&json!("chat.send"), &json!("hello {there}"))
+        );
+        let id = said["id"].as_str().unwrap().to_owned();
+        ledger.learn(
+            &json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": "r"}),
+        );
+        let said = ledger.frame(r#"{"content": "more", "id": "m-1"}"#);
+        assert_eq!(
+            said,
+            json!({"type": "chat.send", "content": "more", "id": "m-1", "sessionId": "s"})
+        );
+        let word = r#"{"type": "tool.approval.response", "toolCallId": "c", "approved": true}"#;
+        let said = ledger.frame(word);
+        assert_eq!((&said["approved"], said.get("sessionId")), (&json!(true), None));
+        assert_eq!(ledger.open.len(), 2);
+    }
+
+    #[test]
+    fn a_request_is_open_until_its_end_or_until_it_is_refused() {
+        let mut ledger = ledger();
+        for id in ["a", "b"] {
+            ledger.frame(&json!({"content": "x", "id": id}).to_string());
+        }
+        assert!(
+            !ledger.learn(&json!({"type": "error", "requestId": "a", "code": "session_closed"}))
+        );
+        assert!(ledger.failed && ledger.open.contains_key("b"));
+        ledger.learn(
+            &json!({"type": "chat.stream.start", "requestId": "b", "sessionId": "s", "runId": "r"}),
+        );
+        assert!(
+            ledger
+                .learn(&json!({"type": "error", "requestId": "b", "code": "waiting_for_approval"}))
+        );
+        ledger.learn(&json!({"type": "error", "requestId": "b", "code": "run_failed"}));
+        ledger.learn(&json!({"type": "chat.stream.end", "requestId": "b", "outcome": "completed"}));
+        assert!(ledger.open.is_empty());
+    }
+}

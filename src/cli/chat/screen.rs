@@ -1,0 +1,336 @@
+//! The terminal as rows: what was said goes up and stays; below it, drawn anew each time, are the row
+//! of text that is not whole, what goes on, and the line that is being typed. Pure: it makes the text
+//! that draws.
+//!
+//! No row is as wide as the terminal, so that none wraps by itself and the count of rows is right.
+
+use super::{
+    conversation::Live,
+    editor::Editor,
+    line::{Line, Words, safe_text, width_of, wrapped},
+};
+use crate::cli::terminal::Paint;
+
+/// Takes what is drawn away, from where the cursor stands.
+const ERASE_BELOW: &str = "\u{1b}[J";
+const HIDE_CURSOR: &str = "\u{1b}[?25l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
+
+/// What is on the terminal.
+#[derive(Debug)]
+pub(super) struct Screen {
+    paint: Paint,
+    columns: usize,
+    rows: usize,
+    /// Text that is not a whole row yet; safe.
+    open: String,
+    /// Rows that stay, and are not written yet.
+    settled: Vec<String>,
+    drawn: Drawn,
+}
+
+/// What is drawn below, to be taken away before the next drawing.
+#[derive(Debug, Default)]
+struct Drawn {
+    /// Columns of each row.
+    widths: Vec<usize>,
+    /// The row that the cursor is on.
+    cursor_row: usize,
+}
+
+impl Screen {
+    /// An empty one of that size.
+    pub(super) fn new(paint: Paint, columns: u16, rows: u16) -> Self {
+        let mut screen = Self {
+            paint,
+            columns: 0,
+            rows: 0,
+            open: String::new(),
+            settled: Vec::new(),
+            drawn: Drawn::default(),
+        };
+        screen.resize(columns, rows);
+        screen
+    }
+
+    /// The terminal has that size now. What was drawn has been wrapped to it.
+    pub(super) fn resize(&mut self, columns: u16, rows: u16) {
+        let columns = usize::from(columns).max(4);
+        let Drawn { widths, cursor_row } = &mut self.drawn;
+        if columns < self.columns {
+            let taken = |width: &usize| width.div_ceil(columns).max(1);
+            *cursor_row = widths.iter().take(*cursor_row + 1).map(taken).sum::<usize>();
+            *cursor_row = cursor_row.saturating_sub(1);
+        }
+        (self.columns, self.rows) = (columns, usize::from(rows).max(3));
+    }
+
+    /// More of the agent's text.
+    pub(super) fn text(&mut self, text: &str) {
+        for piece in safe_text(text).split_inclusive('\n') {
+            let (piece, is_whole) = match piece.strip_suffix('\n') {
+                Some(piece) => (piece, true),
+                None => (piece, false),
+            };
+            self.open.push_str(piece);
+            self.settle_rows();
+            if is_whole {
+                let row = std::mem::take(&mut self.open);
+                self.settled.push(row.trim_end().to_owned());
+            }
+        }
+    }
+
+    /// The text is whole.
+    pub(super) fn end_text(&mut self) {
+        if !self.open.is_empty() {
+            let row = std::mem::take(&mut self.open);
+            self.settled.push(row.trim_end().to_owned());
+        }
+    }
+
+    /// A line that stays.
+    pub(super) fn show(&mut self, line: &Line) {
+        self.end_text();
+        self.settled.extend(line.rows(self.columns - 1, self.paint));
+    }
+
+    /// What draws all that has changed.
+    pub(super) fn draw(&mut self, live: &Live, editor: &Editor) -> String {
+        let mut out = self.erase();
+        for row in self.settled.drain(..) {
+            out.push_str(&row);
+            out.push_str("\r\n");
+        }
+        let (typed, cursor) = self.typed(&live.prompt, editor);
+        let mut rows: Vec<String> = Vec::new();
+        if !self.open.is_empty() {
+            rows.push(self.open.clone());
+        }
+        let statuses = live.lines.iter().flat_map(|line| line.rows(self.columns - 1, self.paint));
+        let room = self.rows.saturating_sub(typed.len() + rows.len() + 1);
+        rows.extend(statuses.take(room));
+        // What is typed is seen from its end.
+        let hidden = typed.len().saturating_sub(self.rows - 1);
+        let cursor_row = rows.len() + cursor.0.saturating_sub(hidden);
+        rows.extend(typed.into_iter().skip(hidden));
+        out.push_str(&rows.join("\r\n"));
+        let up = rows.len() - 1 - cursor_row.min(rows.len() - 1);
+        if up > 0 {
+            out.push_str(&format!("\u{1b}[{up}A"));
+        }
+        out.push_str(&format!("\r{}{SHOW_CURSOR}", right(cursor.1)));
+        let widths = rows.iter().map(|row| width_of(&row.chars().collect::<Vec<_>>())).collect();
+        self.drawn = Drawn { widths, cursor_row };
+        out
+    }
+
+    /// What takes the drawing away and leaves the cursor at the beginning of a row.
+    pub(super) fn leave(&mut self) -> String {
+        self.end_text();
+        let mut out = self.erase();
+        for row in self.settled.drain(..) {
+            out.push_str(&row);
+            out.push_str("\r\n");
+        }
+        out + SHOW_CURSOR
+    }
+
+    fn erase(&mut self) -> String {
+        let Drawn { cursor_row, .. } = std::mem::take(&mut self.drawn);
+        let up = if cursor_row > 0 { format!("\u{1b}[{cursor_row}A") } else { String::new() };
+        format!("{HIDE_CURSOR}{up}\r{ERASE_BELOW}")
+    }
+
+    /// Rows of the open text that can't change any more.
+    fn settle_rows(&mut self) {
+        let letters: Vec<char> = self.open.chars().collect();
+        let mut rows = wrapped(&letters, self.columns - 1, self.columns - 1, Words::SoFar);
+        let Some(last) = rows.pop().filter(|_| !rows.is_empty()) else { return };
+        let text = |range: std::ops::Range<usize>| letters[range].iter().collect::<String>();
+        self.settled.extend(rows.into_iter().map(text));
+        self.open = letters[last.start..].iter().collect();
+    }
+
+    /// The rows of the line that is being typed, and where the cursor is in them.
+    fn typed(&self, prompt: &str, editor: &Editor) -> (Vec<String>, (usize, usize)) {
+        let shown = |text: &str| safe_text(text).replace('\n', "↵");
+        let whole: Vec<char> = format!("{prompt}{}", shown(&editor.text())).chars().collect();
+        let before = prompt.chars().count() + shown(&editor.before_cursor()).chars().count();
+        let columns = self.columns - 1;
+        let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
+        let mut cursor = (0, 0);
+        for (at, letter) in whole.iter().enumerate() {
+            let width = width_of(&[*letter]);
+            if used + width > columns {
+                rows.push(std::mem::take(&mut row));
+                used = 0;
+            }
+            if at == before {
+                cursor = (rows.len(), used);
+            }
+            row.push(*letter);
+            used += width;
+        }
+        rows.push(row);
+        if before >= whole.len() {
+            if used >= columns {
+                rows.push(String::new());
+                used = 0;
+            }
+            cursor = (rows.len() - 1, used);
+        }
+        (rows, cursor)
+    }
+}
+
+fn right(columns: usize) -> String {
+    if columns > 0 { format!("\u{1b}[{columns}C") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::chat::show;
+
+    /// A terminal, and what is written to it.
+    struct Glass {
+        terminal: vt100::Parser,
+        screen: Screen,
+        editor: Editor,
+        live: Live,
+    }
+
+    impl Glass {
+        fn new(columns: u16, rows: u16) -> Self {
+            Self {
+                terminal: terminal(columns, rows),
+                screen: Screen::new(Paint::PLAIN, columns, rows),
+                editor: Editor::default(),
+                live: Live { lines: Vec::new(), prompt: "› ".to_owned() },
+            }
+        }
+
+        fn draw(&mut self) -> Vec<String> {
+            let drawn = self.screen.draw(&self.live, &self.editor);
+            self.terminal.process(drawn.as_bytes());
+            self.rows()
+        }
+
+        fn rows(&self) -> Vec<String> {
+            let text = self.terminal.screen().contents();
+            text.lines().map(|row| row.trim_end().to_owned()).collect()
+        }
+
+        fn cursor(&self) -> (u16, u16) {
+            self.terminal.screen().cursor_position()
+        }
+    }
+
+    fn terminal(columns: u16, rows: u16) -> vt100::Parser {
+        let size = |count: u16| std::num::NonZeroU16::new(count).unwrap();
+        vt100::Parser::new(size(rows), size(columns), 100)
+    }
+
+    #[test]
+    fn text_grows_above_what_goes_on_and_what_is_typed() {
+        let mut glass = Glass::new(40, 10);
+        glass.live.lines = vec![show::note("thinking …")];
+        glass.editor.insert("next");
+        assert_eq!(glass.draw(), ["thinking …", "› next"]);
+        assert_eq!(glass.cursor(), (1, 6));
+        for piece in ["Hel", "lo\nwor", "ld"] {
+            glass.screen.text(piece);
+            glass.draw();
+        }
+        assert_eq!(glass.rows(), ["Hello", "world", "thinking …", "› next"]);
+        glass.screen.show(&show::note("done"));
+        glass.live.lines.clear();
+        assert_eq!(glass.draw(), ["Hello", "world", "done", "› next"]);
+        let left = glass.screen.leave();
+        glass.terminal.process(left.as_bytes());
+        assert_eq!(
+            (glass.rows(), glass.cursor()),
+            (vec!["Hello".into(), "world".into(), "done".into()], (3, 0))
+        );
+    }
+
+    #[test]
+    fn however_text_comes_in_pieces_it_looks_the_same() {
+        let text = "Stück um Stück kommt der Text, 東京 auch,\nund\n\n  eingerückter Code mit vielen Worten. ";
+        let letters: Vec<char> = text.chars().collect();
+        for columns in [12, 20, 33, 80] {
+            let mut whole = Glass::new(columns, 30);
+            whole.screen.text(text);
+            let expected = whole.draw();
+            for size in 1..9 {
+                let mut glass = Glass::new(columns, 30);
+                for piece in letters.chunks(size) {
+                    glass.screen.text(&piece.iter().collect::<String>());
+                    glass.draw();
+                }
+                assert_eq!(glass.rows(), expected, "{columns} columns, {size} at once");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_line_wraps_and_the_cursor_is_where_one_types() {
+        let mut glass = Glass::new(10, 6);
+        glass.editor.insert("abcdefgh東");
+        assert_eq!(glass.draw(), ["› abcdefg", "h東"]);
+        assert_eq!(glass.cursor(), (1, 3));
+        for _ in 0..3 {
+            glass.editor.key(crossterm::event::KeyCode::Left.into());
+        }
+        glass.draw();
+        assert_eq!(glass.cursor(), (0, 8));
+        // Just full: the cursor has a row of its own.
+        glass.editor.replace("abcdefg");
+        glass.draw();
+        assert_eq!(glass.cursor(), (1, 0));
+    }
+
+    #[test]
+    fn more_than_fits_shows_its_end_and_what_is_typed() {
+        let mut glass = Glass::new(20, 5);
+        let line = |number: usize| show::note(&format!("call {number}"));
+        glass.live.lines = (1..9).map(line).collect();
+        glass.screen.text("some text");
+        assert_eq!(glass.draw(), ["some text", "call 1", "call 2", "›"]);
+        glass.live.lines.clear();
+        assert_eq!(glass.draw(), ["some text", "›"]);
+        glass.editor.insert(&"x".repeat(149));
+        let rows = glass.draw();
+        assert_eq!(rows.len(), 5);
+        assert!(rows.last().unwrap().starts_with('x'));
+        glass.editor.replace("");
+        assert_eq!(glass.draw(), ["some text", "›"]);
+    }
+
+    #[test]
+    fn a_terminal_that_becomes_narrow_is_drawn_anew() {
+        let mut glass = Glass::new(60, 12);
+        glass.screen.text("a text that stands here and is not whole yet");
+        glass.editor.insert("and something typed below it");
+        glass.draw();
+        // A real one wraps what it has; here that is done by hand.
+        let old = glass.rows();
+        glass.terminal = terminal(30, 12);
+        let again: Vec<String> = old.iter().map(|row| row.replace('\n', "")).collect();
+        glass.terminal.process(again.join("\r\n").as_bytes());
+        glass.screen.resize(30, 12);
+        let rows = glass.draw();
+        assert_eq!(rows.iter().filter(|row| row.contains('›')).count(), 1, "{rows:?}");
+    }
+
+    #[test]
+    fn x5_what_the_agent_says_moves_nothing() {
+        let mut glass = Glass::new(60, 10);
+        glass.screen.text("safe\u{1b}[2J\u{1b}[H\u{9b}1;1H\rforged\u{8}\u{8}");
+        glass.screen.show(&Line::at(0).text("line\u{1b}[1A\u{1b}[2K"));
+        let rows = glass.draw();
+        assert_eq!(rows[0], "safe\\u{1b}[2J\\u{1b}[H\\u{9b}1;1Hforged\\u{8}\\u{8}");
+        assert_eq!(rows[1], "line\\u{1b}[1A\\u{1b}[2K");
+    }
+}

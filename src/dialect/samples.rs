@@ -1,0 +1,308 @@
+//! One or more of every event there is, for the tests of every dialect. A new event gets its sample
+//! here: the compiler asks in [`number`], and `every_event_has_a_sample` says which one is missing.
+
+use greenroom_actors::feed::{FeedItem, FeedKind};
+use greenroom_core::{
+    cursor::Cursor,
+    ids::{AgentName, MessageId, Seq},
+    session::{EventRecord, SessionEvent},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub(super) const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+pub(super) const CALL: &str = "0198c0de-0000-7000-8000-0000000000c1";
+pub(super) const SECOND_CALL: &str = "0198c0de-0000-7000-8000-0000000000c2";
+pub(super) const SESSION: &str = "0198c0de-0000-7000-8000-00000000000a";
+pub(super) const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
+pub(super) const AT: &str = "2026-11-21T20:00:00.123Z";
+pub(super) const DIGEST: &str = "0101010101010101010101010101010101010101010101010101010101010101";
+
+/// All of them, numbered from 1.
+pub(super) fn all() -> Vec<EventRecord> {
+    let numbered = (1..).zip(payloads());
+    numbered.map(|(seq, (kind, payload))| record(seq, kind, &payload)).collect()
+}
+
+/// An event of that type.
+pub(super) fn record(seq: u64, kind: &str, payload: &Value) -> EventRecord {
+    serde_json::from_value(json!({
+        "seq": seq, "at": AT, "run_id": RUN, "step": 2, "type": kind, "payload": payload,
+    }))
+    .unwrap_or_else(|error| panic!("{kind}: {error}"))
+}
+
+/// What a subscriber tells of it.
+pub(super) fn told(record: EventRecord) -> FeedItem {
+    let cursor = Cursor::after(record.seq);
+    item(FeedKind::Event(record.into()), cursor)
+}
+
+/// A piece of text.
+pub(super) fn text(seq: u64, offset: u64, text: &str) -> FeedItem {
+    let delta = FeedKind::Delta {
+        run_id: RUN.parse().unwrap(),
+        step: 2,
+        message_id: MessageId::parse("m").unwrap(),
+        text: text.into(),
+    };
+    item(delta, Cursor { seq: Seq(seq), offset })
+}
+
+pub(super) fn item(kind: FeedKind, cursor: Cursor) -> FeedItem {
+    let agent = AgentName::parse("trader").unwrap();
+    FeedItem { session_id: SESSION.parse().unwrap(), agent, cursor, kind }
+}
+
+/// A plan of two calls.
+pub(super) fn plan() -> Value {
+    let step = |call: &str, risk: &str| {
+        json!({
+            "call_id": call, "tool": "buy", "arguments": {"n": 1, "api_key": "k"},
+            "digest": DIGEST, "risk": risk, "description": "Buys", "why": "level L1",
+        })
+    };
+    json!({
+        "approval_id": ID, "kind": "plan", "purpose": "Execute 2 tools",
+        "steps": [step(CALL, "write_high_risk"), step(SECOND_CALL, "critical")],
+        "max_risk_level": "critical", "requested_at": AT, "deadline": AT,
+    })
+}
+
+fn budget() -> Value {
+    json!({"scope": "user", "period": "day", "measure": "ISK", "limit": 8.0})
+}
+
+fn about_a_budget() -> Value {
+    json!({
+        "approval_id": ID, "kind": "budget", "budget": budget(), "spent": 4.0, "needed": 4.5,
+        "spent_on": [{"what": "buy", "amount": 4.0}], "calls": [CALL],
+        "purpose": "Raise the budget", "max_risk_level": "write_high_risk", "requested_at": AT,
+        "deadline": AT, "on_deadline": {"escalate": {"to": "approver", "within_ms": null}},
+    })
+}
+
+fn about_an_unknown_outcome() -> Value {
+    json!({
+        "approval_id": ID, "kind": "unknown_outcome", "call_id": CALL, "tool": "buy",
+        "arguments": {"n": 1, "api_key": "k"}, "digest": DIGEST, "risk": "write_high_risk",
+        "attempts": 1, "why": "the server restarted", "purpose": "Say what became of buy",
+        "max_risk_level": "write_high_risk", "requested_at": AT, "deadline": null,
+        "on_deadline": "wait",
+    })
+}
+
+fn usage() -> Value {
+    json!({"input_tokens": 10, "output_tokens": 5, "cached_tokens": 4, "cost_usd": 0.25})
+}
+
+fn settings() -> Value {
+    json!({
+        "autonomy_level": 1, "require_confirmation": true, "blocked_tools": [],
+        "allowed_regions": null, "budget_limit": null,
+    })
+}
+
+fn payloads() -> Vec<(&'static str, Value)> {
+    [of_sessions_and_messages(), of_runs_and_steps(), of_calls(), of_people()].concat()
+}
+
+fn of_sessions_and_messages() -> Vec<(&'static str, Value)> {
+    let taken = json!({"message_id": "r-1", "text": "hi", "digest": DIGEST});
+    let mut steering = taken.clone();
+    steering["steers"] = json!({"own_run_id": RUN, "after_decision": false});
+    vec![
+        (
+            "session_created",
+            json!({"owner": "u", "agent": "trader", "title": "t", "settings": settings()}),
+        ),
+        (
+            "session_forked",
+            json!({
+                "from": ID, "at_seq": 7, "owner": "u", "agent": "trader", "title": "t",
+                "settings": settings(),
+                "conversation": [{"user": {"message_id": "r-0", "text": "hi"}}],
+            }),
+        ),
+        ("session_settings_changed", json!({"settings": settings(), "title": "t", "by": "u"})),
+        ("session_closed", json!({"by": "u"})),
+        ("message_queued", taken.clone()),
+        ("message_queued", steering),
+        ("message_accepted", taken),
+        ("message_started", json!({"message_id": "m"})),
+        (
+            "message_completed",
+            json!({
+                "message_id": "m", "text": "hello", "stop_reason": "end_turn",
+                "reasoning": [{"kind": "thinking", "text": "hmm", "signature": "s"}],
+            }),
+        ),
+        ("message_discarded", json!({"message_id": "m", "reason": "cut"})),
+    ]
+}
+
+fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
+    let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
+    vec![
+        ("run_started", json!({"message_id": "r-1"})),
+        ("run_completed", json!({"message_id": "m", "usage": usage()})),
+        ("run_cancelled", json!({"by": "u", "usage": usage()})),
+        (
+            "run_failed",
+            json!({"code": "max_iterations", "error": "maximum iterations", "usage": usage()}),
+        ),
+        ("step_started", started(1)),
+        ("step_started", started(2)),
+        ("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"})),
+        (
+            "step_retrying",
+            json!({
+                "attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429",
+                "usage": usage(),
+            }),
+        ),
+    ]
+}
+
+fn of_calls() -> Vec<(&'static str, Value)> {
+    let started = |arguments: Value| {
+        json!({
+            "call_id": CALL, "provider_id": "toolu_1", "tool": "buy", "arguments": arguments,
+            "digest": DIGEST, "risk": "write_high_risk", "parallel": false, "repeatable": false,
+        })
+    };
+    let completed = |output: Value| json!({"call_id": CALL, "tool": "buy", "output": output});
+    let failed =
+        |reason: &str| json!({"call_id": CALL, "tool": "buy", "reason": reason, "error": "no"});
+    vec![
+        ("tool_call_started", started(json!({"json": {"n": 1, "api_key": "k"}}))),
+        (
+            "tool_call_started",
+            started(json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}})),
+        ),
+        (
+            "tool_call_allowed",
+            json!({"call_id": CALL, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),
+        ),
+        (
+            "tool_call_allowed",
+            json!({
+                "call_id": CALL, "digest": DIGEST,
+                "by": {"kind": "approval", "approval_id": ID, "by": "u"},
+                "edit": {"arguments": {"n": 2}, "reason": "fewer"},
+            }),
+        ),
+        ("tool_call_attempt_started", json!({"call_id": CALL, "attempt_id": ID, "attempt": 1})),
+        (
+            "tool_call_progress",
+            json!({"call_id": CALL, "tool": "buy", "progress": 0.5, "total": 1.0, "message": "half"}),
+        ),
+        (
+            "tool_call_retrying",
+            json!({
+                "call_id": CALL, "tool": "buy", "attempt": 1, "failures": 1, "delay_ms": 900,
+                "until": AT, "reason": "timeout",
+            }),
+        ),
+        ("late_result", json!({"call_id": CALL, "attempt_id": ID, "summary": "ok"})),
+        ("tool_call_completed", completed(json!({"text": "5", "truncated": true}))),
+        (
+            "tool_call_completed",
+            completed(json!({"text": "x", "structured": {"token": "t", "n": 5}})),
+        ),
+        ("tool_call_failed", failed("timeout")),
+        ("tool_call_failed", failed("rejected")),
+        ("tool_call_failed", failed("expired")),
+        (
+            "authorization_denied",
+            json!({"call_id": CALL, "tool": "buy", "reason": "requires …", "required_level": 2}),
+        ),
+    ]
+}
+
+fn of_people() -> Vec<(&'static str, Value)> {
+    let step = json!({
+        "call_id": CALL, "approved": false, "reason": "dear", "by": "u", "surface": "rest",
+        "at": AT, "digest": DIGEST,
+    });
+    let grant = json!({
+        "grant_id": ID, "tool": "t", "server": "s", "where": "args.n < 3", "by": "u", "at": AT,
+    });
+    vec![
+        ("approval_requested", json!({"approval": plan()})),
+        ("approval_requested", json!({"approval": about_a_budget()})),
+        ("approval_requested", json!({"approval": about_an_unknown_outcome()})),
+        ("approval_decided", json!({"approval_id": ID, "steps": [step], "closed": true})),
+        (
+            "approval_decided",
+            json!({
+                "approval_id": ID, "closed": true,
+                "answer": {
+                    "decision": "raise", "value": 9.5, "by": "u", "surface": "cli", "at": AT,
+                },
+            }),
+        ),
+        ("approval_escalated", json!({"approval_id": ID, "to": "approver", "deadline": AT})),
+        (
+            "budget_reserved",
+            json!({"call_id": CALL, "tool": "buy", "cost": {"amount": 4.5, "unit": "ISK"}}),
+        ),
+        ("budget_reached", json!({"budget": budget(), "spent": 4.0, "needed": 4.5})),
+        ("budget_raised", json!({"approval_id": ID, "budget": budget(), "by": "u"})),
+        ("approval_expired", json!({"approval_id": ID})),
+        ("approval_cancelled", json!({"approval_id": ID})),
+        ("grant_added", json!({"grant": grant})),
+        ("grant_revoked", json!({"grant_id": ID, "by": "u"})),
+    ]
+}
+
+/// How many types of events there are.
+const TYPES: usize = 35;
+
+/// The number of the event's type: a new one gets the next.
+fn number(event: &SessionEvent) -> usize {
+    use SessionEvent as E;
+    match event {
+        E::SessionCreated { .. } => 0,
+        E::SessionSettingsChanged { .. } => 1,
+        E::SessionClosed { .. } => 2,
+        E::MessageQueued { .. } => 3,
+        E::MessageAccepted { .. } => 4,
+        E::MessageStarted { .. } => 5,
+        E::MessageCompleted { .. } => 6,
+        E::MessageDiscarded { .. } => 7,
+        E::RunStarted { .. } => 8,
+        E::RunCompleted { .. } => 9,
+        E::RunFailed { .. } => 10,
+        E::RunCancelled { .. } => 11,
+        E::StepStarted { .. } => 12,
+        E::StepCompleted { .. } => 13,
+        E::StepRetrying { .. } => 14,
+        E::ToolCallStarted { .. } => 15,
+        E::ToolCallAllowed { .. } => 16,
+        E::ToolCallAttemptStarted { .. } => 17,
+        E::ToolCallProgress { .. } => 18,
+        E::ToolCallRetrying { .. } => 19,
+        E::LateResult { .. } => 20,
+        E::ToolCallCompleted { .. } => 21,
+        E::ToolCallFailed { .. } => 22,
+        E::AuthorizationDenied { .. } => 23,
+        E::ApprovalRequested { .. } => 24,
+        E::ApprovalDecided { .. } => 25,
+        E::ApprovalExpired { .. } => 26,
+        E::ApprovalCancelled { .. } => 27,
+        E::GrantAdded { .. } => 28,
+        E::GrantRevoked { .. } => 29,
+        E::SessionForked { .. } => 30,
+        E::ApprovalEscalated { .. } => 31,
+        E::BudgetReserved { .. } => 32,
+        E::BudgetReached { .. } => 33,
+        E::BudgetRaised { .. } => 34,
+    }
+}
+
+#[test]
+fn every_event_has_a_sample() {
+    let found: BTreeSet<_> = all().iter().map(|record| number(&record.event)).collect();
+    assert_eq!(found, (0..TYPES).collect());
+}

@@ -1,0 +1,551 @@
+//! `greenroom chat` as a person sees it, in a terminal; and as programs do, without one.
+
+use crate::{
+    harness::{House, PATIENCE, Setup},
+    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
+    stage::Stage,
+    terminal::{Terminal, environment},
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+use std::process::Stdio;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{Child, Command},
+};
+
+const ENTER: &str = "\r";
+const CTRL_C: &str = "\u{3}";
+const CTRL_D: &str = "\u{4}";
+
+fn open(house: &House, args: &[&str]) -> Terminal {
+    Terminal::open(house, 100, 50, &[&["chat"], args].concat(), &[])
+}
+
+async fn ordering() -> House {
+    Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await
+}
+
+/// The only session there is.
+async fn session(house: &House) -> Value {
+    let sessions = house.get("/agent/session").await.ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");
+    sessions["sessions"][0].clone()
+}
+
+#[actix_web::test]
+async fn g8_a_person_talks_and_approves_in_place() {
+    let house = Setup::tour(Wire::Anthropic).start().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("/help shows what can be typed").await;
+    terminal.enter("Buy 1000 Tritanium at market price");
+    terminal.shows("› Buy 1000 Tritanium at market price").await;
+    terminal.shows("? market_order_create medium risk Place a buy or sell order").await;
+    terminal.shows("quantity 1000").await;
+    terminal.shows("○ market_order_create waits for a word").await;
+    terminal.shows("Run it? y/n/e(dit)/s(ession) (9m").await;
+    assert_eq!(house.effects().len(), 0);
+    terminal.enter("perhaps");
+    terminal.shows("y: yes, n: no").await;
+    assert_eq!(house.effects().len(), 0);
+    terminal.enter("y");
+    terminal.shows("› yes").await;
+    terminal
+        .shows("● market_order_create price=4.12 quantity=1000 region_id=10000002 side=buy")
+        .await;
+    terminal.shows("→ {\"name\":\"Tritanium\"").await;
+    terminal.shows("Done: order **no. 7001** to buy 1,000 Tritanium").await;
+    terminal.shows("tokens in").await;
+    assert_eq!(house.effects().len(), 1);
+    // It is recorded that the word came from the command line.
+    let approvals = house.get("/agent/approvals").await.ok();
+    assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
+    // What was answered is gone from below, and what is typed is there.
+    terminal.press("next");
+    terminal.until("an empty prompt", |seen| seen.ends_with("› next")).await;
+    assert!(!terminal.screen().contains("○"), "{}", terminal.screen());
+    let seen = terminal.words();
+    for once in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
+    {
+        assert_eq!(seen.matches(once).count(), 1, "{once}: {}", terminal.screen());
+    }
+    terminal.press("\u{15}");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.ended().await, 0);
+    terminal.shows("greenroom chat --session").await;
+}
+
+#[actix_web::test]
+async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
+    let house = ordering().await;
+    let env = [("NO_COLOR", "1")];
+    let mut terminal = Terminal::open(&house, 28, 40, &["chat"], &env);
+    terminal.shows("›").await;
+    terminal.enter("go");
+    terminal.shows("Run it?").await;
+    terminal.enter("n far too dear");
+    terminal.shows("✗ rejected:").await;
+    terminal.shows("far too dear").await;
+    terminal.shows("tokens in").await;
+    assert_eq!(house.effects().len(), 0);
+    let raw = terminal.raw();
+    assert!(!raw.contains("\u{1b}[0m") && !raw.contains("\u{1b}[1m"), "{raw:?}");
+    // Wider, and narrower, what is typed stays one line.
+    for columns in [80, 20] {
+        terminal.press("x");
+        terminal.resize(columns, 40);
+        terminal.shows("›").await;
+    }
+    terminal.until("one prompt", |seen| seen.ends_with("› xx")).await;
+}
+
+#[actix_web::test]
+async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
+    let house = ordering().await;
+    let editor = house.folder().join("editor.sh");
+    let script = "#!/bin/sh\nsed -i 's/\"quantity\": 10/\"quantity\": 3/' \"$1\"\n";
+    std::fs::write(&editor, script).unwrap();
+    let made = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
+    assert!(made.success());
+    let env = [("EDITOR", editor.to_str().unwrap())];
+    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &env);
+    terminal.shows("›").await;
+    terminal.enter("go");
+    terminal.shows("Run it?").await;
+    terminal.enter("e");
+    terminal.shows("› yes, with price=4.12 quantity=3").await;
+    terminal.shows("tokens in").await;
+    assert_eq!(house.effects()[0]["arguments"]["quantity"], 3);
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.ended().await, 0);
+
+    // In place: what can't be passed is refused, and asked for again.
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.enter("go");
+    terminal.shows("Run it?").await;
+    terminal.enter("e");
+    terminal.shows("Edit › {\"price\":4.12").await;
+    terminal.press("\u{15}");
+    terminal.enter(r#"{"price": 4.12, "quantity": "five", "region_id": 10000002, "side": "buy", "type_id": 34}"#);
+    terminal.shows("! ").await;
+    terminal
+        .until("it is asked again", |seen| seen.matches("? market_order_create").count() == 2)
+        .await;
+    terminal.enter("e");
+    terminal.shows("Edit ›").await;
+    terminal.press("\u{15}");
+    terminal.enter(
+        r#"{"price": 4.12, "quantity": 5, "region_id": 10000002, "side": "buy", "type_id": 34}"#,
+    );
+    terminal.shows("tokens in").await;
+    assert_eq!(house.effects()[1]["arguments"]["quantity"], 5);
+}
+
+#[actix_web::test]
+async fn g9_a_word_for_the_session_is_given_once() {
+    let house = ordering().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.enter("go");
+    terminal.shows("Run it?").await;
+    terminal.enter("s");
+    terminal.shows("› yes, for this session").await;
+    terminal.shows("tokens in").await;
+    terminal.enter("go");
+    let twice = |seen: &str| seen.matches("tokens in").count() == 2;
+    terminal.until("the second answer", twice).await;
+    assert_eq!(terminal.words().matches("? market_order_create").count(), 1);
+    assert_eq!(house.effects().len(), 2);
+}
+
+#[actix_web::test]
+async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays() {
+    let house = ordering().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.press("go");
+    terminal.press(ENTER);
+    terminal.press("yes of course");
+    terminal.shows("Run it?").await;
+    // What was being typed was no answer.
+    terminal.until("an empty answer", |seen| seen.ends_with("›")).await;
+    assert_eq!(house.effects().len(), 0);
+    let waiting = house.get("/agent/approvals?state=pending").await.ok();
+    let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
+    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.ok();
+    terminal.shows("answered elsewhere: approved by admin (rest)").await;
+    terminal.shows("tokens in").await;
+    terminal.until("the draft", |seen| seen.ends_with("› yes of course")).await;
+    assert_eq!(house.effects().len(), 1);
+}
+
+#[actix_web::test]
+async fn s6_ctrl_c_cancels_and_twice_leaves() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.enter("stall");
+    terminal.shows("This is the first half").await;
+    terminal.press(CTRL_C);
+    terminal.shows("cancelling …").await;
+    terminal.shows("cancelled").await;
+    assert_eq!(session(&house).await["status"], "idle");
+    // It goes on: the next message is answered.
+    terminal.enter("again");
+    terminal.shows("Here I am.").await;
+    terminal.shows("44 tokens in").await;
+    // What was being typed goes first.
+    terminal.press("half a tho");
+    terminal.until("it is typed", |seen| seen.ends_with("› half a tho")).await;
+    terminal.press(CTRL_C);
+    terminal.until("it is gone", |seen| seen.ends_with('›')).await;
+    terminal.press(CTRL_C);
+    terminal.shows("Ctrl-C again, or Ctrl-D, leaves").await;
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.ended().await, 130);
+}
+
+#[actix_web::test]
+async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() {
+    let script = format!("{STALLS_ONCE}{}", calls("market_order_create", ORDER));
+    let mut house = Setup::script(Wire::OpenAi, &script).start().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.enter("stall");
+    terminal.shows("This is the first half").await;
+    let url = house.url().to_owned();
+    house.kill().await;
+    terminal.shows("the connection is lost").await;
+    terminal.shows("connecting again").await;
+    // One can go on typing.
+    terminal.press("go");
+    terminal.until("it is typed", |seen| seen.ends_with("› go")).await;
+    house.start_at(&url).await;
+    terminal.shows("connected again").await;
+    terminal.shows("that was cut off, and is said anew").await;
+    terminal.shows(STALLED).await;
+    terminal.shows("tokens in").await;
+    // And again, while it asks: the question comes back, and its answer counts once.
+    terminal.press(ENTER);
+    terminal.shows("Run it?").await;
+    house.kill().await;
+    let twice = |seen: &str| seen.matches("the connection is lost").count() == 2;
+    terminal.until("it is lost again", twice).await;
+    house.start_at(&url).await;
+    terminal.until("it is back", |seen| seen.matches("connected again").count() == 2).await;
+    terminal.enter("y");
+    terminal.shows("Read: ").await;
+    assert_eq!(house.effects().len(), 1);
+    let put = terminal.words().matches("? market_order_create").count();
+    assert_eq!(put, 1, "{}", terminal.screen());
+    session(&house).await;
+}
+
+#[actix_web::test]
+async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
+    let setup = Setup::script(Wire::Anthropic, &calls("get_production_cost", "{ type_id = 622 }"));
+    let slow = "[tools.get_production_cost]\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
+    let house = setup.replacing_catalog(slow).start().await;
+    let session = house.session_at(1).await;
+    let mut terminal = open(&house, &["--session", &session]);
+    terminal.shows(&format!("session {session}")).await;
+    terminal.enter("go");
+    terminal.shows("○ get_production_cost attempt 1 failed, again").await;
+    terminal.shows("temporary: price feed unavailable").await;
+    // Somebody who comes later sees all of it, and so does who was there.
+    let mut second = open(&house, &["--session", &session]);
+    second.shows("› go").await;
+    second.shows("Calling.").await;
+    terminal.press(CTRL_C);
+    for terminal in [&terminal, &second] {
+        terminal.shows("✗ cancelled:").await;
+        terminal.shows("cancelled 34 tokens").await;
+    }
+    second.press(CTRL_D);
+    assert_eq!(second.ended().await, 0);
+}
+
+#[actix_web::test]
+async fn x5_what_model_and_tools_say_does_not_control_the_terminal() {
+    let evil = r"\u001b[2J\u001b]0;owned\u0007\u001b[31mred\u0008\u009b1;1H";
+    let script = format!(
+        r#"
+[[rule]]
+user = "go"
+step = 0
+[[rule.reply]]
+text = "model {evil} says"
+[[rule.reply]]
+tool_call = {{ name = "create_shopping_list", arguments = {{ name = "tool {evil} says" }} }}
+[[rule]]
+user = "go"
+step = 1
+[[rule.reply]]
+text = "Done."
+"#
+    );
+    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let mut terminal = open(&house, &[]);
+    terminal.shows("›").await;
+    terminal.enter("go");
+    terminal.shows("tokens in").await;
+    let seen = terminal.screen();
+    assert!(
+        seen.contains(r"model \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[31mred\u{8}\u{9b}1;1H says"),
+        "{seen}"
+    );
+    assert!(seen.contains(r"● create_shopping_list"), "{seen}");
+    let raw = terminal.raw();
+    for control in ["\u{1b}[2J", "\u{1b}]", "\u{7}", "\u{8}", "\u{9b}", "\u{1b}[31mred"] {
+        assert!(!raw.contains(control), "{control:?} in {raw:?}");
+    }
+}
+
+/// `greenroom chat` without a terminal.
+fn piped(house: &House, args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+    command.arg("chat").args(args).current_dir(house.folder()).kill_on_drop(true);
+    command.env_clear().envs(environment(house.url()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program can be started")
+}
+
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+async fn ended(mut child: Child) -> Ended {
+    drop(child.stdin.take());
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    let output = output.expect("it ends").expect("its end is known");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+async fn say(house: &House, args: &[&str], message: &str) -> Ended {
+    let mut child = piped(house, args);
+    child.stdin.take().unwrap().write_all(message.as_bytes()).await.unwrap();
+    ended(child).await
+}
+
+#[actix_web::test]
+async fn a_message_is_piped_in_and_its_answer_comes_out() {
+    let script = format!("{STALLS_ONCE}{STORY}{}", calls("market_order_create", ORDER));
+    let script = format!(
+        "{script}[[rule]]\nuser = 'refuse'\nfail = {{ status = 401 }}\n[[rule.reply]]\ntext = ''"
+    );
+    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let story = say(&house, &[], "a story\n").await;
+    assert_eq!(story.code, Some(0), "{}", story.err);
+    assert_eq!(story.out.matches("goes home").count(), 12, "{}", story.out);
+    assert!(
+        story.out.ends_with("goes home; \n") && story.err.contains("tokens in"),
+        "{}",
+        story.err
+    );
+
+    let failed = say(&house, &[], "refuse").await;
+    assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""));
+    assert!(failed.err.contains("! ") && failed.err.contains("failed"), "{}", failed.err);
+
+    // Nobody is here to ask: it says so, and waits for who may answer; or not.
+    let asked = say(&house, &["--no-wait"], "go").await;
+    assert_eq!((asked.code, asked.out.as_str()), (Some(3), "Calling.\n"), "{}", asked.err);
+    assert!(asked.err.contains("? market_order_create"), "{}", asked.err);
+    let mut child = piped(&house, &["go"]);
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    while let Some(line) = told.next_line().await.unwrap() {
+        if line.contains("a person is asked") {
+            break;
+        }
+    }
+    let waiting = house.get("/agent/approvals?state=pending&limit=1").await.ok();
+    let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
+    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.ok();
+    let approved = ended(child).await;
+    assert_eq!(approved.code, Some(0));
+    assert!(approved.out.starts_with("Calling.\nRead: "), "{}", approved.out);
+
+    for (args, message) in [
+        (&[][..], ""),
+        (&["--session", "nonsense"], "hi"),
+        (&["--agent", "a", "--session", "b"], "hi"),
+    ] {
+        let wrong = say(&house, args, message).await;
+        assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{args:?}: {}", wrong.err);
+    }
+    let unknown = say(&house, &["--agent", "nobody"], "hi").await;
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.err.contains("there is no agent `nobody`"), "{}", unknown.err);
+}
+
+#[actix_web::test]
+async fn s6_an_interrupt_cancels_what_was_piped_in() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let child = piped(&house, &["stall"]);
+    let waits = async {
+        loop {
+            let sessions = house.get("/agent/session").await.ok();
+            if sessions["sessions"][0]["status"] == "running" {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, waits).await.expect("it runs");
+    let session = session(&house).await["session_id"].as_str().unwrap().to_owned();
+    house.follow(&session, "0").await.until("text").await;
+    let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ended = ended(child).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert!(ended.err.contains("cancelled"), "{}", ended.err);
+    assert!(ended.out.starts_with("This is the first half"), "what was said stays: {}", ended.out);
+}
+
+#[actix_web::test]
+async fn a_program_talks_in_json_lines_and_answers_questions() {
+    let mut house = ordering().await;
+    let mut child = piped(&house, &["--json"]);
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    input.write_all(b"go\n").await.unwrap();
+    let mut heard = Vec::new();
+    let mut until = async |kind: &str, heard: &mut Vec<Value>| loop {
+        let line =
+            tokio::time::timeout(PATIENCE, output.next_line()).await.expect("it says something");
+        let frame: Value = serde_json::from_str(&line.unwrap().expect("it goes on")).unwrap();
+        heard.push(frame.clone());
+        if frame["type"] == kind {
+            return frame;
+        }
+    };
+    let asked = until("tool.approval.request", &mut heard).await;
+    // Connections that are lost come back here, too.
+    let url = house.url().to_owned();
+    house.kill().await;
+    until("connection.lost", &mut heard).await;
+    house.start_at(&url).await;
+    until("connection.back", &mut heard).await;
+    let again = until("tool.approval.request", &mut heard).await;
+    assert_eq!(again["toolCallId"], asked["toolCallId"]);
+    let word = json!({"type": "tool.approval.response", "toolCallId": asked["toolCallId"], "approved": true});
+    input.write_all(format!("{word}\n").as_bytes()).await.unwrap();
+    let end = until("chat.stream.end", &mut heard).await;
+    assert_eq!(end["outcome"], "completed");
+    // The next one belongs to the same session.
+    input.write_all(b"{\"content\": \"again\", \"id\": \"mine\"}\n").await.unwrap();
+    let start = until("chat.stream.start", &mut heard).await;
+    assert_eq!(start["requestId"], "mine");
+    until("chat.stream.end", &mut heard).await;
+    drop(input);
+    let status = tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).await.unwrap();
+    assert_eq!(err, "");
+    assert_eq!(house.effects().len(), 1);
+    session(&house).await;
+}
+
+fn waiting(approval: Value) -> Value {
+    json!({"type": "error", "code": "waiting_for_approval", "message": "?", "approval": approval})
+}
+
+#[actix_web::test]
+async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
+    let step = |description: &str, tool: Option<&str>, risk: &str| {
+        let mut step =
+            json!({"description": description, "risk": risk, "needsApproval": tool.is_some()});
+        if let Some(tool) = tool {
+            step["toolName"] = tool.into();
+        }
+        step
+    };
+    let end = json!({"type": "chat.stream.end", "outcome": "completed",
+        "usage": {"inputTokens": 12, "outputTokens": 3, "costUSD": 0.5}});
+    let stage = Stage::play(vec![
+        vec![
+            json!({"type": "chat.stream.start", "sessionId": "s", "runId": "r", "model": "m"}),
+            json!({
+                "type": "preflight.checklist", "approvalId": "p-1", "deadline": null,
+                "steps": [step("look", None, "low"), step("buy", Some("buy"), "high")],
+                "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": 0.25},
+                "requiredPermissions": ["trade"], "warnings": ["it is late"],
+            }),
+        ],
+        vec![waiting(json!({
+            "approval_id": "p-2", "kind": "budget", "purpose": "The run's budget is reached",
+            "budget": {"scope": "run", "measure": "tokens", "limit": 1000, "spent": 990, "needed": 50},
+            "spent_on": [{"what": "step 1", "amount": 990}],
+        }))],
+        vec![waiting(json!({
+            "approval_id": "p-3", "kind": "unknown_outcome", "purpose": "Did it happen?",
+            "call": {"call_id": "c-1", "tool": "buy", "arguments": {"n": 1}}, "why": "it crashed",
+        }))],
+        vec![waiting(json!({
+            "approval_id": "p-4", "kind": "elicitation", "purpose": "A tool asks", "mode": "form",
+            "server": "market", "message": "Who are you?",
+            "schema": {"properties": {"name": {"type": "string"}}},
+        }))],
+        vec![json!({"type": "chat.stream.delta", "messageId": "m", "delta": "All done."}), end],
+    ])
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut terminal = Terminal::open_at(stage.url(), folder.path(), 80, 50, &["chat"], &[]);
+    terminal.shows("›").await;
+    terminal.enter("do it");
+    terminal.shows("2. buy buy high risk needs your word").await;
+    terminal.shows("About 100 tokens in, 20 out, $0.2500").await;
+    terminal.shows("Warning: it is late").await;
+    terminal.enter("s 1");
+    terminal.shows("1. look (left out)").await;
+    terminal.enter("e 2");
+    terminal.until("the step's words", |seen| seen.ends_with("Step 2 › buy")).await;
+    terminal.enter(" only ore");
+    terminal.shows("2. buy only ore").await;
+    terminal.enter("y");
+    terminal.shows("990 of 1000 tokens spent of the run's budget; 50 more needed").await;
+    terminal.enter("2000");
+    terminal.shows("Did it happen? buy n 1 it crashed").await;
+    terminal.enter("done {\"order\": 7}");
+    terminal.shows("Who are you?").await;
+    terminal.enter("{\"name\": \"ann\"}");
+    terminal.shows("All done. 12 tokens in, 3 out, $0.5000").await;
+    let heard = stage.heard();
+    let mut approval = heard[1].clone();
+    approval.as_object_mut().unwrap().retain(|name, _| name != "id" && name != "requestId");
+    let expected = json!({
+        "type": "preflight.approval", "approved": true, "editedSteps": [
+            {"description": "look", "skip": true},
+            {"description": "buy only ore", "toolName": "buy"},
+        ],
+    });
+    assert_eq!(approval, expected);
+    let posted =
+        |id: &str, body: Value| json!({"path": format!("/agent/approvals/{id}"), "body": body});
+    let expected = [
+        posted("p-2", json!({"decision": "raise", "value": 2000.0})),
+        posted("p-3", json!({"decision": "done", "value": {"order": 7}})),
+        posted("p-4", json!({"decision": "answer", "value": {"name": "ann"}})),
+    ];
+    assert_eq!(heard[2..], expected);
+}
+
+#[actix_web::test]
+async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
+    let house = ordering().await;
+    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[("TERM", "dumb")]);
+    terminal.enter("go");
+    terminal.shows("Calling.").await;
+    terminal.shows("Run it? y/n/e(dit)/s(ession)").await;
+    terminal.enter("y");
+    terminal.shows("Read: ").await;
+    terminal.shows("tokens in").await;
+    assert!(!terminal.raw().contains('\u{1b}'), "{:?}", terminal.raw());
+    assert_eq!(house.effects().len(), 1);
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.ended().await, 0);
+}

@@ -1,0 +1,356 @@
+//! The WebSocket `/gateway`: requests and their streams, questions, and connections that are lost.
+
+use crate::{
+    harness::{House, Setup},
+    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
+    stream::Socket,
+};
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+
+on_both_wires!(
+    a_request_is_answered_by_a_stream,
+    g9_a_word_on_one_call_runs_it_or_not_or_for_the_session,
+    s5_a_request_sent_again_streams_what_remains,
+);
+
+/// Sends a message as request `id`.
+async fn chat(socket: &mut Socket, session: &str, id: &str, content: &str) {
+    let frame = json!({"type": "chat.send", "id": id, "sessionId": session, "content": content});
+    socket.send(frame).await;
+}
+
+async fn answer(socket: &mut Socket, call: &Value, approved: bool) {
+    let frame = json!({
+        "type": "tool.approval.response", "id": "word", "toolCallId": call, "approved": approved,
+    });
+    socket.send(frame).await;
+}
+
+fn of_type<'a>(frames: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    frames.iter().filter(|frame| frame["type"] == kind).collect()
+}
+
+fn types(frames: &[Value]) -> Vec<&str> {
+    let mut types: Vec<_> = frames.iter().map(|frame| frame["type"].as_str().unwrap()).collect();
+    types.dedup_by(|next, before| *next == "chat.stream.delta" && next == before);
+    types
+}
+
+/// The text of the stream, without messages that turned out to be void.
+fn said(frames: &[Value]) -> String {
+    let void: Vec<_> = frames
+        .iter()
+        .filter(|frame| frame["discarded"] == true)
+        .map(|frame| frame["messageId"].clone())
+        .collect();
+    let counts = |frame: &&&Value| !void.contains(&frame["messageId"]);
+    let deltas = of_type(frames, "chat.stream.delta");
+    deltas.iter().filter(counts).map(|frame| frame["delta"].as_str().unwrap()).collect()
+}
+
+async fn a_request_is_answered_by_a_stream(wire: Wire) {
+    let house = Setup::tour(wire).start().await;
+    let mut socket = house.socket("/gateway").await;
+    let question = "What is the current sell price of Tritanium in Jita?";
+    socket.send(json!({"type": "chat.send", "id": "r-1", "content": question})).await;
+    let frames = socket.until("chat.stream.end").await;
+    let expected = [
+        "chat.stream.start",
+        "chat.stream.delta",
+        "tool.call",
+        "tool.result",
+        "chat.stream.delta",
+        "chat.stream.end",
+    ];
+    assert_eq!(types(&frames), expected);
+    assert!(frames.iter().all(|frame| frame["requestId"] == "r-1"), "{frames:?}");
+    assert!(frames.iter().all(|frame| frame["cursor"].is_string()), "{frames:?}");
+    let (call, result) = (of_type(&frames, "tool.call")[0], of_type(&frames, "tool.result")[0]);
+    assert_eq!(call["args"], json!({"region_id": 10_000_002, "type_id": 34}));
+    for name in ["toolCallId", "toolName"] {
+        assert_eq!(call[name], result[name]);
+    }
+    assert_eq!(result["result"]["hub"], "Jita");
+    assert!(said(&frames).contains("**Tritanium** sells for **4.12 ISK**"), "{}", said(&frames));
+    let (start, end) = (&frames[0], frames.last().unwrap());
+    assert_eq!((&start["model"], &end["outcome"]), (&json!("scripted"), &json!("completed")));
+    let session =
+        house.get(&format!("/agent/session/{}", start["sessionId"].as_str().unwrap())).await;
+    let usage = &session.ok()["usage"];
+    assert_eq!(end["usage"]["inputTokens"], usage["input_tokens"]);
+    assert_eq!(end["usage"]["outputTokens"], usage["output_tokens"]);
+    assert_eq!(end["usage"]["costUSD"], Value::Null);
+}
+
+async fn g9_a_word_on_one_call_runs_it_or_not_or_for_the_session(wire: Wire) {
+    let house = Setup::script(wire, &calls("market_order_create", ORDER)).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/gateway").await;
+    for (number, approved) in [(1, false), (2, true)] {
+        chat(&mut socket, &session, &format!("r-{number}"), "go").await;
+        let frames = socket.until("tool.approval.request").await;
+        let asked = frames.last().unwrap();
+        let call = of_type(&frames, "tool.call")[0];
+        for name in ["requestId", "toolCallId", "toolName", "args"] {
+            assert_eq!(asked[name], call[name]);
+        }
+        assert_eq!(asked["risk"], "medium");
+        answer(&mut socket, &asked["toolCallId"], approved).await;
+        let frames = socket.until("chat.stream.end").await;
+        let result = of_type(&frames, "tool.result")[0];
+        assert_eq!(result.get("isError").is_some(), !approved, "{result}");
+        assert_eq!(house.effects().len(), usize::from(approved));
+        if !approved {
+            assert_eq!(result["result"]["reason"], "rejected");
+        }
+    }
+    // For the session: the next one is not asked for.
+    chat(&mut socket, &session, "r-3", "go").await;
+    let asked = socket.until("tool.approval.request").await.pop().unwrap();
+    let response = json!({
+        "type": "tool.approval.response", "id": "w", "toolCallId": asked["toolCallId"],
+        "approved": true, "sessionApprove": true,
+    });
+    socket.send(response.clone()).await;
+    socket.until("chat.stream.end").await;
+    let grants = house.get(&format!("/agent/session/{session}/grants")).await.ok();
+    assert_eq!(grants["grants"][0]["tool"], "market_order_create");
+    chat(&mut socket, &session, "r-4", "go").await;
+    let frames = socket.until("chat.stream.end").await;
+    assert!(of_type(&frames, "tool.approval.request").is_empty(), "{frames:?}");
+    assert_eq!(house.effects().len(), 3);
+    // The same word again says nothing; another one says who was first.
+    socket.send(response).await;
+    answer(&mut socket, &asked["toolCallId"], false).await;
+    let refused = socket.next().await;
+    assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("already_decided")));
+    assert_eq!(
+        (&refused["requestId"], &refused["first"][0]["by"]),
+        (&json!("word"), &json!("admin"))
+    );
+    assert_eq!(refused["first"][0]["surface"], "websocket");
+}
+
+async fn s5_a_request_sent_again_streams_what_remains(wire: Wire) {
+    let house = Setup::script(wire, STORY).start().await;
+    let mut first = house.socket("/gateway").await;
+    let send = json!({"type": "chat.send", "id": "r-1", "content": "a story"});
+    first.send(send.clone()).await;
+    let mut heard = Vec::new();
+    while said(&heard).chars().count() < 100 {
+        heard.push(first.next().await);
+    }
+    drop(first);
+    let mut second = house.socket("/gateway").await;
+    let mut resumed = send.clone();
+    resumed["after"] = heard.last().unwrap()["cursor"].clone();
+    second.send(resumed).await;
+    heard.extend(second.until("chat.stream.end").await);
+    // Another one hears it from the start.
+    let mut third = house.socket("/gateway").await;
+    third.send(send).await;
+    let whole = third.until("chat.stream.end").await;
+    assert_eq!(said(&heard), said(&whole));
+    assert_eq!(types(&heard), types(&whole));
+    assert_eq!(whole[0], heard[0], "the same session, and the same run");
+    let sessions = house.get("/agent/session").await.ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
+    let reused = json!({"type": "chat.send", "id": "r-1", "content": "another one"});
+    third.send(reused).await;
+    let refused = third.next().await;
+    assert_eq!(
+        (&refused["code"], &refused["requestId"]),
+        (&json!("message_id_reused"), &json!("r-1"))
+    );
+}
+
+/// The calls that are asked about, in order.
+fn asked(frames: &[Value]) -> Vec<Value> {
+    let asked = of_type(frames, "tool.approval.request").into_iter();
+    asked.map(|frame| frame["toolCallId"].clone()).collect()
+}
+
+#[actix_web::test]
+async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not() {
+    let mut house = Setup::tour(Wire::Anthropic).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/gateway").await;
+    chat(&mut socket, &session, "r-1", "Stock up").await;
+    let mut frames = socket.until("tool.approval.request").await;
+    frames.extend(socket.until("tool.approval.request").await);
+    let calls = asked(&frames);
+    answer(&mut socket, &calls[0], true).await;
+    let frames = socket.until("tool.result").await;
+    let place = frames.last().unwrap()["cursor"].clone();
+    house.crash().await;
+
+    // From the start, and from where it was cut off.
+    for after in [Value::Null, place] {
+        let mut socket = house.socket("/gateway").await;
+        let send = json!({
+            "type": "chat.send", "id": "r-1", "sessionId": session, "content": "Stock up",
+            "after": after,
+        });
+        socket.send(send).await;
+        let frames = socket.until("tool.approval.request").await;
+        assert_eq!(asked(&frames), calls[1..], "{frames:?}");
+        assert_eq!(frames[0]["type"] == "chat.stream.start", after.is_null());
+    }
+    // A request behind it is told what it waits for.
+    let mut socket = house.socket("/gateway").await;
+    chat(&mut socket, &session, "r-2", "What is the current sell price of Tritanium in Jita?")
+        .await;
+    let first = socket.next().await;
+    assert_eq!(
+        (&first["type"], &first["requestId"]),
+        (&json!("tool.approval.request"), &json!("r-1"))
+    );
+    let second = socket.next().await;
+    assert_eq!((&second["requestId"], &second["queued"]), (&json!("r-2"), &json!(true)));
+    answer(&mut socket, &first["toolCallId"], true).await;
+    let frames = socket.until("chat.stream.end").await;
+    assert!(frames.iter().all(|frame| frame["requestId"] == "r-2"), "{frames:?}");
+    let tools: Vec<_> = house.effects().iter().map(|effect| effect["tool"].clone()).collect();
+    let order = "market_order_create";
+    assert_eq!(tools, [order, order, "create_shopping_list"], "each once");
+}
+
+#[actix_web::test]
+async fn m3_text_that_does_not_count_is_taken_back() {
+    let house =
+        Setup::script(Wire::OpenAi, &STALLS_ONCE.replace("stall = {", "cut = {")).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/gateway").await;
+    chat(&mut socket, &session, "r-1", "stall").await;
+    let frames = socket.until("chat.stream.end").await;
+    let void = frames.iter().filter(|frame| frame["discarded"] == true);
+    assert_eq!(void.count(), 1, "{frames:?}");
+    assert_eq!(said(&frames), STALLED);
+}
+
+#[actix_web::test]
+async fn s6_a_request_that_is_cancelled_or_fails_comes_to_its_end() {
+    let script = format!(
+        "{STALLS_ONCE}\n[[rule]]\nuser = 'refuse'\nfail = {{ status = 401, message = 'no such key' }}\n[[rule.reply]]\ntext = 'never'"
+    );
+    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/gateway").await;
+    chat(&mut socket, &session, "r-1", "stall").await;
+    socket.until("chat.stream.delta").await;
+    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
+    let end = socket.until("chat.stream.end").await.pop().unwrap();
+    assert_eq!((&end["outcome"], &end["requestId"]), (&json!("cancelled"), &json!("r-1")));
+
+    chat(&mut socket, &session, "r-2", "refuse").await;
+    let frames = socket.until("chat.stream.end").await;
+    let frames: Vec<_> =
+        frames.into_iter().filter(|frame| frame["type"] != "chat.stream.delta").collect();
+    assert_eq!(types(&frames), ["chat.stream.start", "error", "chat.stream.end"]);
+    assert_eq!(
+        (&frames[1]["code"], &frames[1]["reason"]),
+        (&json!("run_failed"), &json!("model_error"))
+    );
+    assert!(frames[1]["message"].as_str().unwrap().contains("no such key"), "{frames:?}");
+    assert_eq!(frames[2]["outcome"], "failed");
+}
+
+#[actix_web::test]
+async fn who_asks_for_details_hears_what_the_dialect_has_no_word_for() {
+    let house = Setup::tour(Wire::Anthropic).start().await;
+    let session = house.session_at(1).await;
+    let mut socket = house.socket("/gateway?details=true").await;
+    chat(&mut socket, &session, "r-1", "Get production cost for Stabber").await;
+    let frames = socket.until("chat.stream.end").await;
+    let native = |kind: &str| {
+        let events = of_type(&frames, "agent.event").into_iter();
+        events.filter(|frame| frame["event"]["type"] == kind).count()
+    };
+    assert_eq!(native("tool_call_retrying"), 2, "{frames:?}");
+    assert_eq!((native("tool_call_started"), native("done"), native("thinking")), (0, 0, 2));
+    // Together they are the whole run, each event once.
+    let of_run = house.events(&session).await.into_iter();
+    let of_run: Vec<_> = of_run.filter(|event| event["run_id"].is_string()).collect();
+    let seq = |frame: &Value| -> u64 {
+        let cursor = frame["cursor"].as_str().unwrap();
+        cursor.split('.').next().unwrap().parse().unwrap()
+    };
+    let told = frames.iter().filter(|frame| frame["type"] != "chat.stream.delta");
+    let expected: Vec<_> = of_run.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(told.map(seq).collect::<Vec<_>>(), expected);
+}
+
+async fn refused(socket: &mut Socket, frame: Value) -> (String, Value) {
+    socket.send(frame).await;
+    let answered = socket.next().await;
+    assert_eq!(answered["type"], "error", "{answered}");
+    assert!(!answered["message"].as_str().unwrap().is_empty());
+    (answered["code"].as_str().unwrap().to_owned(), answered)
+}
+
+async fn key_of(house: &House, user: &str) -> String {
+    let key = house.post("/admin/keys", json!({"user_id": user, "role": "user"})).await;
+    assert_eq!(key.status, 201);
+    key.body["key"].as_str().unwrap().to_owned()
+}
+
+#[actix_web::test]
+async fn x2_x4_nonsense_and_what_is_somebody_elses_are_refused_and_the_line_stays() {
+    let house = Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await;
+    let foreign = house.session_at(1).await;
+    let mut owner = house.socket("/gateway").await;
+    chat(&mut owner, &foreign, "r-1", "go").await;
+    let asked = owner.until("tool.approval.request").await.pop().unwrap();
+    let key = key_of(&house, "eve").await;
+    let mut socket =
+        Socket::open_as(&house.url().replacen("http", "ws", 1), "/gateway", &key).await;
+    let nobody = "0198c0de-0000-7000-8000-000000000001";
+    let long = "x".repeat(256 * 1024 + 1);
+    for (frame, code) in [
+        (json!([1]), "invalid_request"),
+        (json!({"id": "a"}), "invalid_request"),
+        (json!({"type": "chat.shout", "id": "a"}), "unknown_type"),
+        (json!({"type": "chat.send", "id": "a", "content": " "}), "invalid_request"),
+        (json!({"type": "chat.send", "id": "a"}), "invalid_request"),
+        (json!({"type": "chat.send", "content": "hi"}), "invalid_request"),
+        (json!({"type": "chat.send", "id": "a", "content": long}), "message_too_large"),
+        (
+            json!({"type": "chat.send", "id": "a", "content": "go", "sessionId": foreign}),
+            "session_not_found",
+        ),
+        (
+            json!({"type": "chat.send", "id": "a", "content": "go", "sessionId": "x"}),
+            "invalid_request",
+        ),
+        (json!({"type": "chat.send", "id": "a", "content": "go", "after": "99"}), "cursor_ahead"),
+        (
+            json!({"type": "tool.approval.response", "id": "a", "toolCallId": nobody, "approved": true}),
+            "approval_not_found",
+        ),
+        (
+            json!({"type": "tool.approval.response", "id": "a", "toolCallId": asked["toolCallId"],
+                "approved": true}),
+            "approval_not_found",
+        ),
+        (
+            json!({"type": "preflight.approval", "id": "a", "requestId": "r-1", "approved": true}),
+            "invalid_request",
+        ),
+    ] {
+        let (found, answered) = refused(&mut socket, frame.clone()).await;
+        assert_eq!(found, code, "{answered}");
+        if frame["id"] == "a" {
+            assert_eq!(answered["requestId"], "a");
+        }
+    }
+    assert_eq!(house.effects().len(), 0);
+    // The request id of somebody else's request is free, and leads to a session of one's own.
+    socket.send(json!({"type": "chat.send", "id": "r-1", "content": "again"})).await;
+    let frames = socket.until("chat.stream.end").await;
+    assert_eq!(said(&frames), "Here I am.");
+    let own = frames[0]["sessionId"].as_str().unwrap();
+    assert_ne!(own, foreign);
+    let session = house.get(&format!("/agent/session/{own}")).await.ok();
+    assert_eq!(session["user_id"], "eve");
+}

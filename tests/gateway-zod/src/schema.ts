@@ -1,0 +1,229 @@
+// The dialect `gateway` as schemas: what docs/protocol.md says, and nothing besides. They are
+// strict, so that a member nobody wrote down is found.
+
+import { z } from "zod";
+
+const id = z.string().min(1).max(128);
+const uuid = z.uuid();
+const cursor = z.string().regex(/^\d+(\.\d+)?$/);
+const deadline = z.iso.datetime().nullable();
+const risk = z.enum(["low", "medium", "high"]);
+const amount = z.number().int().nonnegative();
+/** Where the client is once it has the frame. */
+const placed = { cursor };
+/** Frames that are sent again after a connection was lost stand nowhere in the stream. */
+const maybePlaced = { cursor: cursor.optional() };
+
+// What a client says.
+
+export const ChatSend = z.strictObject({
+  type: z.literal("chat.send"),
+  id,
+  sessionId: uuid.optional(),
+  content: z.string(),
+  after: cursor.optional(),
+});
+
+export const ToolApprovalResponse = z.strictObject({
+  type: z.literal("tool.approval.response"),
+  id,
+  toolCallId: uuid,
+  approved: z.boolean(),
+  sessionApprove: z.boolean().optional(),
+});
+
+export const PreflightApproval = z.strictObject({
+  type: z.literal("preflight.approval"),
+  id,
+  requestId: id,
+  approved: z.boolean(),
+  editedSteps: z
+    .array(
+      z.strictObject({
+        description: z.string(),
+        toolName: z.string().optional(),
+        skip: z.boolean().optional(),
+      }),
+    )
+    .optional(),
+});
+
+export const ClientMessage = z.discriminatedUnion("type", [
+  ChatSend,
+  ToolApprovalResponse,
+  PreflightApproval,
+]);
+export type ClientMessage = z.infer<typeof ClientMessage>;
+
+// What the server says.
+
+export const ChatStreamStart = z.strictObject({
+  type: z.literal("chat.stream.start"),
+  requestId: id,
+  sessionId: uuid,
+  runId: uuid,
+  model: z.string(),
+  queued: z.literal(true).optional(),
+  ...placed,
+});
+
+export const ChatStreamDelta = z.strictObject({
+  type: z.literal("chat.stream.delta"),
+  requestId: id,
+  delta: z.string(),
+  messageId: id,
+  discarded: z.literal(true).optional(),
+  ...placed,
+});
+
+export const ChatStreamEnd = z.strictObject({
+  type: z.literal("chat.stream.end"),
+  requestId: id,
+  outcome: z.enum(["completed", "cancelled", "failed"]),
+  usage: z.strictObject({
+    inputTokens: amount,
+    outputTokens: amount,
+    totalTokens: amount,
+    cachedTokens: amount,
+    costUSD: z.number().nonnegative().nullable(),
+  }),
+  ...placed,
+});
+
+export const ToolCall = z.strictObject({
+  type: z.literal("tool.call"),
+  requestId: id,
+  toolCallId: uuid,
+  toolName: z.string(),
+  args: z.unknown(),
+  ...placed,
+});
+
+const ToolSuccess = z.strictObject({
+  type: z.literal("tool.result"),
+  requestId: id,
+  toolCallId: uuid,
+  toolName: z.string(),
+  result: z.unknown(),
+  ...placed,
+});
+
+const ToolFailure = ToolSuccess.extend({
+  isError: z.literal(true),
+  result: z.strictObject({
+    error: z.string(),
+    reason: z.enum([
+      "error",
+      "invalid_arguments",
+      "unknown_tool",
+      "unavailable",
+      "timeout",
+      "crashed",
+      "rejected",
+      "expired",
+      "cancelled",
+      "outcome_unknown",
+      "authorization_denied",
+    ]),
+    requiredLevel: z.number().int().min(0).max(3).nullable().optional(),
+  }),
+});
+
+export const ToolResult = z.union([ToolFailure, ToolSuccess]);
+
+export const ToolApprovalRequest = z.strictObject({
+  type: z.literal("tool.approval.request"),
+  requestId: id,
+  toolCallId: uuid,
+  toolName: z.string(),
+  args: z.unknown(),
+  risk,
+  approvalId: uuid,
+  description: z.string(),
+  why: z.string(),
+  cost: z.strictObject({ amount: z.number(), unit: z.string() }).optional(),
+  deadline,
+  ...maybePlaced,
+});
+
+export const PreflightChecklist = z.strictObject({
+  type: z.literal("preflight.checklist"),
+  requestId: id,
+  steps: z.array(
+    z.strictObject({
+      description: z.string(),
+      toolName: z.string().optional(),
+      arguments: z.unknown().optional(),
+      risk,
+      needsApproval: z.boolean(),
+    }),
+  ),
+  estimatedCost: z.strictObject({
+    inputTokens: amount,
+    outputTokens: amount,
+    estimatedUSD: z.number().nonnegative().nullable(),
+  }),
+  requiredPermissions: z.array(z.string()),
+  warnings: z.array(z.string()),
+  approvalId: uuid,
+  deadline,
+  ...maybePlaced,
+});
+
+/** The members beside `code` and `message` are those of the problem. */
+export const ErrorMessage = z.looseObject({
+  type: z.literal("error"),
+  requestId: id.optional(),
+  code: z.string().regex(/^[a-z_]+$/),
+  message: z.string().min(1),
+  ...maybePlaced,
+});
+
+/** Only for who connects with `?details=true`: a frame of the dialect `agent`. */
+export const AgentEvent = z.strictObject({
+  type: z.literal("agent.event"),
+  requestId: id,
+  event: z.looseObject({
+    type: z.string(),
+    seq: amount,
+    session_id: uuid,
+    run_id: uuid.nullable(),
+    at: z.iso.datetime(),
+  }),
+  ...placed,
+});
+
+export const ServerMessage = z.union([
+  ChatStreamStart,
+  ChatStreamDelta,
+  ChatStreamEnd,
+  ToolCall,
+  ToolResult,
+  ToolApprovalRequest,
+  PreflightChecklist,
+  ErrorMessage,
+  AgentEvent,
+]);
+export type ServerMessage = z.infer<typeof ServerMessage>;
+
+const byType = {
+  "chat.stream.start": ChatStreamStart,
+  "chat.stream.delta": ChatStreamDelta,
+  "chat.stream.end": ChatStreamEnd,
+  "tool.call": ToolCall,
+  "tool.result": ToolResult,
+  "tool.approval.request": ToolApprovalRequest,
+  "preflight.checklist": PreflightChecklist,
+  error: ErrorMessage,
+  "agent.event": AgentEvent,
+} as const;
+
+export const serverTypes = Object.keys(byType) as (keyof typeof byType)[];
+
+/** Reads what the server says; what is not in the schemas is an error that shows it. */
+export function parse(value: unknown): ServerMessage {
+  const type = z.looseObject({ type: z.enum(serverTypes as [keyof typeof byType]) }).parse(value).type;
+  const parsed = byType[type].safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new Error(`${z.prettifyError(parsed.error)}\nin ${JSON.stringify(value)}`);
+}
