@@ -3,9 +3,10 @@
 use crate::cli::terminal::{Paint, Style, labelled, push_line, safe, shortened, span};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, PlanStep, StepDecision, Surface},
+    approval::{Approval, PlanStep, Question, StepDecision, Surface},
     ids::{RunId, SessionId, UserId},
     policy::Risk,
+    preflight::{Checklist, EstimatedCost},
     session::ApprovalState,
 };
 use serde::Deserialize;
@@ -110,8 +111,48 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
             );
             push_line(&mut out, &line);
         }
+        if let Question::Preflight(checklist) = &asked.approval.question {
+            planned_steps(&mut out, checklist, paint);
+        }
     }
     out
+}
+
+/// The steps of a preflight, a line each.
+fn planned_steps(out: &mut String, checklist: &Checklist, paint: Paint) {
+    for step in &checklist.steps {
+        let tool = step.tool_name.as_deref().map(|tool| safe(tool)).unwrap_or_default();
+        let asks = if step.needs_approval { "  asks" } else { "" };
+        let risk = paint.paint(style_of(step.risk), &format!("{:15}", step.risk.name()));
+        let does = shortened(&safe(&step.description), ARGUMENTS_COLUMNS);
+        push_line(out, &format!("  {}. {risk}  {does}  {tool}{asks}", step.position));
+    }
+}
+
+/// A preflight, whole: its steps, what they may cost, and what there is to know.
+fn checklist(out: &mut String, checklist: &Checklist, paint: Paint) {
+    let EstimatedCost { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
+    let money = match estimated_usd {
+        Some(dollars) => format!("about {dollars:.4} USD"),
+        None => "price unknown".to_owned(),
+    };
+    let cost = format!("{input_tokens} input and {output_tokens} output tokens, {money}");
+    labelled(out, 2, "Cost", &cost);
+    for needed in &checklist.required_permissions {
+        labelled(out, 2, "Needs", &safe(needed));
+    }
+    for warning in &checklist.warnings {
+        labelled(out, 2, "Warning", &paint.paint(Style::Yellow, &safe(warning)));
+    }
+    out.push('\n');
+    planned_steps(out, checklist, paint);
+    for step in &checklist.steps {
+        let Some(arguments) = &step.arguments else { continue };
+        push_line(out, &format!("  Arguments of step {}", step.position));
+        for line in format!("{arguments:#}").lines() {
+            push_line(out, &format!("    {}", safe(line)));
+        }
+    }
 }
 
 /// One of them, whole.
@@ -133,6 +174,9 @@ pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
         ("Deadline", deadline),
     ] {
         labelled(&mut out, 2, label, &text);
+    }
+    if let Question::Preflight(asked) = &approval.question {
+        checklist(&mut out, asked, paint);
     }
     for (number, step) in (1..).zip(approval.steps()) {
         out.push('\n');

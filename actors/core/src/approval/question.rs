@@ -102,8 +102,7 @@ pub enum ApprovalKind {
 
 impl ApprovalKind {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight];
+    pub const ALL: [Self; 4] = [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight];
 
     /// The word for it.
     pub fn name(self) -> &'static str {

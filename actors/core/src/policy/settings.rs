@@ -378,7 +378,8 @@ mod tests {
 
     #[test]
     fn g14_a_session_chooses_its_preflight_freely() {
-        let [with, without] = [true, false].map(|preflight| settings(json!({"preflight": preflight})));
+        let [with, without] =
+            [true, false].map(|preflight| settings(json!({"preflight": preflight})));
         for (own, user) in [(&with, &without), (&without, &with)] {
             assert_eq!(own.check_within(user), Ok(()));
             assert_eq!(own.within(user), *own);

@@ -173,7 +173,8 @@ mod tests {
         let high = Risk::WriteHighRisk;
         let edited = ApprovedStep { edited: true, ..step(1, "buy", Some(json!({"n": 1})), high) };
         let skipped = ApprovedStep { skipped: true, ..step(2, "sell", None, high) };
-        let told = ApprovedPlan { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
+        let told =
+            ApprovedPlan { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
         let told = told.for_model();
         assert!(told.contains("1. [changed by the person] step 1 (buy {\"n\":1})\n"), "{told}");
         assert!(told.contains("2. [skipped by the person: do not do this] step 2\n"), "{told}");

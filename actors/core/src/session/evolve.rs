@@ -2,8 +2,8 @@
 //! sense in a state changes nothing but the head.
 
 use super::{
-    Active, Allowance, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState, StepPhase,
-    Submission, state::Identity,
+    Active, Allowance, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState,
+    StepPhase, Submission, state::Identity,
 };
 use crate::{
     approval::{

@@ -6,7 +6,8 @@ use greenroom_core::{
     ids::{AttemptId, CallId},
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     model::delta::{Completion, ModelFailure, StopReason},
-    session::{Input, Lifecycle, SessionEvent, StepFailure, StepPhase},
+    preflight::SUBMIT_PLAN,
+    session::{Input, Lifecycle, Run, SessionEvent, StepFailure, StepPhase},
     usage::Usage,
 };
 use serde_json::{Value, json};
@@ -15,7 +16,9 @@ use uuid::Uuid;
 
 impl World {
     pub(crate) fn a_model_answers(&mut self, chance: &mut Chance) {
+        let is_planning = self.state.active.run.as_ref().is_some_and(Run::is_planning);
         let result = match chance.below(8) {
+            2..7 if is_planning => Ok(plan(chance)),
             0 => Err(failure(chance)),
             1 | 2 => Ok(completion(chance, 0)),
             _ => {
@@ -122,6 +125,31 @@ fn completion(chance: &mut Chance, calls: usize) -> Completion {
     Completion { message, usage, stop_reason: *chance.pick(&reasons) }
 }
 
+/// A plan, now and then one that can't be read.
+fn plan(chance: &mut Chance) -> Completion {
+    let step = |chance: &mut Chance| {
+        let mut step = json!({"description": chance.text(), "tool": chance.pick(&rules::CALLED)});
+        match chance.below(4) {
+            0 => {}
+            1 => step["arguments"] = chance.pick(&[json!(1), json!([]), json!({"n": 2})]).clone(),
+            _ => step["arguments"] = json!({"n": 1}),
+        }
+        step
+    };
+    let steps: Vec<_> = (0..chance.below(5)).map(|_| step(chance)).collect();
+    let arguments = match chance.below(8) {
+        0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
+        1 => Arguments::Json(json!({"steps": chance.text()})),
+        _ => Arguments::Json(json!({"steps": steps, "warnings": [chance.text()]})),
+    };
+    let tool = SUBMIT_PLAN.to_owned();
+    let (call_id, provider_id) = (CallId(Uuid::nil()), chance.text());
+    let others = chance.below(2);
+    let mut completion = completion(chance, others);
+    completion.message.calls.push(ProposedCall { call_id, provider_id, tool, arguments });
+    completion
+}
+
 fn call(chance: &mut Chance) -> ProposedCall {
     let any = f64::from_bits(chance.next());
     let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
@@ -130,6 +158,7 @@ fn call(chance: &mut Chance) -> ProposedCall {
         1 => Arguments::Json(json!([1, "not an object"])),
         2 => Arguments::Json(Value::Null),
         3 => Arguments::Json(json!({"n": i64::MIN, "m": u64::MAX, "x": odd})),
+        4 | 5 => Arguments::Json(json!({"n": 1})),
         _ => Arguments::Json(json!({"n": odd, "text": chance.text(), "deep": {"b": [], "a": {}}})),
     };
     ProposedCall {

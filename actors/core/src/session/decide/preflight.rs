@@ -9,7 +9,7 @@ use crate::{
     limits::PREFLIGHT_TEXT_BYTES_MAX,
     message::Message,
     model::delta::Completion,
-    policy::{Autonomy, Cost, Denial, Risk, Tool, Verdict},
+    policy::{Autonomy, Denial, Risk, Tool, Verdict},
     preflight::{
         ApprovedStep, Checklist, ChecklistStep, EstimatedCost, StepEdit, SubmittedPlan,
         SubmittedStep,
@@ -254,8 +254,16 @@ impl Deciding<'_> {
         }
         let position = step.position;
         let skipped = false;
-        let made =
-            ApprovedStep { position, description, tool_name, arguments, digest, risk, edited: false, skipped };
+        let made = ApprovedStep {
+            position,
+            description,
+            tool_name,
+            arguments,
+            digest,
+            risk,
+            edited: false,
+            skipped,
+        };
         Ok(ApprovedStep { edited: made != shown, ..made })
     }
 
