@@ -29,6 +29,7 @@ mod harness;
 mod lifecycle;
 mod messages;
 mod models;
+mod preflight;
 mod scripts;
 mod settings;
 mod sockets;

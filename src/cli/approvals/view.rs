@@ -3,7 +3,7 @@
 use crate::cli::terminal::{Paint, Style, labelled, push_line, safe, shortened, span};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, PlanStep, Question, StepDecision, Surface},
+    approval::{Approval, ApprovalKind, PlanStep, Question, StepDecision, Surface},
     ids::{RunId, SessionId, UserId},
     policy::Risk,
     preflight::{Checklist, EstimatedCost},
@@ -223,6 +223,9 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
     let id = after.approval.approval_id;
     if repeated {
         push_line(&mut out, &format!("Approval {id}: you had said so already."));
+    } else if after.approval.kind() == ApprovalKind::Preflight {
+        let word = if approve { "approved" } else { "rejected, and the run ends" };
+        push_line(&mut out, &format!("Approval {id}: the plan is {word}."));
     } else {
         let new = after.decisions.len().saturating_sub(before.decisions.len());
         let steps = if new == 1 { "1 step".to_owned() } else { format!("{new} steps") };
