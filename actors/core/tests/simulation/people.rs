@@ -234,7 +234,8 @@ impl World {
 
     /// Says something to a question without steps, or what is no answer to any question.
     fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
-        let resolution = match chance.below(8) {
+        let is_preflight = matches!(open.approval.question, Question::Preflight(_));
+        let resolution = match chance.below(if is_preflight { 24 } else { 8 }) {
             0 => Resolution::Retry,
             1 => Resolution::Done(
                 chance.pick(&[Value::Null, json!("done"), json!({"n": 1})]).clone(),
@@ -243,6 +244,7 @@ impl World {
             3 => Resolution::Raise(*chance.pick(&[0.0, 5.0, 1e6, f64::NAN, -1.0])),
             4 => Resolution::Stop,
             5 => Resolution::Approve(changes(chance)),
+            6..10 if is_preflight => Resolution::Approve(changes(chance)),
             _ => resolution(open, chance),
         };
         let answer = ApprovalAnswer::Resolve { resolution, reason: None };
