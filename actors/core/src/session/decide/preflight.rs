@@ -70,8 +70,7 @@ impl Deciding<'_> {
 
     /// The plan as a person sees it: each step judged as its call would be now.
     fn checklist(&self, plan: SubmittedPlan, planning: Usage) -> Checklist {
-        let mut notes = Notes::default();
-        notes.warnings = plan.warnings;
+        let mut notes = Notes { warnings: plan.warnings, levels: BTreeSet::new() };
         let steps: Vec<_> = plan
             .steps
             .into_iter()
@@ -306,7 +305,6 @@ impl Deciding<'_> {
 }
 
 /// What people should know of a plan, gathered step by step.
-#[derive(Default)]
 struct Notes {
     warnings: Vec<String>,
     levels: BTreeSet<Autonomy>,

@@ -56,10 +56,9 @@ fn edit(position: u32) -> StepEdit {
 }
 
 fn checklist(scene: &Scene) -> Checklist {
-    match &scene.state.active.approvals[0].approval.question {
-        Question::Preflight(checklist) => checklist.clone(),
-        other => panic!("{other:?}"),
-    }
+    let asked = &scene.state.active.approvals[0].approval;
+    let Question::Preflight(checklist) = &asked.question else { panic!("{asked:?}") };
+    checklist.clone()
 }
 
 #[test]
