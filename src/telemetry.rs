@@ -140,6 +140,8 @@ impl Meter for SessionMeter {
             | E::LateResult { .. }
             | E::BudgetReserved { .. }
             | E::BudgetRaised { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => {}
         }

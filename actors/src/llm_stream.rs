@@ -35,8 +35,8 @@ pub struct Attempt {
     pub step: u32,
     /// The fence.
     pub attempt_id: AttemptId,
-    /// The open message.
-    pub message_id: MessageId,
+    /// The open message; `None` for a plan, of which nothing is heard before it is complete (G14).
+    pub message_id: Option<MessageId>,
     /// Who hears of the end.
     pub session: Mailbox<Session>,
     /// Who hears the text.
@@ -102,10 +102,10 @@ impl LlmStream {
                 result = result.and_then(|()| self.builder.push(delta));
             }
         }
-        if !text.is_empty() && result.is_ok() {
+        let heard = self.attempt.message_id.clone().filter(|_| !text.is_empty() && result.is_ok());
+        if let Some(message_id) = heard {
             self.streamed = true;
             let Attempt { session_id, run_id, step, .. } = self.attempt;
-            let message_id = self.attempt.message_id.clone();
             self.attempt.bus.tell(Heard { session_id, run_id, step, message_id, text });
         }
         result

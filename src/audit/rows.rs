@@ -5,9 +5,10 @@ use super::{Action, Actor, Entry, Outcome};
 use greenroom_core::{
     approval::{Approval, Question, Resolution, StepDecision, Word},
     ids::{ApprovalId, CallId, SessionId},
+    preflight::ApprovedStep,
     session::{Allowance, ApprovalRow, EventRecord, SessionEvent},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The entries of the events that are committed together in one session, with the questions that
 /// the commit changes.
@@ -55,13 +56,17 @@ impl Commit<'_> {
             SessionEvent::ToolCallAllowed { call_id, digest, by, .. } => {
                 let (actor, approval_id) = match by {
                     Allowance::Policy { .. } | Allowance::Grant { .. } => (None, None),
-                    Allowance::Approval { approval_id, by, .. } => {
+                    Allowance::Approval { approval_id, by, .. }
+                    | Allowance::Preflight { approval_id, by, .. } => {
                         (Some(Actor::named(by)), Some(*approval_id))
                     }
                 };
                 let (reason, details) = match by {
                     Allowance::Policy { why } => (Some(why.clone()), None),
                     Allowance::Grant { grant_id } => (None, Some(json!({"grant_id": grant_id}))),
+                    Allowance::Preflight { step, .. } => {
+                        (None, Some(json!({"preflight_step": step})))
+                    }
                     // What they changed is what the digest stands for.
                     Allowance::Approval { .. } => (None, None),
                 };
@@ -137,6 +142,9 @@ impl Commit<'_> {
             | SessionEvent::ToolCallProgress { .. }
             | SessionEvent::ToolCallRetrying { .. }
             | SessionEvent::LateResult { .. }
+            // The person's word is in the same commit; what they changed, with it.
+            | SessionEvent::PreflightApproved { .. }
+            | SessionEvent::PreflightSkipped { .. }
             | SessionEvent::BudgetReserved { .. }
             | SessionEvent::BudgetReached { .. }
             | SessionEvent::ToolCallCompleted { .. }
@@ -189,6 +197,20 @@ impl Commit<'_> {
                 })),
                 ..entry()
             }],
+            Question::Preflight(checklist) => checklist
+                .steps
+                .iter()
+                .map(|step| Entry {
+                    tool: step.tool_name.clone(),
+                    digest: step.digest,
+                    reason: Some(step.description.clone()),
+                    details: Some(json!({
+                        "kind": "preflight", "position": step.position, "risk": step.risk,
+                        "deadline": deadline, "cost": step.cost,
+                    })),
+                    ..entry()
+                })
+                .collect(),
             Question::UnknownOutcome(asked) => vec![Entry {
                 call_id: Some(asked.call_id),
                 tool: Some(asked.tool.clone()),
@@ -221,17 +243,40 @@ impl Commit<'_> {
 
     fn resolved(&self, record: &EventRecord, approval_id: ApprovalId, word: &Word) -> Entry {
         let outcome = match word.resolution {
-            Resolution::Retry | Resolution::Done(_) | Resolution::Raise(_) => Outcome::Approved,
-            Resolution::Failed | Resolution::Stop => Outcome::Rejected,
+            Resolution::Retry
+            | Resolution::Done(_)
+            | Resolution::Raise(_)
+            | Resolution::Approve(_) => Outcome::Approved,
+            Resolution::Failed | Resolution::Stop | Resolution::Reject => Outcome::Rejected,
         };
+        let mut details = json!({"decision": word.resolution.name()});
+        if let Resolution::Approve(_) = word.resolution {
+            details["steps"] = json!(self.approved_steps());
+        }
         let actor = Actor { surface: Some(word.surface), ..Actor::named(&word.by) };
         Entry {
             at: word.at,
             approval_id: Some(approval_id),
             reason: word.reason.clone(),
-            details: Some(json!({"decision": word.resolution.name()})),
+            details: Some(details),
             ..self.entry(record, Action::ApprovalDecided, outcome, Some(actor))
         }
+    }
+
+    /// What this commit lets stand of a plan: each step by its tool and digest, never by its
+    /// arguments (G14).
+    fn approved_steps(&self) -> Vec<Value> {
+        let steps = self.records.iter().filter_map(|record| {
+            let SessionEvent::PreflightApproved { steps, .. } = &record.event else { return None };
+            Some(steps.iter())
+        });
+        let row = |step: &ApprovedStep| {
+            json!({
+                "position": step.position, "tool": step.tool_name, "digest": step.digest,
+                "edited": step.edited, "skipped": step.skipped,
+            })
+        };
+        steps.flatten().map(row).collect()
     }
 
     /// The call's tool, where this commit tells: its proposal is in it, or a question about it.

@@ -3,9 +3,10 @@
 
 use super::{Principal, Role};
 use greenroom_core::{
-    approval::PlanStep,
+    approval::{PlanStep, Question, Resolution},
     policy::Risk,
-    session::{ApprovalAnswer, ApprovalRow},
+    preflight::ChecklistStep,
+    session::{ApprovalAnswer, ApprovalRow, ApprovalState},
 };
 
 /// What is asked of whoever agrees to a critical step, beyond that they may answer at all.
@@ -50,8 +51,8 @@ impl CriticalRule {
         let mut critical = row.approval.steps().iter().filter(|step| {
             step.risk == Risk::Critical && is_undecided(step) && agrees(answer, step)
         });
-        let Some(step) = critical.next() else { return Ok(()) };
-        let tool = step.tool.clone();
+        let of_plan = critical.next().map(|step| step.tool.clone());
+        let Some(tool) = of_plan.or_else(|| planned(row, answer)) else { return Ok(()) };
         if let Some(role) = self.role.filter(|role| principal.role < *role) {
             return Err(NotYours::ApproverRequired { tool, role });
         }
@@ -60,6 +61,23 @@ impl CriticalRule {
         }
         Ok(())
     }
+}
+
+/// The tool of a critical step of a preflight that the answer lets stand (G14). A change can't make
+/// a step critical that was not.
+fn planned(row: &ApprovalRow, answer: &ApprovalAnswer) -> Option<String> {
+    let Question::Preflight(checklist) = &row.approval.question else { return None };
+    let ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), .. } = answer else {
+        return None;
+    };
+    if row.state != ApprovalState::Pending {
+        return None;
+    }
+    let is_skipped =
+        |step: &ChecklistStep| edits.iter().any(|edit| edit.position == step.position && edit.skip);
+    let mut steps = checklist.steps.iter();
+    let critical = steps.find(|step| step.risk == Risk::Critical && !is_skipped(step))?;
+    critical.tool_name.clone()
 }
 
 /// Whether the answer approves the step.
@@ -79,10 +97,10 @@ mod tests {
     use crate::auth::Via;
     use greenroom_core::{
         Timestamp,
-        approval::{Approval, Overdue, Question, StepDecision, Surface},
+        approval::{Approval, Overdue, StepDecision, Surface},
         ids::{ApprovalId, CallId, RunId, SessionId, UserId},
         json::Digest,
-        session::{ApprovalState, StepAnswer},
+        session::StepAnswer,
     };
     use serde_json::json;
     use uuid::Uuid;
@@ -212,5 +230,40 @@ mod tests {
         });
         let rule = CriticalRule { role: Some(Role::Approver), four_eyes: true };
         assert_eq!(rule.check(&principal("ada", Role::User), &row, &whole(true)), Ok(()));
+    }
+
+    #[test]
+    fn g14_a_critical_step_of_a_plan_is_not_for_everybody() {
+        use greenroom_core::preflight::StepEdit;
+        let mut row = row();
+        let mut approval = Approval::clone(&row.approval);
+        approval.question = serde_json::from_value(json!({
+            "kind": "preflight",
+            "steps": [
+                {"position": 1, "description": "d", "toolName": "note", "risk": "write_high_risk",
+                    "needsApproval": true},
+                {"position": 2, "description": "d", "toolName": "wire", "risk": "critical",
+                    "needsApproval": true},
+            ],
+            "estimatedCost": {"inputTokens": 1, "outputTokens": 1, "estimatedUSD": null},
+            "requiredPermissions": [], "warnings": [],
+        }))
+        .unwrap();
+        row.approval = approval.into();
+        let rule = CriticalRule { role: Some(Role::Approver), four_eyes: false };
+        let somebody = principal("ada", Role::User);
+        let approves = |edits| {
+            let answer =
+                ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), reason: None };
+            rule.check(&somebody, &row, &answer)
+        };
+        let tool = "wire".to_owned();
+        let refused = Err(NotYours::ApproverRequired { tool, role: Role::Approver });
+        assert_eq!(approves(vec![]), refused);
+        let skip = |position| vec![StepEdit { position, skip: true, ..StepEdit::default() }];
+        assert_eq!(approves(skip(1)), refused);
+        assert_eq!(approves(skip(2)), Ok(()));
+        let rejects = ApprovalAnswer::Resolve { resolution: Resolution::Reject, reason: None };
+        assert_eq!(rule.check(&somebody, &row, &rejects), Ok(()));
     }
 }

@@ -81,6 +81,7 @@ pub fn plan(approval: &Approval) -> Value {
     let asked = match &approval.question {
         Question::Plan { steps } => json!({"steps": steps, "tool_count": steps.len()}),
         Question::Budget(asked) => json!(asked),
+        Question::Preflight(checklist) => json!(checklist),
         Question::UnknownOutcome(asked) => {
             let mut call = json!(asked);
             let why = call["why"].take();
@@ -156,7 +157,7 @@ fn said_of(record: &EventRecord) -> Said {
         E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
         E::SessionClosed { .. } => as_stored("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.
-        E::MessageQueued { message_id, text, digest: _, steers } => {
+        E::MessageQueued { message_id, text, digest: _, steers, preflight: _ } => {
             let delivery = match steers {
                 None => "next_run",
                 Some(steering) if steering.after_decision => "after_decision",
@@ -188,7 +189,10 @@ fn said_of(record: &EventRecord) -> Said {
             json!({"message_id": message_id, "outcome": "cancelled", "by": by, "usage": usage}),
         ),
         // The iteration is the step; a further attempt of it is not another iteration.
-        E::StepStarted { attempt: 1, model, attempt_id: _ } => {
+        E::StepStarted { attempt: 1, model, attempt_id: _, planning: true } => {
+            said("thinking", json!({"iteration": 0, "model": model, "planning": true}))
+        }
+        E::StepStarted { attempt: 1, model, attempt_id: _, planning: false } => {
             said("thinking", json!({"iteration": record.step, "model": model}))
         }
         E::StepStarted { .. } => as_stored("step_started", event),
@@ -203,7 +207,8 @@ fn said_of(record: &EventRecord) -> Said {
         ),
         E::ToolCallAllowed { by, .. } => Said {
             plan_id: match by {
-                Allowance::Approval { approval_id, .. } => Some(*approval_id),
+                Allowance::Approval { approval_id, .. }
+                | Allowance::Preflight { approval_id, .. } => Some(*approval_id),
                 Allowance::Policy { .. } | Allowance::Grant { .. } => None,
             },
             ..as_stored("tool_call_allowed", event)
@@ -241,6 +246,11 @@ fn said_of(record: &EventRecord) -> Said {
         E::ApprovalEscalated { approval_id, to, deadline } => {
             of_plan("approval_escalated", *approval_id, json!({"to": to, "deadline": deadline}))
         }
+        E::PreflightApproved { approval_id, by, reason, steps } => {
+            let payload = json!({"by": by, "reason": reason, "steps": steps});
+            of_plan("preflight_approved", *approval_id, payload)
+        }
+        E::PreflightSkipped { .. } => as_stored("preflight_skipped", event),
         E::BudgetReserved { .. } => as_stored("budget_reserved", event),
         E::BudgetReached { .. } => as_stored("budget_reached", event),
         E::BudgetRaised { approval_id, budget, by } => {

@@ -90,6 +90,7 @@ fn e1_events_of_sessions_and_messages() {
 #[test]
 fn e1_events_of_runs_and_steps() {
     check_same("run_started", json!({"message_id": "m"}));
+    check_same("run_started", json!({"message_id": "m", "preflight": true}));
     check(
         "run_completed",
         &json!({"message_id": "m", "usage": usage()}),
@@ -107,6 +108,10 @@ fn e1_events_of_runs_and_steps() {
     let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
     check("step_started", &started(1), "thinking", json!({"iteration": 2, "model": "small"}));
     check_same("step_started", started(2));
+    let mut planning = started(1);
+    planning["planning"] = json!(true);
+    let thinking = json!({"iteration": 0, "model": "small", "planning": true});
+    check("step_started", &planning, "thinking", thinking);
     check_same("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"}));
     check_same(
         "step_retrying",
@@ -220,6 +225,54 @@ fn e1_events_of_approvals() {
         let ids = json!({"plan_id": ID, "approval_id": ID});
         check(kind, &json!({"approval_id": ID}), kind, ids);
     }
+}
+
+#[test]
+fn g14_events_of_preflights() {
+    let checklist = json!({
+        "steps": [{
+            "position": 1, "description": "Buys", "toolName": "buy", "arguments": {"n": 1},
+            "digest": DIGEST, "risk": "write_high_risk", "needsApproval": true,
+        }],
+        "estimatedCost": {"inputTokens": 20, "outputTokens": 4, "estimatedUSD": null},
+        "requiredPermissions": ["autonomy level ASSISTED (L2)"],
+        "warnings": ["the price is not known"],
+    });
+    let mut asked = json!({
+        "approval_id": ID, "kind": "preflight", "purpose": "Carry out a plan of 1 step",
+        "max_risk_level": "write_high_risk", "requested_at": AT, "deadline": null,
+    });
+    for name in ["steps", "estimatedCost", "requiredPermissions", "warnings"] {
+        asked[name] = checklist[name].clone();
+    }
+    let mut plan = asked.clone();
+    plan["plan_id"] = json!(ID);
+    plan["on_deadline"] = json!("deny");
+    let expected = json!({"plan_id": ID, "approval_id": ID, "plan": plan});
+    check("approval_requested", &json!({"approval": asked}), "waiting_for_approval", expected);
+    let change = json!({"position": 1, "arguments": {"n": 2}});
+    let word = json!({
+        "decision": "approve", "value": [change], "by": "u", "surface": "rest", "at": AT,
+    });
+    check(
+        "approval_decided",
+        &json!({"approval_id": ID, "answer": word, "closed": true}),
+        "approval_decided",
+        json!({"plan_id": ID, "approval_id": ID, "answer": word, "closed": true}),
+    );
+    let step = json!({
+        "position": 1, "description": "Buys", "toolName": "buy", "arguments": {"n": 2},
+        "digest": DIGEST, "risk": "write_high_risk", "edited": true,
+    });
+    check(
+        "preflight_approved",
+        &json!({"approval_id": ID, "by": "u", "reason": "less", "steps": [step]}),
+        "preflight_approved",
+        json!({"plan_id": ID, "approval_id": ID, "by": "u", "reason": "less", "steps": [step]}),
+    );
+    check_same("preflight_skipped", json!({"warning": "the model submitted no plan"}));
+    let by = json!({"kind": "preflight", "approval_id": ID, "step": 1, "by": "u"});
+    check_same("tool_call_allowed", json!({"call_id": ID, "digest": DIGEST, "by": by}));
 }
 
 #[test]

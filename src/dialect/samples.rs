@@ -242,6 +242,17 @@ fn of_people() -> Vec<(&'static str, Value)> {
                 },
             }),
         ),
+        (
+            "preflight_approved",
+            json!({
+                "approval_id": ID, "by": "u",
+                "steps": [{
+                    "position": 1, "description": "Buy", "toolName": "buy", "arguments": {"n": 1},
+                    "digest": DIGEST, "risk": "write_high_risk",
+                }],
+            }),
+        ),
+        ("preflight_skipped", json!({"warning": "the model gave no plan"})),
         ("approval_escalated", json!({"approval_id": ID, "to": "approver", "deadline": AT})),
         (
             "budget_reserved",
@@ -257,7 +268,7 @@ fn of_people() -> Vec<(&'static str, Value)> {
 }
 
 /// How many types of events there are.
-const TYPES: usize = 35;
+const TYPES: usize = 37;
 
 /// The number of the event's type: a new one gets the next.
 fn number(event: &SessionEvent) -> usize {
@@ -298,6 +309,8 @@ fn number(event: &SessionEvent) -> usize {
         E::BudgetReserved { .. } => 32,
         E::BudgetReached { .. } => 33,
         E::BudgetRaised { .. } => 34,
+        E::PreflightApproved { .. } => 35,
+        E::PreflightSkipped { .. } => 36,
     }
 }
 

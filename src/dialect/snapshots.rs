@@ -247,7 +247,7 @@ fn frames_of(item: &FeedItem) -> usize {
         return match &approval.question {
             Question::Plan { steps } => steps.len(),
             // Told as an `error` with the question in it.
-            Question::Budget(_) | Question::UnknownOutcome(_) => 1,
+            Question::Budget(_) | Question::Preflight(_) | Question::UnknownOutcome(_) => 1,
         };
     } else if let SessionEvent::RunFailed { .. } = &record.event {
         return 2;

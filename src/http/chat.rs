@@ -33,7 +33,7 @@ pub(super) struct StreamBody {
     #[serde(default)]
     on_busy: Option<String>,
     #[serde(default)]
-    preflight: bool,
+    preflight: Option<bool>,
     #[serde(default)]
     workflow: Option<Value>,
     #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
@@ -116,7 +116,7 @@ pub(super) struct ChatBody {
     #[serde(default)]
     on_busy: Option<String>,
     #[serde(default)]
-    preflight: bool,
+    preflight: Option<bool>,
     #[serde(default)]
     workflow: Option<Value>,
 }

@@ -56,7 +56,7 @@ pub(super) struct CreateSession {
     #[serde(default)]
     pub(super) title: Option<String>,
     #[serde(default)]
-    pub(super) preflight: bool,
+    pub(super) preflight: Option<bool>,
     #[serde(default)]
     pub(super) settings: Option<SettingsPatch>,
 }
@@ -77,9 +77,6 @@ pub(super) async fn create_as(
     wish: CreateSession,
     session_id: SessionId,
 ) -> Result<SessionRow, Problem> {
-    if wish.preflight {
-        return Err(Problem::not_supported("preflight", "preflight"));
-    }
     let owner = acting_for(principal, wish.user_id)?;
     let agent = wish.agent.unwrap_or_else(|| state.default_agent.clone());
     if !state.runtime.governance().agents.contains_key(&agent) {
@@ -95,6 +92,13 @@ pub(super) async fn create_as(
             return Err(Problem::invalid("autonomy_level", detail));
         }
         patch.autonomy_level = Some(level);
+    }
+    if let Some(preflight) = wish.preflight {
+        if patch.preflight.is_some_and(|other| other != preflight) {
+            let detail = "preflight and settings.preflight differ";
+            return Err(Problem::invalid("preflight", detail));
+        }
+        patch.preflight = Some(preflight);
     }
     let _unchanged = state.settings_lock.read().await;
     let settings = narrowed(&state.user_settings(&owner).await?, &patch)?;
@@ -187,7 +191,7 @@ pub(super) struct Message {
     #[serde(default)]
     pub(super) on_busy: Option<String>,
     #[serde(default)]
-    pub(super) preflight: bool,
+    pub(super) preflight: Option<bool>,
     #[serde(default)]
     pub(super) workflow: Option<Value>,
 }
@@ -211,9 +215,6 @@ pub(super) enum WhenBusy {
 impl Message {
     /// Errs if the message can't be taken, whatever the session does.
     pub(super) fn check(&self, state: &AppState) -> Result<WhenBusy, Problem> {
-        if self.preflight {
-            return Err(Problem::not_supported("preflight", "preflight"));
-        }
         if self.workflow.as_ref().is_some_and(|workflow| !workflow.is_null()) {
             return Err(Problem::not_supported("workflow", "workflow"));
         }
@@ -255,14 +256,20 @@ pub(super) async fn submit(
     }
     let fresh = || MessageId::from_uuid(state.runtime.new_id());
     // What decides the run, and nothing else: a repetition may come from another surface.
-    let digest = Digest::of(&json!({"message": message.message}));
+    let digest = Digest::of(&match message.preflight {
+        None => json!({"message": message.message}),
+        Some(preflight) => json!({"message": message.message, "preflight": preflight}),
+    });
+    let preflight = message.preflight;
     let message_id = message.message_id.unwrap_or_else(fresh);
     let text = message.message.into();
     let input = match when_busy {
-        WhenBusy::Wait(on_busy) => Input::SubmitMessage { message_id, text, digest, on_busy },
+        WhenBusy::Wait(on_busy) => {
+            Input::SubmitMessage { message_id, text, digest, on_busy, preflight }
+        }
         WhenBusy::Interrupt => {
             let by = principal.user.clone();
-            Input::Interrupt { message_id, text, digest, by, partial: None }
+            Input::Interrupt { message_id, text, digest, preflight, by, partial: None }
         }
     };
     match state.runtime.command(session.session_id, input).await? {

@@ -11,7 +11,8 @@ use greenroom_core::{
     approval::{GrantWish, Resolution, StepDecision, Surface},
     ids::{CallId, UserId},
     json::Digest,
-    limits::REASON_BYTES_MAX,
+    limits::{PREFLIGHT_TEXT_BYTES_MAX, REASON_BYTES_MAX},
+    preflight::StepEdit,
     session::{ApprovalAnswer, ApprovalRow, ApprovalState, Input, Rejection, Reply, StepAnswer},
 };
 use serde::Deserialize;
@@ -41,10 +42,20 @@ pub(super) struct ForSession {
     condition: Option<String>,
 }
 
-/// A person's word on one step.
+/// A person's word on one step: of a plan, whose steps are calls, or of a preflight, whose steps
+/// have positions (G14).
 #[derive(Debug, Deserialize)]
 pub(super) struct StepWord {
-    call_id: CallId,
+    #[serde(default)]
+    call_id: Option<CallId>,
+    #[serde(default)]
+    position: Option<u32>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default, rename = "toolName", alias = "tool_name")]
+    tool_name: Option<String>,
+    #[serde(default)]
+    skip: bool,
     #[serde(default)]
     decision: Option<String>,
     #[serde(default)]
@@ -79,6 +90,10 @@ impl Answer {
             let missing = || Problem::invalid("decision", "say `decision`, or `steps`");
             return Ok(ApprovalAnswer::Whole { approved: whole.ok_or_else(missing)?, reason });
         };
+        if steps.iter().any(|step| step.position.is_some()) {
+            let resolution = Resolution::Approve(changes(steps, whole)?);
+            return Ok(ApprovalAnswer::Resolve { resolution, reason });
+        }
         let mut answers = Vec::with_capacity(steps.len());
         for (index, step) in steps.into_iter().enumerate() {
             let field = |name: &str| format!("steps[{index}].{name}");
@@ -91,10 +106,51 @@ impl Answer {
             let said = said.map(|reason| checked_reason(&field("reason"), reason));
             let reason = said.transpose()?.or_else(|| reason.clone());
             let StepWord { call_id, arguments, .. } = step;
+            let unnamed = || Problem::invalid(&field("call_id"), "say which call, or `position`");
+            let call_id = call_id.ok_or_else(unnamed)?;
             answers.push(StepAnswer { call_id, approved, reason, arguments });
         }
         Ok(ApprovalAnswer::Steps(answers))
     }
+}
+
+/// What a person changes of a preflight's steps (G14).
+fn changes(steps: Vec<StepWord>, whole: Option<bool>) -> Result<Vec<StepEdit>, Problem> {
+    match whole {
+        Some(true) => {}
+        Some(false) => {
+            let detail = "a plan is rejected whole; `skip` leaves single steps out";
+            return Err(Problem::invalid("steps", detail));
+        }
+        None => return Err(Problem::invalid("decision", "say `approve` to change steps")),
+    }
+    let change = |(index, step): (usize, StepWord)| {
+        let field = |name: &str| format!("steps[{index}].{name}");
+        let StepWord { call_id, position, description, tool_name, skip, .. } = step;
+        let unnamed = || Problem::invalid(&field("position"), "say which step, from 1");
+        let position = position.ok_or_else(unnamed)?;
+        for (name, is_given) in [
+            ("call_id", call_id.is_some()),
+            ("decision", step.decision.is_some()),
+            ("reason", step.reason.is_some()),
+        ] {
+            if is_given {
+                let detail = "does not go with `position`; say `skip` to leave a step out";
+                return Err(Problem::invalid(&field(name), detail));
+            }
+        }
+        for (name, text) in [("description", &description), ("toolName", &tool_name)] {
+            if text.as_ref().is_some_and(|text| text.len() > PREFLIGHT_TEXT_BYTES_MAX) {
+                let detail = format!("may have at most {PREFLIGHT_TEXT_BYTES_MAX} bytes");
+                return Err(Problem::invalid(&field(name), detail));
+            }
+        }
+        // What is empty or null says nothing.
+        let tool_name = tool_name.filter(|name| !name.is_empty());
+        let arguments = step.arguments.filter(|arguments| !arguments.is_null());
+        Ok(StepEdit { position, description, tool_name, arguments, skip })
+    };
+    steps.into_iter().enumerate().map(change).collect()
 }
 
 /// What `word` says to a question without steps, if it is one for those.
@@ -152,7 +208,7 @@ pub(super) async fn decide(
     let mut answer = answer;
     let for_session = answer.for_session.take();
     let for_session = for_session.map(|wish| GrantWish { condition: wish.condition });
-    let answer = answer.parse()?;
+    let answer = answer.parse()?.to(&row.approval.question);
     if let Err(refusal) = state.critical.check(principal, row, &answer) {
         let outcome = Outcome::Refused;
         note_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
@@ -301,6 +357,41 @@ mod tests {
         ] {
             let expected = ApprovalAnswer::Resolve { resolution, reason: None };
             assert_eq!(parse(answer.clone()), Ok(expected), "{answer}");
+        }
+    }
+
+    #[test]
+    fn g14_steps_of_a_preflight_are_changed_by_position() {
+        let expected = StepEdit {
+            position: 2,
+            tool_name: Some("buy".to_owned()),
+            arguments: Some(json!({"n": 1})),
+            ..StepEdit::default()
+        };
+        let skipped = StepEdit { position: 1, skip: true, ..StepEdit::default() };
+        let resolution = Resolution::Approve(vec![expected, skipped]);
+        let found = parse(json!({"decision": "approve", "steps": [
+            {"position": 2, "toolName": "buy", "arguments": {"n": 1}},
+            {"position": 1, "skip": true, "toolName": "", "arguments": null},
+        ]}));
+        assert_eq!(found, Ok(ApprovalAnswer::Resolve { resolution, reason: None }));
+        let long = "x".repeat(PREFLIGHT_TEXT_BYTES_MAX + 1);
+        for (answer, field) in [
+            (json!({"steps": [{"position": 1}]}), "decision"),
+            (json!({"decision": "reject", "steps": [{"position": 1}]}), "steps"),
+            (json!({"decision": "approve", "steps": [{"position": 1}, {}]}), "steps[1].position"),
+            (
+                json!({"decision": "approve", "steps": [{"position": 1, "call_id": CALL}]}),
+                "steps[0].call_id",
+            ),
+            (
+                json!({"decision": "approve", "steps": [{"position": 1, "description": long}]}),
+                "steps[0].description",
+            ),
+            (json!({"decision": "approve", "steps": [{}]}), "steps[0].call_id"),
+        ] {
+            let problem = parse(answer.clone()).unwrap_err();
+            assert_eq!(problem.extra["field"], field, "{answer}");
         }
     }
 

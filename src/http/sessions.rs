@@ -28,6 +28,7 @@ pub(super) fn view(row: &SessionRow) -> Value {
         "title": row.title,
         "status": row.status,
         "autonomy_level": row.settings.autonomy_level,
+        "preflight": row.settings.preflight,
         "settings": row.settings,
         "usage": row.usage,
         "created_at": row.created_at,

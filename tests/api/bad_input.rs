@@ -41,7 +41,7 @@ async fn bodies_that_make_no_sense() {
         (stream, with("until", json!("never")), 422, "invalid_request"),
         (stream, with("message_id", json!("")), 422, "invalid_request"),
         (stream, with("message_id", json!("m".repeat(129))), 422, "invalid_request"),
-        (stream, with("preflight", json!(true)), 422, "not_supported"),
+        (stream, with("preflight", json!("yes")), 422, "invalid_request"),
         (stream, with("workflow", json!({"name": "x"})), 422, "not_supported"),
         // A session of somebody else's.
         (stream, with("character_id", json!(99)), 404, "session_not_found"),

@@ -37,6 +37,7 @@ mod lifecycle;
 mod matrix;
 mod messages;
 mod models;
+mod preflight;
 mod scripts;
 mod settings;
 mod sockets;

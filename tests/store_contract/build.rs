@@ -174,7 +174,13 @@ fn session_events() -> Vec<SessionEvent> {
     vec![
         E::SessionCreated { owner, agent, title: None, settings: Settings::default() },
         E::SessionSettingsChanged { settings, title: Some("T".to_owned()), by: user("alice") },
-        E::MessageQueued { message_id: message_id(), text: "".into(), digest, steers: None },
+        E::MessageQueued {
+            message_id: message_id(),
+            text: "".into(),
+            digest,
+            steers: None,
+            preflight: true,
+        },
         E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {
@@ -203,8 +209,14 @@ fn run_events() -> Vec<SessionEvent> {
     let usage = Spending { tokens, cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
-        E::RunStarted { message_id: message_id() },
-        E::StepStarted { attempt_id: AttemptId(uuid(5, 1)), attempt: 1, model: "m".to_owned() },
+        E::RunStarted { message_id: message_id(), preflight: true },
+        E::StepStarted {
+            attempt_id: AttemptId(uuid(5, 1)),
+            attempt: 1,
+            model: "m".to_owned(),
+            planning: true,
+        },
+        E::PreflightSkipped { warning: "there is no plan".to_owned() },
         E::StepRetrying {
             attempt: 1,
             failures: 1,

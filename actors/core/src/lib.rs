@@ -19,6 +19,7 @@ pub mod limits;
 pub mod message;
 pub mod model;
 pub mod policy;
+pub mod preflight;
 pub mod scrub;
 pub mod session;
 pub mod text;

@@ -59,6 +59,12 @@ pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
 pub const BUDGETS_MAX: usize = 64;
 /// Grants of one session (G9).
 pub const GRANTS_MAX: usize = 64;
+/// Steps of a plan that a model submits before it begins (G14).
+pub const PREFLIGHT_STEPS_MAX: usize = 64;
+/// Warnings that a model may add to such a plan.
+pub const PREFLIGHT_WARNINGS_MAX: usize = 32;
+/// Bytes kept of each text of such a plan; also of a tool's name in it.
+pub const PREFLIGHT_TEXT_BYTES_MAX: usize = 1024;
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
 pub const CLOSED_APPROVALS_KEPT: usize = 256;

@@ -69,7 +69,7 @@ fn id(number: u128) -> CallId {
 
 fn request(messages: Vec<Message>, tools: Vec<Arc<Tool>>) -> ModelRequest {
     let (model, system) = ("m-1".to_owned(), "Be brief.".to_owned());
-    ModelRequest { model, system, messages, tools, max_tokens: 4096 }
+    ModelRequest { model, system, messages, tools, max_tokens: 4096, forced_tool: None }
 }
 
 fn anthropic_body(request: &ModelRequest) -> Value {
@@ -401,5 +401,24 @@ proptest! {
         let settled = before.iter().rposition(|message| message["role"] == "assistant");
         let settled = settled.unwrap_or(before.len().saturating_sub(1));
         prop_assert_eq!(&after[..settled], &before[..settled]);
+    }
+}
+
+#[test]
+fn g14_a_forced_tool_is_forced_on_both_wires_and_without_thinking() {
+    let tools = vec![tool("add", json!({})), tool("submit plan", json!({}))];
+    let plain = request(vec![user("hi")], tools);
+    let forced = ModelRequest { forced_tool: Some("submit plan".to_owned()), ..plain.clone() };
+    let read = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).unwrap();
+    let body = read(anthropic::encode(&forced));
+    assert_eq!(body["tool_choice"], json!({"type": "tool", "name": "submit_plan"}));
+    assert_eq!(body["thinking"], json!({"type": "disabled"}));
+    let body = read(openai::encode(&forced, openai::Options::default()));
+    let expected = json!({"type": "function", "function": {"name": "submit_plan"}});
+    assert_eq!(body["tool_choice"], expected);
+    let bodies =
+        [read(anthropic::encode(&plain)), read(openai::encode(&plain, openai::Options::default()))];
+    for body in bodies {
+        assert_eq!((body.get("tool_choice"), body.get("thinking")), (None, None));
     }
 }

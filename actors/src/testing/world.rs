@@ -224,6 +224,7 @@ impl World {
             text: text.into(),
             digest: Digest::of_bytes(text.as_bytes()),
             on_busy: OnBusy::Queue,
+            preflight: None,
         }
     }
 

@@ -273,7 +273,14 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
     let Input::SubmitMessage { message_id, text, digest, .. } = World::message("c") else {
         panic!("a message is submitted");
     };
-    let interrupt = Input::Interrupt { message_id, text, digest, by: World::user(), partial: None };
+    let interrupt = Input::Interrupt {
+        message_id,
+        text,
+        digest,
+        preflight: None,
+        by: World::user(),
+        partial: None,
+    };
     let taken = world.command(session, interrupt).await;
     assert!(matches!(taken, Ok(Answer::Submitted { repeated: false, .. })), "{taken:?}");
     assert!(matches!(world.run_end(session, first).await, SessionEvent::RunCancelled { .. }));

@@ -425,6 +425,7 @@ async fn s5_idempotency_survives_a_crash() {
         text: "another body".into(),
         digest: greenroom_core::json::Digest::of_bytes(b"another body"),
         on_busy: OnBusy::Queue,
+        preflight: None,
     };
     assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));
 }

@@ -7,6 +7,7 @@ use greenroom_core::{
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
     json::Digest,
     policy::Risk,
+    preflight::{Checklist, EstimatedCost},
     session::ApprovalState,
 };
 use serde::Deserialize;
@@ -49,6 +50,7 @@ enum Question {
         steps: Vec<PlanStep>,
     },
     Budget(BudgetQuestion),
+    Preflight(Checklist),
     UnknownOutcome {
         call: DoubtfulCall,
         why: String,
@@ -88,14 +90,17 @@ impl Asked {
     pub(super) fn steps(&self) -> &[PlanStep] {
         match &self.question {
             Question::Plan { steps } => steps,
-            Question::Budget(_) | Question::UnknownOutcome { .. } | Question::Other => &[],
+            Question::Budget(_)
+            | Question::Preflight(_)
+            | Question::UnknownOutcome { .. }
+            | Question::Other => &[],
         }
     }
 
     /// The commands that answer it.
     fn commands(&self) -> &'static str {
         match self.question {
-            Question::Plan { .. } => "approve, reject",
+            Question::Plan { .. } | Question::Preflight(_) => "approve, reject",
             Question::Budget(_) => "raise LIMIT, stop",
             Question::UnknownOutcome { .. } => "retry, done [--result RESULT], failed",
             Question::Other => "see the dashboard",
@@ -187,8 +192,48 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
             );
             push_line(&mut out, &line);
         }
+        if let Question::Preflight(checklist) = &asked.question {
+            planned_steps(&mut out, checklist, paint);
+        }
     }
     out
+}
+
+/// The steps of a preflight, a line each.
+fn planned_steps(out: &mut String, checklist: &Checklist, paint: Paint) {
+    for step in &checklist.steps {
+        let tool = step.tool_name.as_deref().map(|tool| safe(tool)).unwrap_or_default();
+        let asks = if step.needs_approval { "  asks" } else { "" };
+        let risk = paint.paint(style_of(step.risk), &format!("{:15}", step.risk.name()));
+        let does = shortened(&safe(&step.description), ARGUMENTS_COLUMNS);
+        push_line(out, &format!("  {}. {risk}  {does}  {tool}{asks}", step.position));
+    }
+}
+
+/// A preflight, whole: its steps, what they may cost, and what there is to know.
+fn checklist(out: &mut String, checklist: &Checklist, paint: Paint) {
+    let EstimatedCost { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
+    let money = match estimated_usd {
+        Some(dollars) => format!("about {dollars:.4} USD"),
+        None => "price unknown".to_owned(),
+    };
+    let cost = format!("{input_tokens} input and {output_tokens} output tokens, {money}");
+    labelled(out, 2, "Cost", &cost);
+    for needed in &checklist.required_permissions {
+        labelled(out, 2, "Needs", &safe(needed));
+    }
+    for warning in &checklist.warnings {
+        labelled(out, 2, "Warning", &paint.paint(Style::Yellow, &safe(warning)));
+    }
+    out.push('\n');
+    planned_steps(out, checklist, paint);
+    for step in &checklist.steps {
+        let Some(arguments) = &step.arguments else { continue };
+        push_line(out, &format!("  Arguments of step {}", step.position));
+        for line in format!("{arguments:#}").lines() {
+            push_line(out, &format!("    {}", safe(line)));
+        }
+    }
 }
 
 /// One of them, whole.
@@ -214,6 +259,7 @@ pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
     match &asked.question {
         Question::Budget(budget) => push_budget(&mut out, budget),
         Question::UnknownOutcome { call, why } => push_doubtful(&mut out, call, why, paint),
+        Question::Preflight(asked) => checklist(&mut out, asked, paint),
         Question::Plan { .. } | Question::Other => {}
     }
     if let Some(word) = &asked.answer {
@@ -307,6 +353,9 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
         push_line(&mut out, &format!("Approval {id}: you had said so already."));
     } else if let Some(word) = &after.answer {
         push_line(&mut out, &format!("Approval {id}: {}.", said(word)));
+    } else if let Question::Preflight(_) = &after.question {
+        let word = if approve { "approved" } else { "rejected, and the run ends" };
+        push_line(&mut out, &format!("Approval {id}: the plan is {word}."));
     } else {
         let new = after.decisions.len().saturating_sub(before.decisions.len());
         let steps = if new == 1 { "1 step".to_owned() } else { format!("{new} steps") };

@@ -165,3 +165,34 @@ fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
 }
+
+#[test]
+fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
+    let asked = asked(|view| {
+        view["kind"] = json!("preflight");
+        view["purpose"] = json!("Carry out a plan of 2 steps");
+        view["steps"] = json!([
+            {"position": 1, "description": "Look", "risk": "read_only", "needsApproval": false},
+            {
+                "position": 2, "description": "Buy \u{1b}[2J", "toolName": "buy",
+                "arguments": {"amount": 5}, "risk": "write_high_risk", "needsApproval": true,
+            },
+        ]);
+        view["estimatedCost"] = json!({"inputTokens": 10, "outputTokens": 2, "estimatedUSD": null});
+        view["requiredPermissions"] = json!(["autonomy level ASSISTED (L2)"]);
+        view["warnings"] = json!(["the price is not known"]);
+    });
+    let text = whole(&asked, now(), Paint::PLAIN);
+    for expected in [
+        "10 input and 2 output tokens, price unknown",
+        "autonomy level ASSISTED (L2)",
+        "the price is not known",
+        "  1. read_only        Look",
+        "buy  asks\n",
+        "  Arguments of step 2\n    {\n      \"amount\": 5\n    }\n",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text}");
+    assert!(list(&[asked], now(), Paint::PLAIN).contains("  2. write_high_risk"), "{text}");
+}

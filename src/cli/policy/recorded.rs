@@ -79,6 +79,10 @@ impl Recording {
                     let why = "it was granted for the session".to_owned();
                     return self.decided(call_id, Ruling::Ask, why);
                 }
+                Allowance::Preflight { .. } => {
+                    let why = "it was approved with the run's plan".to_owned();
+                    return self.decided(call_id, Ruling::Ask, why);
+                }
             },
             E::AuthorizationDenied { call_id, reason, .. } => {
                 return self.decided(call_id, Ruling::Deny, reason);
@@ -124,6 +128,8 @@ impl Recording {
             | E::BudgetReserved { .. }
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => {}
         }

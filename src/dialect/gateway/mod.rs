@@ -216,6 +216,8 @@ fn say(
         | E::BudgetReached { .. }
         | E::BudgetRaised { .. }
         | E::SessionForked { .. }
+        | E::PreflightApproved { .. }
+        | E::PreflightSkipped { .. }
         | E::GrantAdded { .. }
         | E::GrantRevoked { .. } => return false,
     }

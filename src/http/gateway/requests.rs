@@ -68,7 +68,7 @@ pub(super) async fn send(
         message: content,
         message_id: Some(id.clone()),
         on_busy: None,
-        preflight: false,
+        preflight: None,
         workflow: None,
     };
     // Before a session is made for it.
@@ -131,7 +131,7 @@ async fn request_of(state: &AppState, row: &ApprovalRow) -> Result<MessageId, Pr
         let start = end.saturating_sub(page_size);
         let page = journal.read(row.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
         let request = page.iter().find_map(|record| {
-            if let SessionEvent::RunStarted { message_id } = &record.event
+            if let SessionEvent::RunStarted { message_id, .. } = &record.event
                 && record.run_id == Some(row.run_id)
             {
                 return Some(message_id.clone());

@@ -167,6 +167,12 @@ function clock(seconds) {
   return Math.floor(seconds / 60) + ":" + rest;
 }
 
+// A step of a plan is a call; one of a preflight may leave its arguments or even its tool open.
+function stepWords(step) {
+  const passed = step.arguments === undefined ? "" : " " + JSON.stringify(step.arguments);
+  return (step.tool || step.toolName || "") + passed;
+}
+
 function planItem(plan) {
   const item = element("li", "plan " + plan.max_risk_level);
   item.dataset.plan = plan.plan_id;
@@ -191,9 +197,9 @@ function planItem(plan) {
   const steps = element("ol");
   for (const step of plan.steps) {
     const line = element("li");
-    line.append(element("code", "", step.tool + " " + JSON.stringify(step.arguments)), " ",
+    line.append(element("code", "", stepWords(step)), " ",
       element("span", "risk " + step.risk, step.risk.replaceAll("_", " ")), " ",
-      element("span", "quiet", step.why));
+      element("span", "quiet", step.why || step.description || ""));
     steps.append(line);
   }
   item.append(head, steps, error);

@@ -6,6 +6,7 @@ use crate::{
     ids::{ApprovalId, CallId, RunId},
     json::Digest,
     policy::Risk,
+    preflight::Checklist,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub enum Question {
     Budget(BudgetQuestion),
     /// What became of a call that may or may not have taken effect (D3).
     UnknownOutcome(UnknownOutcome),
+    /// Whether a run may go about it as its model plans (G14).
+    Preflight(Checklist),
 }
 
 /// A budget that has no room for what comes next.
@@ -93,11 +96,13 @@ pub enum ApprovalKind {
     Budget,
     /// What became of a call.
     UnknownOutcome,
+    /// Whether a plan may be carried out.
+    Preflight,
 }
 
 impl ApprovalKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Plan, Self::Budget, Self::UnknownOutcome];
+    pub const ALL: [Self; 4] = [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
@@ -105,6 +110,7 @@ impl ApprovalKind {
             Self::Plan => "plan",
             Self::Budget => "budget",
             Self::UnknownOutcome => "unknown_outcome",
+            Self::Preflight => "preflight",
         }
     }
 
@@ -114,6 +120,7 @@ impl ApprovalKind {
             Self::Plan => "`approve` or `reject`",
             Self::Budget => "`raise` or `stop`",
             Self::UnknownOutcome => "`retry`, `done` or `failed`",
+            Self::Preflight => "`approve`, with `steps` by `position`, or `reject`",
         }
     }
 }
@@ -125,6 +132,7 @@ impl Question {
             Self::Plan { .. } => ApprovalKind::Plan,
             Self::Budget(_) => ApprovalKind::Budget,
             Self::UnknownOutcome(_) => ApprovalKind::UnknownOutcome,
+            Self::Preflight(_) => ApprovalKind::Preflight,
         }
     }
 
@@ -134,6 +142,7 @@ impl Question {
             Self::Plan { steps } => steps.iter().map(|step| step.call_id).collect(),
             Self::Budget(asked) => asked.calls.clone(),
             Self::UnknownOutcome(asked) => vec![asked.call_id],
+            Self::Preflight(_) => Vec::new(),
         }
     }
 }
@@ -148,7 +157,7 @@ impl Approval {
     pub fn steps(&self) -> &[PlanStep] {
         match &self.question {
             Question::Plan { steps } => steps,
-            Question::Budget(_) | Question::UnknownOutcome(_) => &[],
+            Question::Budget(_) | Question::UnknownOutcome(_) | Question::Preflight(_) => &[],
         }
     }
 
@@ -160,7 +169,7 @@ impl Approval {
                 step.map(|step| step.tool.as_str())
             }
             Question::UnknownOutcome(asked) if asked.call_id == call_id => Some(&asked.tool),
-            Question::UnknownOutcome(_) | Question::Budget(_) => None,
+            Question::UnknownOutcome(_) | Question::Budget(_) | Question::Preflight(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A person's word on a question that has no steps, and where words come from.
 
-use crate::{ids::UserId, time::Timestamp};
+use crate::{ids::UserId, preflight::StepEdit, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,6 +18,10 @@ pub enum Resolution {
     Raise(f64),
     /// To a budget: the run ends.
     Stop,
+    /// To a preflight: the plan may be carried out, with these changes (G14).
+    Approve(Vec<StepEdit>),
+    /// To a preflight: the run ends.
+    Reject,
 }
 
 impl Resolution {
@@ -29,6 +33,8 @@ impl Resolution {
             Self::Failed => "failed",
             Self::Raise(_) => "raise",
             Self::Stop => "stop",
+            Self::Approve(_) => "approve",
+            Self::Reject => "reject",
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct ModelRequest {
     pub tools: Vec<Arc<Tool>>,
     /// Output tokens at most.
     pub max_tokens: u32,
+    /// The tool that the model must call, if it must call a certain one.
+    pub forced_tool: Option<String>,
 }
 
 /// A turn of the conversation, as providers want it.

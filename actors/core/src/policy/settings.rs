@@ -23,6 +23,10 @@ pub struct Settings {
     pub allowed_regions: Option<BTreeSet<i64>>,
     /// What tools may cost.
     pub budget_limit: Option<BudgetLimit>,
+    /// Whether the model first submits a plan for each message (G14). It allows nothing by itself,
+    /// so a session chooses freely.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub preflight: bool,
 }
 
 impl Default for Settings {
@@ -33,6 +37,7 @@ impl Default for Settings {
             blocked_tools: BTreeSet::new(),
             allowed_regions: None,
             budget_limit: None,
+            preflight: false,
         }
     }
 }
@@ -107,6 +112,7 @@ impl Settings {
                 |own, allowed| own.intersection(allowed).copied().collect(),
             ),
             budget_limit: narrower(&self.budget_limit, &user.budget_limit, BudgetLimit::within),
+            preflight: self.preflight,
         }
     }
 
@@ -175,6 +181,9 @@ pub struct SettingsPatch {
     /// See [`Settings::budget_limit`].
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_a_value")]
     pub budget_limit: Option<Option<BudgetLimit>>,
+    /// See [`Settings::preflight`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<bool>,
 }
 
 impl SettingsPatch {
@@ -186,6 +195,7 @@ impl SettingsPatch {
             blocked_tools,
             allowed_regions,
             budget_limit,
+            preflight,
         } = self.clone();
         let settings = settings.clone();
         let changed = Settings {
@@ -194,6 +204,7 @@ impl SettingsPatch {
             blocked_tools: blocked_tools.unwrap_or(settings.blocked_tools),
             allowed_regions: allowed_regions.unwrap_or(settings.allowed_regions),
             budget_limit: budget_limit.unwrap_or(settings.budget_limit),
+            preflight: preflight.unwrap_or(settings.preflight),
         };
         changed.validate().map(|()| changed)
     }
@@ -363,6 +374,17 @@ mod tests {
             assert_eq!(both.within(&other), both);
             assert_eq!(both.allowed_regions, one.allowed_regions.clone().or(other.allowed_regions));
         }
+    }
+
+    #[test]
+    fn g14_a_session_chooses_its_preflight_freely() {
+        let [with, without] =
+            [true, false].map(|preflight| settings(json!({"preflight": preflight})));
+        for (own, user) in [(&with, &without), (&without, &with)] {
+            assert_eq!(own.check_within(user), Ok(()));
+            assert_eq!(own.within(user), *own);
+        }
+        assert_eq!(patch(json!({"preflight": true})).applied_to(&without), Ok(with));
     }
 
     #[test]

@@ -13,12 +13,13 @@ pub enum Effect {
     StartModel {
         /// The run.
         run_id: RunId,
-        /// The step of that run.
+        /// The step of that run; 0 for a plan.
         step: u32,
         /// The fence.
         attempt_id: AttemptId,
-        /// The message its deltas belong to.
-        message_id: MessageId,
+        /// The message its deltas belong to; `None` for a plan, of which clients hear once a person
+        /// is asked (G14).
+        message_id: Option<MessageId>,
         /// The model, by its name in configuration.
         model: String,
     },

@@ -12,6 +12,7 @@ use crate::{
     message::{Arguments, Message, Reasoning},
     model::delta::StopReason,
     policy::{Autonomy, Cost, Risk, Settings},
+    preflight::ApprovedStep,
     time::Timestamp,
     usage::Spending,
 };
@@ -99,6 +100,9 @@ pub enum SessionEvent {
         /// Set for a message that steers the run that is going (S4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         steers: Option<Steering>,
+        /// Whether its run begins with a plan (G14).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        preflight: bool,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
@@ -141,6 +145,9 @@ pub enum SessionEvent {
     RunStarted {
         /// The user's message it answers.
         message_id: MessageId,
+        /// Whether the model submits a plan first (G14).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        preflight: bool,
     },
     /// A run has its final answer.
     RunCompleted {
@@ -177,6 +184,10 @@ pub enum SessionEvent {
         attempt: u32,
         /// The model, by its name in configuration.
         model: String,
+        /// Whether it is the call for a plan, which comes before the first step and is none of them
+        /// (G14).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        planning: bool,
     },
     /// The model call is done.
     StepCompleted {
@@ -359,6 +370,24 @@ pub enum SessionEvent {
         approval_id: ApprovalId,
     },
 
+    /// A person approved the plan: calls that its steps cover run without asking again (G14).
+    PreflightApproved {
+        /// The question they answered.
+        approval_id: ApprovalId,
+        /// Who.
+        by: UserId,
+        /// What they said, for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The steps as they were approved or skipped, in order.
+        steps: Arc<[ApprovedStep]>,
+    },
+    /// There is no plan to look at; people are asked about calls as usual.
+    PreflightSkipped {
+        /// Why, for people.
+        warning: String,
+    },
+
     /// What an allowed call costs is set aside (G6). It is released when the call definitely failed.
     BudgetReserved {
         /// The call.
@@ -430,6 +459,15 @@ pub enum Allowance {
     Grant {
         /// What they granted.
         grant_id: GrantId,
+    },
+    /// A person, before the run began: they approved this step of its plan (G14).
+    Preflight {
+        /// The question they answered.
+        approval_id: ApprovalId,
+        /// The step's place in the plan, from 1.
+        step: u32,
+        /// Who.
+        by: UserId,
     },
 }
 

@@ -2,11 +2,14 @@
 //! sense in a state changes nothing but the head.
 
 use super::{
-    Active, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState, StepPhase,
-    Submission, state::Identity,
+    Active, Allowance, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState,
+    StepPhase, Submission, state::Identity,
 };
 use crate::{
-    approval::{ApprovalEnd, ClosedApproval, Edit, Escalation, OpenApproval, StepDecision, Word},
+    approval::{
+        ApprovalEnd, ApprovalKind, ClosedApproval, Edit, Escalation, OpenApproval, StepDecision,
+        Word,
+    },
     budget::{Raise, Scope},
     call::{Call, CallEnd, CallPhase, FailReason, Reservation},
     ids::{ApprovalId, CallId},
@@ -14,9 +17,13 @@ use crate::{
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
     policy::Cost,
+    preflight::{ApprovedPlan, Preflight},
     time::Day,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The state after `record`.
 pub fn evolve(mut state: SessionState, record: &EventRecord) -> SessionState {
@@ -103,6 +110,8 @@ impl SessionState {
             | E::AuthorizationDenied { .. }
             | E::ApprovalRequested { .. }
             | E::ApprovalEscalated { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
             | E::BudgetReserved { .. }
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. }
@@ -207,11 +216,12 @@ impl Active {
                 self.title.clone_from(title);
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
-            E::MessageQueued { message_id, text, digest, steers } => {
+            E::MessageQueued { message_id, text, digest, steers, preflight } => {
                 let own_run_id = steers.map(|steering| steering.own_run_id);
                 let Some(run_id) = own_run_id.or(record.run_id) else { return };
                 let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
-                let message = QueuedMessage { message_id, run_id, text, digest };
+                let preflight = *preflight;
+                let message = QueuedMessage { message_id, run_id, text, digest, preflight };
                 match self.run.as_mut().filter(|_| own_run_id.is_some()) {
                     Some(run) => run.steering.push(message),
                     None => self.queue.push_back(message),
@@ -240,6 +250,9 @@ impl Active {
                 for call_id in approval.question.calls() {
                     self.set_phase(call_id, CallPhase::AwaitingApproval { approval_id });
                 }
+                if approval.kind() == ApprovalKind::Preflight {
+                    self.set_preflight(Preflight::Asked);
+                }
                 let (approval, decisions) = (approval.clone(), BTreeMap::new());
                 let open = OpenApproval { approval, run_id, decisions, escalation: None };
                 self.approvals.push(open);
@@ -267,6 +280,13 @@ impl Active {
                 self.raises.retain(|raise| !raise.budget.is_of(budget));
                 self.raises.push(Raise { budget: budget.clone(), at: record.at });
             }
+            E::PreflightApproved { approval_id, by, reason, steps } => {
+                let (approval_id, by, used) = (*approval_id, by.clone(), BTreeSet::new());
+                let (reason, steps) = (reason.clone(), steps.clone());
+                let plan = ApprovedPlan { approval_id, by, reason, steps, used };
+                self.set_preflight(Preflight::Approved(plan));
+            }
+            E::PreflightSkipped { .. } => self.set_preflight(Preflight::Off),
             E::GrantAdded { grant } => self.grants.push(grant.clone()),
             E::GrantRevoked { grant_id, .. } => {
                 self.grants.retain(|grant| grant.grant_id != *grant_id);
@@ -295,7 +315,7 @@ impl Active {
     }
 
     fn start_run(&mut self, record: &EventRecord) {
-        let (SessionEvent::RunStarted { message_id }, Some(run_id)) =
+        let (SessionEvent::RunStarted { message_id, preflight }, Some(run_id)) =
             (&record.event, record.run_id)
         else {
             return;
@@ -311,8 +331,15 @@ impl Active {
             answer: None,
             usage: crate::usage::Spending::default(),
             costs: BTreeMap::new(),
+            preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
             started_at: record.at,
         });
+    }
+
+    fn set_preflight(&mut self, preflight: Preflight) {
+        if let Some(run) = &mut self.run {
+            run.preflight = preflight;
+        }
     }
 
     fn apply_to_step(&mut self, record: &EventRecord) {
@@ -338,6 +365,9 @@ impl Active {
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
         } else if let E::StepCompleted { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
+            if run.is_planning() {
+                run.phase = StepPhase::Between;
+            }
         } else if let E::MessageStarted { message_id } = &record.event {
             run.set_open_message(Some(message_id.clone()));
         } else if let E::MessageDiscarded { .. } = &record.event {
@@ -380,7 +410,10 @@ impl Active {
                     phase: CallPhase::Proposed,
                 });
             }
-            E::ToolCallAllowed { call_id, digest, edit, .. } => {
+            E::ToolCallAllowed { call_id, digest, by, edit } => {
+                if let (Allowance::Preflight { step, .. }, Some(run)) = (by, &mut self.run) {
+                    run.preflight.use_step(*step);
+                }
                 if let Some(edit) = edit {
                     self.edit_call(*call_id, *digest, edit);
                 }
@@ -441,6 +474,8 @@ impl Active {
             | E::ApprovalExpired { .. }
             | E::ApprovalCancelled { .. }
             | E::ApprovalEscalated { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. } => {
                 debug_assert!(false, "changes no phase of a call: {record:?}");

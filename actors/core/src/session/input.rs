@@ -1,7 +1,7 @@
 //! What a session is asked, and what it is told.
 
 use crate::{
-    approval::{GrantWish, Resolution, Role, Surface},
+    approval::{GrantWish, Question, Resolution, Role, Surface},
     call::ToolOutcome,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
@@ -72,6 +72,8 @@ pub enum Input {
         digest: Digest,
         /// What to do when a run is going.
         on_busy: OnBusy,
+        /// Whether its run begins with a plan (G14); what the session says, where this does not.
+        preflight: Option<bool>,
     },
     /// Cancel the run that is going and answer this message at once, before those that wait (S4).
     Interrupt {
@@ -81,6 +83,8 @@ pub enum Input {
         text: Arc<str>,
         /// Digest of the request's body.
         digest: Digest,
+        /// Whether its run begins with a plan, as above.
+        preflight: Option<bool>,
         /// Who asks.
         by: UserId,
         /// What the stopped model stream had said.
@@ -168,7 +172,7 @@ pub enum OnBusy {
 /// A person's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApprovalAnswer {
-    /// To a plan: the same for every step that is not decided yet.
+    /// To a plan: the same for every step that is not decided yet. To a preflight: as it is.
     Whole {
         /// Whether they may run.
         approved: bool,
@@ -184,6 +188,28 @@ pub enum ApprovalAnswer {
         /// Why.
         reason: Option<String>,
     },
+}
+
+impl ApprovalAnswer {
+    /// In the words of `question`: a preflight is approved or rejected as one, and has what was
+    /// only shown redacted put back.
+    #[must_use]
+    pub fn to(self, question: &Question) -> Self {
+        let Question::Preflight(checklist) = question else { return self };
+        match self {
+            Self::Whole { approved: true, reason } => {
+                Self::Resolve { resolution: Resolution::Approve(Vec::new()), reason }
+            }
+            Self::Whole { approved: false, reason } => {
+                Self::Resolve { resolution: Resolution::Reject, reason }
+            }
+            Self::Resolve { resolution: Resolution::Approve(edits), reason } => {
+                let resolution = Resolution::Approve(checklist.restored(edits));
+                Self::Resolve { resolution, reason }
+            }
+            answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
+        }
+    }
 }
 
 /// A person's answer to one step.

@@ -10,6 +10,7 @@ use crate::{
     json::Digest,
     message::{AssistantMessage, Conversation},
     policy::Settings,
+    preflight::Preflight,
     time::Timestamp,
     usage::Spending,
 };
@@ -140,6 +141,8 @@ pub struct QueuedMessage {
     pub text: Arc<str>,
     /// Digest of the request.
     pub digest: Digest,
+    /// Whether its run begins with a plan.
+    pub preflight: bool,
 }
 
 /// The run that is going.
@@ -165,6 +168,8 @@ pub struct Run {
     pub usage: Spending,
     /// What its tools have cost, by unit.
     pub costs: BTreeMap<Arc<str>, f64>,
+    /// Where it stands with its plan (G14).
+    pub preflight: Preflight,
     /// When it began.
     pub started_at: Timestamp,
 }
@@ -172,7 +177,8 @@ pub struct Run {
 /// Where a step stands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepPhase {
-    /// Before its first step: only within one decision, or while people are asked about a budget.
+    /// Before its first step: only within one decision, or while people are asked about a budget
+    /// or the plan.
     Between,
     /// A model attempt is under way.
     Streaming {
@@ -198,6 +204,13 @@ pub enum StepPhase {
     },
     /// The message is complete, and its calls have their turn.
     Calling,
+}
+
+impl Run {
+    /// Whether it is still to have a plan: a model attempt that is under way then is for that.
+    pub fn is_planning(&self) -> bool {
+        self.step == 0 && self.preflight == Preflight::Wanted
+    }
 }
 
 impl SessionState {

@@ -20,6 +20,7 @@ use greenroom_core::{
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
     model::delta::{Completion, ModelFailure, StopReason},
     policy::{Autonomy, BudgetLimit, Matrix, Period, Settings},
+    preflight::{SUBMIT_PLAN, StepEdit},
     session::{
         ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
         SessionState, StepAnswer, StepFailure,
@@ -42,7 +43,7 @@ const CURRENT: &str = "v0_1_every_event";
 const FORK: &str = "v0_1_fork";
 
 /// Every type of event there is.
-const TYPES: [&str; 35] = [
+const TYPES: [&str; 37] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -60,6 +61,8 @@ const TYPES: [&str; 35] = [
     "message_discarded",
     "message_queued",
     "message_started",
+    "preflight_approved",
+    "preflight_skipped",
     "run_cancelled",
     "run_completed",
     "run_failed",
@@ -167,6 +170,8 @@ fn name_of(event: &SessionEvent) -> &'static str {
         E::MessageDiscarded { .. } => "message_discarded",
         E::MessageQueued { .. } => "message_queued",
         E::MessageStarted { .. } => "message_started",
+        E::PreflightApproved { .. } => "preflight_approved",
+        E::PreflightSkipped { .. } => "preflight_skipped",
         E::RunCancelled { .. } => "run_cancelled",
         E::RunCompleted { .. } => "run_completed",
         E::GrantAdded { .. } => "grant_added",
@@ -243,6 +248,7 @@ fn live() -> Vec<EventRecord> {
     story.opens();
     story.first_run();
     story.dear_run();
+    story.planned_runs();
     story.runs_that_end_badly();
     story.world.log
 }
@@ -367,6 +373,26 @@ impl Story {
         self.says("It can't be done.", vec![]);
     }
 
+    /// A plan that is approved with changes, used once, and then not any more; and none.
+    fn planned_runs(&mut self) {
+        self.submit_with("planned", Some(true));
+        let step = |tool: &str, n: u64| json!({"description": format!("Do {tool}"), "tool": tool, "arguments": {"n": n}});
+        let steps = [step("high_again", 1), step("high_beside", 1), step("critical", 1)];
+        let plan = json!({"steps": steps, "warnings": ["It is dear."]});
+        self.says("Here is my plan.", vec![(SUBMIT_PLAN, Arguments::Json(plan))]);
+        let other =
+            StepEdit { position: 2, arguments: Some(json!({"n": 2})), ..Default::default() };
+        let none = StepEdit { position: 3, skip: true, ..Default::default() };
+        self.resolve(Resolution::Approve(vec![other, none]));
+        self.says("", vec![("high_again", Arguments::Json(json!({"n": 1})))]);
+        self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
+        self.says("It is done.", vec![]);
+
+        self.submit_with("unplanned", Some(true));
+        self.says("I have no plan.", vec![]);
+        self.says("It is done.", vec![]);
+    }
+
     /// Cancelled while it streams, cancelled while it waits, failed, and closed.
     fn runs_that_end_badly(&mut self) {
         for message_id in ["u2", "u3", "u4", "u5"] {
@@ -391,11 +417,15 @@ impl Story {
     }
 
     fn submit(&mut self, message_id: &str) {
+        self.submit_with(message_id, None);
+    }
+
+    fn submit_with(&mut self, message_id: &str, preflight: Option<bool>) {
         let digest = Digest::of_bytes(message_id.as_bytes());
         let message_id = MessageId::parse(message_id).expect("it is short");
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
-        self.take(Input::SubmitMessage { message_id, text, digest, on_busy });
+        self.take(Input::SubmitMessage { message_id, text, digest, on_busy, preflight });
     }
 
     fn model(&mut self, result: Result<Completion, StepFailure>) {

@@ -10,6 +10,7 @@ use greenroom_core::{
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId},
     json::Digest,
     model::delta::Completion,
+    preflight::StepEdit,
     session::{ApprovalAnswer, Decision, Input, Lifecycle, OnBusy, Rejection, Reply, StepAnswer},
 };
 use serde_json::{Value, json};
@@ -39,6 +40,7 @@ impl World {
             text: format!("{number} {text}").into(),
             digest,
             on_busy,
+            preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
         };
         let decision = self.take(input)?;
         let Reply::Submitted { run_id, seq, repeated } = decision.reply else {
@@ -65,6 +67,7 @@ impl World {
             message_id: message_id.clone(),
             text: "again".into(),
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
+            preflight: *chance.pick(&[None, Some(true)]),
         };
         match self.take(input) {
             Ok(Decision { events, claims: _, effects, reply }) => {
@@ -231,7 +234,8 @@ impl World {
 
     /// Says something to a question without steps, or what is no answer to any question.
     fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
-        let resolution = match chance.below(6) {
+        let is_preflight = matches!(open.approval.question, Question::Preflight(_));
+        let resolution = match chance.below(if is_preflight { 24 } else { 8 }) {
             0 => Resolution::Retry,
             1 => Resolution::Done(
                 chance.pick(&[Value::Null, json!("done"), json!({"n": 1})]).clone(),
@@ -239,6 +243,8 @@ impl World {
             2 => Resolution::Failed,
             3 => Resolution::Raise(*chance.pick(&[0.0, 5.0, 1e6, f64::NAN, -1.0])),
             4 => Resolution::Stop,
+            5 => Resolution::Approve(changes(chance)),
+            6..10 if is_preflight => Resolution::Approve(changes(chance)),
             _ => resolution(open, chance),
         };
         let answer = ApprovalAnswer::Resolve { resolution, reason: None };
@@ -302,10 +308,27 @@ fn resolution(open: &OpenApproval, chance: &mut Chance) -> Resolution {
             Resolution::Raise(asked.spent + asked.needed + *chance.pick(&[1.0, 50.0, 1e9]))
         }
         Question::Budget(_) => Resolution::Stop,
+        Question::Preflight(_) if chance.one_in(4) => Resolution::Reject,
+        Question::Preflight(_) => Resolution::Approve(Vec::new()),
         Question::UnknownOutcome(_) | Question::Plan { .. } => chance
             .pick(&[Resolution::Retry, Resolution::Done(json!("it did")), Resolution::Failed])
             .clone(),
     }
+}
+
+/// What a person makes of a plan: good changes, changes to other tools and none, positions that are
+/// not there or come twice.
+fn changes(chance: &mut Chance) -> Vec<StepEdit> {
+    let change = |chance: &mut Chance| StepEdit {
+        position: *chance.pick(&[1, 2, 3, 4, 0]),
+        description: chance.one_in(3).then(|| chance.text()),
+        tool_name: chance.one_in(3).then(|| (*chance.pick(&rules::CALLED)).to_owned()),
+        arguments: chance
+            .one_in(3)
+            .then(|| chance.pick(&[json!({"n": 1}), json!([]), json!({"n": 2})]).clone()),
+        skip: chance.one_in(3),
+    };
+    (0..chance.below(4)).map(|_| change(chance)).collect()
 }
 
 /// What a person makes of a step's arguments: the same, others, or what the schema refuses.

@@ -147,5 +147,6 @@ pub(crate) fn settings(chance: &mut Chance) -> Settings {
         settings.blocked_tools.insert(blocked);
     }
     settings.budget_limit = limit(chance);
+    settings.preflight = chance.one_in(2);
     settings
 }

@@ -5,6 +5,8 @@ use greenroom_core::{
     call::FailReason,
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
+    policy::Risk,
+    preflight::ApprovedStep,
     session::{Allowance, Effect, EventRecord, RunFailure, SessionEvent},
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,10 +28,14 @@ pub(crate) struct Watch {
     step_attempt: Option<AttemptId>,
     max_steps: u32,
     grants: BTreeMap<GrantId, String>,
+    /// The steps of the run's approved plan that no call ran on yet.
+    planned: BTreeMap<u32, ApprovedStep>,
 }
 
 pub(crate) struct CallTrack {
     run_id: RunId,
+    tool: String,
+    risk: Risk,
     pub(crate) digest: Digest,
     repeatable: bool,
     asked: Option<ApprovalId>,
@@ -55,6 +61,7 @@ struct ApprovalTrack {
 struct RunTrack {
     run_id: RunId,
     step: u32,
+    is_preflight: bool,
 }
 
 impl Watch {
@@ -68,6 +75,7 @@ impl Watch {
         self.head = record.seq;
         self.follow_messages(record);
         self.follow_runs(record);
+        self.follow_preflight(record);
         self.follow_calls(record);
         self.follow_approvals(record);
         self.follow_budgets(record);
@@ -94,16 +102,23 @@ impl Watch {
         if let E::MessageQueued { .. } = &record.event {
             self.waiting.push_back(record.run_id.expect("a queued message has its run"));
         }
-        if let E::RunStarted { .. } = &record.event {
+        if let E::RunStarted { preflight, .. } = &record.event {
             let run_id = record.run_id.expect("a run has an id");
             assert!(self.run.is_none(), "two runs are going");
             assert!(!self.ended.contains(&run_id), "a run began after its end");
             let next = self.waiting.pop_front().unwrap_or(run_id);
             assert_eq!(next, run_id, "a message overtook another");
-            self.run = Some(RunTrack { run_id, step: 0 });
+            self.run = Some(RunTrack { run_id, step: 0, is_preflight: *preflight });
+            self.planned.clear();
         }
         if let E::StepStarted { attempt_id, .. } = &record.event {
             let run = self.run.as_mut().expect("a step has a run");
+            if let E::StepStarted { planning: true, .. } = &record.event {
+                assert!(run.is_preflight && run.step == 0, "G14: a plan in the middle of a run");
+                assert_eq!(record.step, None, "G14: a plan is no step");
+                self.step_attempt = Some(*attempt_id);
+                return;
+            }
             let step = record.step.expect("a step has a number");
             assert!(step == run.step || step == run.step + 1, "a step was left out");
             assert!(step <= self.max_steps, "S2: {step} steps of {}", self.max_steps);
@@ -137,12 +152,43 @@ impl Watch {
         );
     }
 
+    /// G14: what was approved is what was shown, with a person's changes.
+    fn follow_preflight(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        if let E::PreflightApproved { approval_id, steps, .. } = &record.event {
+            let asked = &self.approvals[approval_id];
+            assert!(matches!(asked.word, Some(Resolution::Approve(_))), "G14: nobody approved it");
+            let lasting = steps.iter().filter(|step| !step.skipped);
+            self.planned = lasting.map(|step| (step.position, step.clone())).collect();
+        }
+        if let E::PreflightSkipped { .. } = &record.event {
+            let run = self.run.as_ref().expect("a plan has a run");
+            assert!(run.is_preflight && run.step == 0, "G14: nobody wanted a plan");
+        }
+    }
+
+    /// G14: a call runs on a step of the plan with the step's tool and arguments, once.
+    fn ran_on_plan(&mut self, call_id: CallId, position: u32, digest: Digest) {
+        let step = self.planned.remove(&position).expect("G14: a step ran twice, or never was");
+        let call = self.open_call(call_id);
+        assert_eq!(step.tool_name.as_ref(), Some(&call.tool), "G14: another tool");
+        match step.digest {
+            Some(approved) => assert_eq!(approved, digest, "G14: other arguments"),
+            None => assert!(call.risk <= Risk::WriteLowRisk, "G14: too risky to be left open"),
+        }
+        assert!(call.risk <= step.risk, "G14: riskier than what was approved");
+    }
+
     fn follow_calls(&mut self, record: &EventRecord) {
         use SessionEvent as E;
-        if let E::ToolCallStarted { call_id, digest, arguments, repeatable, .. } = &record.event {
+        if let E::ToolCallStarted { call_id, tool, risk, digest, arguments, repeatable, .. } =
+            &record.event
+        {
             assert_eq!(*digest, Digest::of(&arguments.to_value()), "G8: another digest");
             let track = CallTrack {
                 run_id: record.run_id.expect("a call has a run"),
+                tool: tool.clone(),
+                risk: *risk,
                 digest: *digest,
                 repeatable: *repeatable,
                 asked: None,
@@ -164,6 +210,10 @@ impl Watch {
         if let E::ToolCallAllowed { call_id, digest, by, edit } = &record.event {
             let asked = match by {
                 Allowance::Policy { .. } => None,
+                Allowance::Preflight { step, .. } => {
+                    self.ran_on_plan(*call_id, *step, *digest);
+                    None
+                }
                 Allowance::Grant { grant_id } => {
                     assert!(self.grants.contains_key(grant_id), "G9: no such grant");
                     None
@@ -302,7 +352,7 @@ impl Watch {
         match effect {
             Effect::StartModel { attempt_id, message_id, .. } => {
                 assert_eq!(Some(*attempt_id), self.step_attempt, "not the newest attempt");
-                assert_eq!(self.open_message.as_ref(), Some(message_id));
+                assert_eq!(self.open_message, *message_id);
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
             Effect::StartTool { call_id, attempt_id, tool, arguments, .. } => {

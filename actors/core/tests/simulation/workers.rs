@@ -6,7 +6,8 @@ use greenroom_core::{
     ids::{AttemptId, CallId},
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     model::delta::{Completion, ModelFailure, StopReason},
-    session::{Input, Lifecycle, SessionEvent, StepFailure, StepPhase},
+    preflight::SUBMIT_PLAN,
+    session::{Input, Lifecycle, Run, SessionEvent, StepFailure, StepPhase},
     usage::Usage,
 };
 use serde_json::{Value, json};
@@ -15,7 +16,10 @@ use uuid::Uuid;
 
 impl World {
     pub(crate) fn a_model_answers(&mut self, chance: &mut Chance) {
+        let is_planning = self.state.active.run.as_ref().is_some_and(Run::is_planning);
         let result = match chance.below(8) {
+            2..7 if is_planning => Ok(plan(chance)),
+            2..8 if self.has_approved_plan() => Ok(self.planned_calls(chance)),
             0 => Err(failure(chance)),
             1 | 2 => Ok(completion(chance, 0)),
             _ => {
@@ -24,6 +28,30 @@ impl World {
             }
         };
         self.model_answer(chance, result);
+    }
+
+    fn has_approved_plan(&self) -> bool {
+        self.state.active.run.as_ref().is_some_and(|run| run.preflight.approved().is_some())
+    }
+
+    /// G14: what was approved, done as it was approved or nearly so, now and then twice.
+    fn planned_calls(&self, chance: &mut Chance) -> Completion {
+        let run = self.state.active.run.as_ref();
+        let plan = run.and_then(|run| run.preflight.approved()).expect("somebody approved it");
+        let mut calls = Vec::new();
+        for step in plan.steps.iter() {
+            let Some(tool) = step.tool_name.clone().filter(|_| chance.one_in(2)) else { continue };
+            let exact = step.arguments.clone().unwrap_or(json!({"n": 3}));
+            let arguments = if chance.one_in(5) { json!({"n": 1_000_000}) } else { exact };
+            let arguments = Arguments::Json(arguments);
+            let (call_id, provider_id) = (CallId(Uuid::nil()), String::new());
+            let call = ProposedCall { call_id, provider_id, tool, arguments };
+            calls.extend(chance.one_in(4).then(|| call.clone()));
+            calls.push(call);
+        }
+        let mut completion = completion(chance, 0);
+        completion.message.calls = calls;
+        completion
     }
 
     pub(crate) fn a_model_answers_finally(&mut self, chance: &mut Chance) {
@@ -122,6 +150,33 @@ fn completion(chance: &mut Chance, calls: usize) -> Completion {
     Completion { message, usage, stop_reason: *chance.pick(&reasons) }
 }
 
+/// A plan, now and then one that can't be read.
+fn plan(chance: &mut Chance) -> Completion {
+    let step = |chance: &mut Chance| {
+        // Mostly what people are asked about.
+        let tools = ["high", "high_again", "high_beside", *chance.pick(&rules::CALLED)];
+        let mut step = json!({"description": chance.text(), "tool": chance.pick(&tools)});
+        match chance.below(4) {
+            0 => {}
+            1 => step["arguments"] = chance.pick(&[json!(1), json!([]), json!({"n": 2})]).clone(),
+            _ => step["arguments"] = json!({"n": 1}),
+        }
+        step
+    };
+    let steps: Vec<_> = (0..1 + chance.below(5)).map(|_| step(chance)).collect();
+    let arguments = match chance.below(8) {
+        0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
+        1 => Arguments::Json(json!({"steps": chance.text()})),
+        _ => Arguments::Json(json!({"steps": steps, "warnings": [chance.text()]})),
+    };
+    let tool = SUBMIT_PLAN.to_owned();
+    let (call_id, provider_id) = (CallId(Uuid::nil()), chance.text());
+    let others = chance.below(2);
+    let mut completion = completion(chance, others);
+    completion.message.calls.push(ProposedCall { call_id, provider_id, tool, arguments });
+    completion
+}
+
 fn call(chance: &mut Chance) -> ProposedCall {
     let any = f64::from_bits(chance.next());
     let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
@@ -130,6 +185,7 @@ fn call(chance: &mut Chance) -> ProposedCall {
         1 => Arguments::Json(json!([1, "not an object"])),
         2 => Arguments::Json(Value::Null),
         3 => Arguments::Json(json!({"n": i64::MIN, "m": u64::MAX, "x": odd})),
+        4 | 5 => Arguments::Json(json!({"n": 1})),
         _ => Arguments::Json(json!({"n": odd, "text": chance.text(), "deep": {"b": [], "a": {}}})),
     };
     ProposedCall {

@@ -26,12 +26,16 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
             cache_control: None,
         })
         .collect();
+    let forced = request.forced_tool.as_deref().map(request::tool_name);
     // The format demands tools where the conversation has calls.
-    let tool_choice = (tools.is_empty() && called(&turns).next().is_some()).then(|| {
+    let retired_only = (tools.is_empty() && called(&turns).next().is_some()).then(|| {
         let names: BTreeSet<_> = called(&turns).collect();
         tools.extend(names.into_iter().map(retired));
-        Kind { kind: "none" }
+        Choice { kind: "none", name: None }
     });
+    // Thinking and a forced call exclude each other.
+    let thinking = forced.as_ref().map(|_| Kind { kind: "disabled" });
+    let forced = forced.map(|name| Choice { kind: "tool", name: Some(name) });
     if let Some(last) = tools.last_mut() {
         last.cache_control = Some(EPHEMERAL);
     }
@@ -47,7 +51,8 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
         stream: true,
         system,
         tools,
-        tool_choice,
+        tool_choice: forced.or(retired_only),
+        thinking,
         messages: messages(&turns),
     };
     serde_json::to_vec(&body).expect("maps with text keys are always JSON")
@@ -63,7 +68,9 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<Kind>,
+    tool_choice: Option<Choice<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Kind>,
     messages: Vec<WireMessage<'a>>,
 }
 
@@ -81,6 +88,14 @@ struct WireTool<'a> {
 struct Kind {
     #[serde(rename = "type")]
     kind: &'static str,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<Cow<'a, str>>,
 }
 
 const EPHEMERAL: Kind = Kind { kind: "ephemeral" };

@@ -45,6 +45,10 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools,
+        tool_choice: request.forced_tool.as_deref().map(|tool| Choice {
+            kind: FUNCTION,
+            function: Named { name: request::tool_name(tool) },
+        }),
         messages: messages(&request.system, &turns, options),
     };
     serde_json::to_vec(&body).expect("maps with text keys are always JSON")
@@ -63,6 +67,8 @@ struct Body<'a> {
     stream_options: StreamOptions,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Choice<'a>>,
     messages: Vec<WireMessage<'a>>,
 }
 
@@ -76,6 +82,18 @@ struct WireTool<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Named<'a>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: Cow<'a, str>,
 }
 
 #[derive(Serialize)]

@@ -51,8 +51,10 @@ impl Deciding<'_> {
         let Some(open) = self.active.open_approval(approval_id).cloned() else {
             let closed = self.session.closed_approval(approval_id);
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
+            let answer = answer.to(&closed.approval.question);
             return repeated_or_refused(closed, &answer, &person.by);
         };
+        let answer = answer.to(&open.approval.question);
         let reply = match (&open.approval.question, answer) {
             (
                 Question::Plan { .. },
@@ -103,6 +105,9 @@ impl Deciding<'_> {
         match &open.approval.question {
             Question::Budget(asked) => self.resolve_budget(approval_id, asked, word)?,
             Question::UnknownOutcome(asked) => self.resolve_unknown(approval_id, asked, word)?,
+            Question::Preflight(checklist) => {
+                self.resolve_preflight(approval_id, checklist, word)?;
+            }
             Question::Plan { .. } => {}
         }
         Ok(Reply::Decided { closed: true, repeated: false })
@@ -161,6 +166,10 @@ impl Deciding<'_> {
                     format!("nobody answered in time whether to raise the {}", asked.budget);
                 self.fail_run(RunFailure::ApprovalExpired, error);
             }
+            Question::Preflight(_) => {
+                let error = "nobody answered in time whether the plan may be carried out";
+                self.fail_run(RunFailure::ApprovalExpired, error.to_owned());
+            }
             // It has no deadline.
             Question::UnknownOutcome(_) => {}
         }
@@ -174,6 +183,7 @@ impl Question {
                 matches!(self, Self::UnknownOutcome(_))
             }
             Resolution::Raise(_) | Resolution::Stop => matches!(self, Self::Budget(_)),
+            Resolution::Approve(_) | Resolution::Reject => matches!(self, Self::Preflight(_)),
         }
     }
 }

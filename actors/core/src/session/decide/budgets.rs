@@ -7,6 +7,7 @@ use crate::{
     budget::{Budget, Claim, Expense, Measure, Raise, Scope},
     ids::{ApprovalId, CallId},
     policy::{Cost, Risk, Verdict},
+    preflight::EstimatedCost,
     session::{Allowance, RunFailure, SessionEvent},
     usage::Spending,
 };
@@ -30,7 +31,7 @@ impl Deciding<'_> {
     pub(super) fn waits_for_budget(&self) -> bool {
         self.active.approvals.iter().any(|open| match &open.approval.question {
             Question::Budget(asked) => asked.calls.is_empty(),
-            Question::Plan { .. } | Question::UnknownOutcome(_) => false,
+            Question::Plan { .. } | Question::UnknownOutcome(_) | Question::Preflight(_) => false,
         })
     }
 
@@ -55,6 +56,31 @@ impl Deciding<'_> {
             let fits = spent + cost.amount <= budget.limit;
             (!fits).then_some((budget, spent))
         })
+    }
+
+    /// The budgets that have no room for what a plan may cost, in words for people (G14).
+    pub(super) fn shortfalls(&self, models: &EstimatedCost, tools: &[&Cost]) -> Vec<String> {
+        let short = |budget: Budget| {
+            let estimated = match &budget.measure {
+                Measure::Tokens => models.tokens() as f64,
+                // What nobody knows is warned of elsewhere.
+                Measure::Usd => models.estimated_usd?,
+                Measure::Unit(unit) => {
+                    let of_unit = tools.iter().filter(|cost| cost.unit == **unit);
+                    of_unit.map(|cost| cost.amount).sum()
+                }
+            };
+            let left = (budget.limit - self.spent_of(&budget)).max(0.0);
+            let (measure, fits) = (&budget.measure, estimated <= left);
+            let words = || {
+                format!(
+                    "the plan may cost {estimated} {measure}, and the {budget} has {left} left; \
+                     you will be asked to raise it"
+                )
+            };
+            (!fits).then(words)
+        };
+        self.budgets().into_iter().filter_map(short).collect()
     }
 
     /// Sets aside what an allowed call costs. With `is_claimed` the commit fails if another session
@@ -147,7 +173,11 @@ impl Deciding<'_> {
                 let error = format!("the {} is reached, and {by} stopped the run", asked.budget);
                 self.fail_run(RunFailure::BudgetReached, error);
             }
-            Resolution::Retry | Resolution::Done(_) | Resolution::Failed => {}
+            Resolution::Retry
+            | Resolution::Done(_)
+            | Resolution::Failed
+            | Resolution::Approve(_)
+            | Resolution::Reject => {}
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{
     json::Digest,
     limits,
     message::{Arguments, Message, ProposedCall},
-    policy::{Cost, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge},
+    policy::{Cost, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge, judge_any},
     session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
@@ -99,18 +99,28 @@ impl Deciding<'_> {
                 self.allow(call_id, arguments, Allowance::Policy { why }, None);
                 cost.map_or(Judged::Settled, Judged::Unfunded)
             }
-            Verdict::Ask { why, cost, exceeds_budget } => match self.grant_for(&tool, arguments) {
-                Some(grant_id) => {
-                    self.allow(call_id, arguments, Allowance::Grant { grant_id }, None);
-                    self.fund(call_id, cost)
+            Verdict::Ask { why, cost, exceeds_budget } => {
+                match self.standing_word(&tool, arguments) {
+                    Some(by) => {
+                        self.allow(call_id, arguments, by, None);
+                        self.fund(call_id, cost)
+                    }
+                    None => Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget }),
                 }
-                None => Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget }),
-            },
+            }
             Verdict::Deny(denial) => {
                 self.deny(call_id, denial);
                 Judged::Settled
             }
         }
+    }
+
+    /// What a person said before that lets the call run: to its run's plan (G14), or for the
+    /// session (G9).
+    fn standing_word(&self, tool: &Tool, arguments: &Value) -> Option<Allowance> {
+        let planned = self.approved_step_for(tool, arguments);
+        let granted = || self.grant_for(tool, arguments);
+        planned.or_else(|| granted().map(|grant_id| Allowance::Grant { grant_id }))
     }
 
     /// Sets aside what an allowed call costs, if budgets have room for it.
@@ -141,6 +151,12 @@ impl Deciding<'_> {
         let session = self.session.session_id.to_string();
         let remaining = tool.cost.as_ref().and_then(|rule| self.remaining(&rule.unit));
         judge(tool, arguments, &JudgeContext { remaining, ..self.judging(&session) })
+    }
+
+    /// What the policy says of `tool` where it is not known what is passed.
+    pub(super) fn verdict_on_any(&self, tool: &Tool) -> Verdict {
+        let session = self.session.session_id.to_string();
+        judge_any(tool, &self.judging(&session))
     }
 
     fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {

@@ -16,13 +16,16 @@ impl Deciding<'_> {
         text: Arc<str>,
         digest: Digest,
         on_busy: OnBusy,
+        preflight: Option<bool>,
     ) -> Result<Reply, Rejection> {
         if let Some(reply) = self.taken_before(&message_id, digest)? {
             return Ok(reply);
         }
         self.must_be_open()?;
         let own_run_id = RunId(self.env.uuid());
-        let message = QueuedMessage { message_id, run_id: own_run_id, text, digest };
+        let preflight = self.wants_preflight(preflight);
+        let run_id = own_run_id;
+        let message = QueuedMessage { message_id, run_id, text, digest, preflight };
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
             return Ok(self.start_at_once(message));
         };
@@ -40,10 +43,13 @@ impl Deciding<'_> {
         if steers {
             let after_decision = !self.active.approvals.is_empty();
             let steers = Some(Steering { own_run_id, after_decision });
-            self.emit(SessionEvent::MessageQueued { message_id, text, digest, steers });
+            let queued =
+                SessionEvent::MessageQueued { message_id, text, digest, steers, preflight };
+            self.emit(queued);
             return Ok(Reply::Steered { run_id, seq: self.head, after_decision });
         }
-        let event = SessionEvent::MessageQueued { message_id, text, digest, steers: None };
+        let steers = None;
+        let event = SessionEvent::MessageQueued { message_id, text, digest, steers, preflight };
         self.emit_for(Some(own_run_id), None, event);
         Ok(Reply::Submitted { run_id: own_run_id, seq: self.head, repeated: false })
     }
@@ -53,6 +59,7 @@ impl Deciding<'_> {
         message_id: MessageId,
         text: Arc<str>,
         digest: Digest,
+        preflight: Option<bool>,
         by: &UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
@@ -62,7 +69,13 @@ impl Deciding<'_> {
         self.must_be_open()?;
         self.cancel_run(by, partial);
         let run_id = RunId(self.env.uuid());
-        Ok(self.start_at_once(QueuedMessage { message_id, run_id, text, digest }))
+        let preflight = self.wants_preflight(preflight);
+        Ok(self.start_at_once(QueuedMessage { message_id, run_id, text, digest, preflight }))
+    }
+
+    /// Whether a message's run begins with a plan: as it says itself, else as the session does.
+    fn wants_preflight(&self, said: Option<bool>) -> bool {
+        said.unwrap_or(self.active.settings.preflight)
     }
 
     /// The answer to a message that was taken before (S5).
@@ -87,11 +100,11 @@ impl Deciding<'_> {
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
-        let QueuedMessage { message_id, run_id, text, digest } = message;
+        let QueuedMessage { message_id, run_id, text, digest, preflight } = message;
         let accepted =
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
-        self.emit_for(Some(run_id), None, SessionEvent::RunStarted { message_id });
+        self.emit_for(Some(run_id), None, SessionEvent::RunStarted { message_id, preflight });
     }
 
     /// Tells the model what was said while the step before was going (S4).

@@ -8,6 +8,7 @@
 //! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
 //! | [`approvals`] | a person decided; a deadline passed |
 //! | [`plans`] | which calls a person lets run |
+//! | [`preflight`] | a plan before the first step, and what a person makes of it |
 //! | [`budgets`] | what may be spent; raising it |
 //! | [`unknown`] | what became of a call that nobody knows the end of |
 //! | [`grants`] | what holds for the session |
@@ -24,6 +25,7 @@ mod grants;
 mod lifecycle;
 mod messages;
 mod plans;
+mod preflight;
 mod restart;
 mod steps;
 #[cfg(test)]
@@ -39,6 +41,7 @@ use crate::{
     budget::Claim,
     env::Env,
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
+    preflight::Preflight,
     usage::Spending,
 };
 use approvals::Person;
@@ -228,11 +231,11 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         _ if !exists => return Err(Rejection::UnknownSession),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
-        Input::SubmitMessage { message_id, text, digest, on_busy } => {
-            d.submit(message_id, text, digest, on_busy)?
+        Input::SubmitMessage { message_id, text, digest, on_busy, preflight } => {
+            d.submit(message_id, text, digest, on_busy, preflight)?
         }
-        Input::Interrupt { message_id, text, digest, by, partial } => {
-            d.interrupt(message_id, text, digest, &by, partial)?
+        Input::Interrupt { message_id, text, digest, preflight, by, partial } => {
+            d.interrupt(message_id, text, digest, preflight, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
         Input::DecideApproval { approval_id, answer, for_session, by, role, surface } => {
@@ -327,6 +330,8 @@ impl<'a> Deciding<'a> {
             };
             match run.phase {
                 StepPhase::Between if self.waits_for_budget() => return,
+                StepPhase::Between if run.preflight == Preflight::Asked => return,
+                StepPhase::Between if run.is_planning() => self.start_planning(),
                 StepPhase::Between => self.start_step(run.step + 1),
                 StepPhase::Streaming { .. } => return,
                 StepPhase::BackingOff { until, .. } if until > self.env.now => return,

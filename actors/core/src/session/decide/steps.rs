@@ -4,7 +4,7 @@ use super::{Deciding, Reply};
 use crate::{
     ids::{AttemptId, MessageId},
     model::delta::{Completion, FailureKind},
-    session::{Effect, RunFailure, SessionEvent, StepFailure, StepPhase},
+    session::{Effect, Run, RunFailure, SessionEvent, StepFailure, StepPhase},
     usage::{Spending, Usage},
 };
 use std::time::Duration;
@@ -20,19 +20,29 @@ impl Deciding<'_> {
     /// Starts attempt number `attempt` of the step that is going.
     pub(super) fn start_attempt(&mut self, attempt: u32) {
         let Some(run) = &self.active.run else { return };
-        self.start_attempt_of(run.step, attempt);
+        if run.is_planning() {
+            self.start_planning_attempt(attempt);
+        } else {
+            self.start_attempt_of(run.step, attempt);
+        }
     }
 
     fn start_attempt_of(&mut self, step: u32, attempt: u32) {
         let Some(run) = &self.active.run else { return };
         let run_id = run.run_id;
         let attempt_id = AttemptId(self.env.uuid());
-        let model = self.env.rules.agent.models.first().cloned().unwrap_or_default();
-        let started = SessionEvent::StepStarted { attempt_id, attempt, model: model.clone() };
+        let model = self.model();
+        let (named, planning) = (model.clone(), false);
+        let started = SessionEvent::StepStarted { attempt_id, attempt, model: named, planning };
         self.emit_for(Some(run_id), Some(step), started);
         self.deliver_steering();
-        let message_id = self.ensure_open_message();
+        let message_id = Some(self.ensure_open_message());
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
+    }
+
+    /// The model that is asked, by its name in configuration.
+    pub(super) fn model(&self) -> String {
+        self.env.rules.agent.models.first().cloned().unwrap_or_default()
     }
 
     fn ensure_open_message(&mut self) -> MessageId {
@@ -57,7 +67,9 @@ impl Deciding<'_> {
         if attempt_id != finished {
             return Reply::Done; // Superseded: its answer changes nothing.
         }
+        let is_planning = self.active.run.as_ref().is_some_and(Run::is_planning);
         match result {
+            Ok(completion) if is_planning => self.plan_submitted(completion),
             Ok(completion) => self.message_completed(completion),
             Err(failure) => self.step_failed(attempt, failures + 1, failure),
         }

@@ -73,7 +73,10 @@ impl Deciding<'_> {
                 let error = format!("a person says that the call did not take effect{because}");
                 self.fail_call(call_id, FailReason::Error, error, false);
             }
-            Resolution::Raise(_) | Resolution::Stop => {}
+            Resolution::Raise(_)
+            | Resolution::Stop
+            | Resolution::Approve(_)
+            | Resolution::Reject => {}
         }
         Ok(())
     }

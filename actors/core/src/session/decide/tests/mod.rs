@@ -8,6 +8,7 @@ mod edits;
 mod grants;
 mod lifecycle;
 mod messages;
+mod preflight;
 mod restart;
 mod retries;
 mod scheduling;
@@ -336,7 +337,7 @@ fn submit(message_id: &str) -> Input {
 fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
     let digest = Digest::of_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
-    Input::SubmitMessage { message_id, text: text.into(), digest, on_busy }
+    Input::SubmitMessage { message_id, text: text.into(), digest, on_busy, preflight: None }
 }
 
 fn cancel() -> Input {

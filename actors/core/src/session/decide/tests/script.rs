@@ -89,6 +89,8 @@ impl Names {
             | E::BudgetReserved { .. }
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => self.what_of_calls(event, now),
         }
@@ -121,7 +123,10 @@ impl Names {
             E::MessageDiscarded { message_id, reason } => {
                 format!("message_discarded {} ({reason})", self.message(message_id))
             }
-            E::RunStarted { message_id } => format!("run_started {message_id}"),
+            E::RunStarted { message_id, preflight } => {
+                let preflight = if *preflight { " preflight" } else { "" };
+                format!("run_started {message_id}{preflight}")
+            }
             E::RunCompleted { message_id, usage } => {
                 format!("run_completed {} {}", self.message(message_id), usage.tokens.input_tokens)
             }
@@ -130,8 +135,10 @@ impl Names {
                 let message = message_id.as_ref().map(|id| format!(" {}", self.message(id)));
                 format!("run_cancelled by {by}{}", message.unwrap_or_default())
             }
-            E::StepStarted { attempt_id, attempt, model } => {
-                format!("step_started {} #{attempt} {model}", self.name('a', attempt_id.0))
+            E::StepStarted { attempt_id, attempt, model, planning } => {
+                let planning = if *planning { " planning" } else { "" };
+                let attempt_id = self.name('a', attempt_id.0);
+                format!("step_started {attempt_id} #{attempt} {model}{planning}")
             }
             E::StepCompleted { usage, stop_reason } => {
                 format!("step_completed {stop_reason:?} {}", usage.tokens.input_tokens)
@@ -160,6 +167,9 @@ impl Names {
                         format!("{by} {}", self.name('p', approval_id.0))
                     }
                     Allowance::Grant { grant_id } => self.name('g', grant_id.0),
+                    Allowance::Preflight { approval_id, step, by } => {
+                        format!("{by} {} step {step}", self.name('p', approval_id.0))
+                    }
                 };
                 format!("tool_call_allowed {} by {by}{edited}", self.name('c', call_id.0))
             }
@@ -216,6 +226,19 @@ impl Names {
             E::BudgetRaised { approval_id, budget, by } => {
                 format!("budget_raised {} ({budget}) by {by}", self.name('p', approval_id.0))
             }
+            E::PreflightApproved { approval_id, by, steps, .. } => {
+                let steps = steps.iter().map(|step| {
+                    let mark = match (step.skipped, step.edited) {
+                        (true, _) => "-",
+                        (false, true) => "~",
+                        (false, false) => "+",
+                    };
+                    format!(" {mark}{}", step.position)
+                });
+                let steps: String = steps.collect();
+                format!("preflight_approved {}{steps} by {by}", self.name('p', approval_id.0))
+            }
+            E::PreflightSkipped { warning } => format!("preflight_skipped ({warning})"),
             E::ApprovalExpired { approval_id } => {
                 format!("approval_expired {}", self.name('p', approval_id.0))
             }
@@ -260,7 +283,9 @@ impl Names {
         match effect {
             Effect::StartModel { run_id, step, attempt_id, message_id, .. } => {
                 let (run, attempt) = (self.name('r', run_id.0), self.name('a', attempt_id.0));
-                format!("> start_model {attempt} {} @{run}.{step}", self.message(message_id))
+                let message = message_id.as_ref().map(|message_id| self.message(message_id));
+                let message = message.unwrap_or("-".to_owned());
+                format!("> start_model {attempt} {message} @{run}.{step}")
             }
             Effect::StopModel { attempt_id } => {
                 format!("> stop_model {}", self.name('a', attempt_id.0))

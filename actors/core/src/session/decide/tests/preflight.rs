@@ -1,0 +1,521 @@
+//! A plan before the first step, and what a person's word on it covers (G14).
+
+use super::*;
+use crate::{
+    approval::Question,
+    context::assemble,
+    preflight::{Checklist, SUBMIT_PLAN, StepEdit},
+    usage::Price,
+};
+
+/// A message that wants a plan.
+fn submit_preflight(message_id: &str) -> Input {
+    let mut input = submit(message_id);
+    if let Input::SubmitMessage { preflight, .. } = &mut input {
+        *preflight = Some(true);
+    }
+    input
+}
+
+/// A model that is asked for its plan.
+fn planning() -> Scene {
+    let mut scene = Scene::new();
+    scene.does(submit_preflight("u1")).unwrap();
+    scene
+}
+
+/// The model submits these steps.
+fn submits(scene: &Scene, steps: Value) -> Input {
+    scene.model_calls(&[Wanted::With(SUBMIT_PLAN, json!({"steps": steps}))])
+}
+
+fn step(tool: &str, arguments: Value) -> Value {
+    json!({"description": format!("Do {tool}"), "tool": tool, "arguments": arguments})
+}
+
+/// A person is asked about these steps.
+fn asked(steps: Value) -> Scene {
+    let mut scene = planning();
+    scene.does(submits(&scene, steps)).unwrap();
+    scene
+}
+
+/// A person approved these steps, and the first step's answer is awaited.
+fn approved(steps: Value) -> Scene {
+    let mut scene = asked(steps);
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene
+}
+
+fn approve(scene: &Scene, edits: Vec<StepEdit>) -> Input {
+    scene.resolve("p1", Resolution::Approve(edits), "ann")
+}
+
+fn edit(position: u32) -> StepEdit {
+    StepEdit { position, ..StepEdit::default() }
+}
+
+fn checklist(scene: &Scene) -> Checklist {
+    let asked = &scene.state.active.approvals[0].approval;
+    let Question::Preflight(checklist) = &asked.question else { panic!("{asked:?}") };
+    checklist.clone()
+}
+
+#[test]
+fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
+    let mut scene = Scene::new();
+    scene.check(
+        submit_preflight("u1"),
+        "
+        message_accepted u1 @r1
+        run_started u1 preflight @r1
+        step_started a1 #1 small planning @r1
+        > start_model a1 - @r1.0
+        = submitted r1 seq 2
+    ",
+    );
+    scene.check(
+        submits(&scene, json!([step("high", json!({"quantity": 1000}))])),
+        "
+        step_completed ToolUse 10 @r1
+        approval_requested p1 (Carry out a plan of 1 step) write_high_risk within Some(60) @r1
+    ",
+    );
+    assert!(scene.state.is_waiting_for_people());
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 approve by ann closed @r1
+        preflight_approved p1 +1 by ann @r1
+        step_started a2 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a2 M1 @r1.1
+        = decided closed
+    ",
+    );
+    scene.check(
+        scene.model_calls(&[Wanted::With("high", json!({"quantity": 1000}))]),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_allowed c1 by ann p1 step 1 @r1.1
+        tool_call_attempt_started c1 a3 #1 @r1.1
+        > start_tool c1 a3 high
+    ",
+    );
+    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.check(
+        scene.model_says("Done."),
+        "
+        message_completed M2 'Done.' @r1.2
+        step_completed EndTurn 10 @r1.2
+        run_completed M2 30 @r1.2
+    ",
+    );
+    scene.check_conversation(
+        "
+        user: u1
+        assistant:  [high]
+        results: high: 42
+        assistant: Done.
+    ",
+    );
+}
+
+#[test]
+fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
+    let mut scene = approved(json!([step("high", json!({"quantity": 1000}))]));
+    scene.check(
+        scene.model_calls(&[
+            Wanted::With("high", json!({"quantity": 1_000_000})),
+            Wanted::With("high", json!({"quantity": 1000.0})),
+            Wanted::With("high2", json!({"quantity": 1000})),
+        ]),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_started c2 high write_high_risk @r1.1
+        tool_call_started c3 high2 write_high_risk @r1.1
+        approval_requested p2 (Execute 3 tools) c1 c2 c3 write_high_risk within Some(60) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn g14_each_step_covers_one_call_also_after_a_restart() {
+    let same = || Wanted::With("beside", json!({"n": 1}));
+    let mut scene = approved(json!([step("beside", json!({"n": 1}))]));
+    scene.does(Input::Rehydrated).unwrap();
+    scene.check(
+        scene.model_calls(&[same(), same()]),
+        "
+        message_completed M2 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 beside write_high_risk @r1.1
+        tool_call_allowed c1 by ann p1 step 1 @r1.1
+        tool_call_started c2 beside write_high_risk @r1.1
+        approval_requested p2 (Execute 1 tool) c2 write_high_risk within Some(60) @r1.1
+        tool_call_attempt_started c1 a4 #1 @r1.1
+        > start_tool c1 a4 beside
+    ",
+    );
+    let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
+    assert_eq!(plan.map(|plan| plan.used.clone()), Some([1].into()));
+}
+
+#[test]
+fn g14_deny_still_denies() {
+    let mut scene = approved(json!([step("high", json!({})), step("crit", json!({}))]));
+    let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.check(
+        scene.model_calls(&wants(["high", "crit"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        authorization_denied c1 requires RECOMMENDATIONS @r1.1
+        tool_call_started c2 crit critical @r1.1
+        authorization_denied c2 requires ASSISTED @r1.1
+        step_started a3 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a3 M2 @r1.2
+    ",
+    );
+}
+
+#[test]
+fn g14_a_step_without_arguments_covers_only_what_risks_little() {
+    let open = |tool: &str| json!({"description": "d", "tool": tool});
+    let mut scene = Scene::new().rules(|rules| {
+        rules.matrix = Arc::new(crate::policy::Preset::AskFirst.into());
+    });
+    let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.does(submit_preflight("u1")).unwrap();
+    scene.does(submits(&scene, json!([open("low"), open("high")]))).unwrap();
+    let expected = "step 2: it says no arguments, so you will be asked when the call comes";
+    assert!(checklist(&scene).warnings.iter().any(|it| it == expected), "{:?}", checklist(&scene));
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.check(
+        scene.model_calls(&wants(["high", "low", "low"])),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_started c2 low write_low_risk @r1.1
+        tool_call_allowed c2 by ann p1 step 1 @r1.1
+        tool_call_started c3 low write_low_risk @r1.1
+        approval_requested p2 (Execute 2 tools) c1 c3 write_high_risk within Some(60) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn g14_refused_the_run_ends_as_cancelled_by_that_person() {
+    let mut scene = asked(json!([step("high", json!({}))]));
+    scene.does(submit("u2")).unwrap();
+    scene.check(
+        scene.whole("p1", false, "bob"),
+        "
+        approval_decided p1 reject by bob closed @r1
+        run_cancelled by bob @r1
+        message_accepted u2 @r2
+        run_started u2 @r2
+        step_started a2 #1 small @r2.1
+        message_started M1 @r2.1
+        > start_model a2 M1 @r2.1
+        = decided closed
+    ",
+    );
+    // The same again is fine, in either form; another is not.
+    scene.check(scene.whole("p1", false, "bob"), "= decided closed repeated");
+    scene.check(scene.resolve("p1", Resolution::Reject, "bob"), "= decided closed repeated");
+    scene.check(scene.whole("p1", true, "bob"), "! already decided reject by bob");
+}
+
+#[test]
+fn g14_nobody_answers_in_time() {
+    let mut scene = asked(json!([step("high", json!({}))]));
+    scene.after(MINUTE).check(
+        Input::Wake,
+        "
+        approval_expired p1 @r1
+        run_failed ApprovalExpired (nobody answered in time whether the plan may be carried out) @r1
+    ",
+    );
+    let late = scene.whole("p1", true, "ann");
+    scene.check(late, "! the approval has expired; nobody answered in time");
+}
+
+#[test]
+fn g14_without_a_plan_people_are_asked_as_usual() {
+    let mut scene = planning();
+    scene.check(
+        scene.model_says("I would rather talk."),
+        "
+        step_completed EndTurn 10 @r1
+        preflight_skipped (the model submitted no plan; you are asked about calls as they come) @r1
+        step_started a2 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
+    scene.does(scene.model_calls(&wants(["high"]))).unwrap();
+    assert_eq!(scene.state.active.approvals[0].approval.kind().name(), "plan");
+    let mut scene = planning();
+    scene.check(
+        scene.model_calls(&[Wanted::Broken(SUBMIT_PLAN)]),
+        "
+        step_completed ToolUse 10 @r1
+        preflight_skipped (the model's plan can't be read: not JSON; you are asked about calls as they come) @r1
+        step_started a2 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
+}
+
+#[test]
+fn g14_with_nobody_there_to_look_no_plan_is_asked_for() {
+    let mut scene = Scene::new().agent(|agent| agent.headless = true);
+    scene.check(
+        submit_preflight("u1"),
+        "
+        message_accepted u1 @r1
+        run_started u1 preflight @r1
+        preflight_skipped (there is no plan: nobody is there to look at it) @r1
+        step_started a1 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a1 M1 @r1.1
+        = submitted r1 seq 2
+    ",
+    );
+}
+
+#[test]
+fn g14_the_session_says_where_the_message_does_not() {
+    let settings = Settings { preflight: true, ..Settings::default() };
+    let mut scene = Scene::new();
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.does(submit("u1")).unwrap();
+    let is_planning = |scene: &Scene| scene.state.active.run.as_ref().unwrap().is_planning();
+    assert!(is_planning(&scene));
+    let mut plain = submit("u2");
+    if let Input::SubmitMessage { preflight, .. } = &mut plain {
+        *preflight = Some(false);
+    }
+    scene.does(plain).unwrap();
+    scene.does(cancel()).unwrap();
+    assert!(!is_planning(&scene), "the queued message said no");
+}
+
+#[test]
+fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
+    let mut scene = planning();
+    scene.check(
+        scene.model_fails(ModelFailure::temporary("overloaded"), false),
+        "step_retrying #1 failures 1 (overloaded) @r1",
+    );
+    scene.after(MINUTE).check(
+        Input::Wake,
+        "
+        step_started a2 #2 small planning @r1
+        > start_model a2 - @r1.0
+    ",
+    );
+    scene.check(
+        Input::Rehydrated,
+        "
+        step_retrying #2 failures 1 (the server restarted) @r1
+        step_started a3 #3 small planning @r1
+        > start_model a3 - @r1.0
+    ",
+    );
+    scene.check(
+        cancel_with("half a plan"),
+        "
+        step_completed EndTurn 10 @r1
+        run_cancelled by ann @r1
+        > stop_model a3
+        = cancelled r1
+    ",
+    );
+    scene.check_conversation("user: u1");
+}
+
+#[test]
+fn s2_the_plan_does_not_count_as_a_step() {
+    let mut scene = Scene::new().agent(|agent| agent.max_steps = 1);
+    scene.does(submit_preflight("u1")).unwrap();
+    scene.does(submits(&scene, json!([step("high", json!({}))]))).unwrap();
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.does(scene.model_says("Done.")).unwrap();
+    assert!(scene.state.is_idle());
+    assert_eq!(scene.state.usage.tokens.input_tokens, 20, "its tokens count");
+}
+
+#[test]
+fn g14_what_people_read_of_a_plan() {
+    let mut scene = Scene::new();
+    scene.rules.prices =
+        Arc::new([("small".to_owned(), Price { input: 1.0, output: 10.0, cached: None })].into());
+    let settings = Settings { autonomy_level: Autonomy::Recommendations, ..Settings::default() };
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.does(submit_preflight("u1")).unwrap();
+    let steps = json!([
+        {"description": "Think"},
+        step("read", json!({})),
+        step("high", json!({"n": 1})),
+        step("crit", json!({})),
+        step("high_strict", json!({"n": "one"})),
+        step("nothing", json!({})),
+    ]);
+    let plan = json!({"steps": steps, "warnings": ["It may rain."]});
+    scene.does(scene.model_calls(&[Wanted::With(SUBMIT_PLAN, plan)])).unwrap();
+    let found = serde_json::to_value(checklist(&scene)).unwrap();
+    let digest = |arguments: &Value| Digest::of(arguments).to_string();
+    let shown = |position: u32, tool: &str, arguments: Value, risk: &str, needs: bool| {
+        json!({
+            "position": position, "description": format!("Do {tool}"), "toolName": tool,
+            "digest": digest(&arguments), "arguments": arguments, "risk": risk,
+            "needsApproval": needs,
+        })
+    };
+    let expected = json!({
+        "steps": [
+            {"position": 1, "description": "Think", "risk": "read_only", "needsApproval": false},
+            shown(2, "read", json!({}), "read_only", false),
+            shown(3, "high", json!({"n": 1}), "write_high_risk", true),
+            shown(4, "crit", json!({}), "critical", false),
+            shown(5, "high_strict", json!({"n": "one"}), "write_high_risk", false),
+            shown(6, "nothing", json!({}), "write_high_risk", false),
+        ],
+        "estimatedCost": {"inputTokens": 50, "outputTokens": 25, "estimatedUSD": 0.0003},
+        "requiredPermissions": ["autonomy level ASSISTED (L2)"],
+        "warnings": [
+            "It may rain.",
+            "step 4: it will be denied: crit is critical: requires autonomy level ASSISTED (L2) or \
+             higher; current level: RECOMMENDATIONS",
+            "step 5: invalid arguments of high_strict: `/n`: value is not of type \"integer\"",
+            "step 6: there is no tool named `nothing`",
+            "the plan may need 6 model calls, and a run has 5 at most",
+        ],
+    });
+    assert_eq!(found, expected, "{found:#}");
+}
+
+#[test]
+fn g14_an_unknown_price_and_a_budget_too_small_are_warned_of() {
+    let mut scene = Scene::new().agent(|agent| {
+        let (scope, period) = (crate::budget::Scope::Run, Default::default());
+        let measure = crate::budget::Measure::Tokens;
+        agent.budgets = vec![crate::budget::Budget { scope, period, measure, limit: 20.0 }];
+    });
+    scene.does(submit_preflight("u1")).unwrap();
+    scene.does(submits(&scene, json!([step("high", json!({}))]))).unwrap();
+    let found = checklist(&scene);
+    assert_eq!(found.estimated_cost.estimated_usd, None);
+    let expected = [
+        "the price of the model `small` is not known",
+        "the plan may cost 30 tokens, and the budget of 20 tokens of this run has 5 left; you \
+         will be asked to raise it",
+    ];
+    assert_eq!(found.warnings, expected);
+}
+
+#[test]
+fn g14_steps_are_edited_and_skipped_by_position() {
+    let steps = json!([
+        step("high", json!({"n": 1, "token": "s3cret"})),
+        step("high2", json!({})),
+        step("idem", json!({})),
+    ]);
+    let mut scene = asked(steps);
+    let edits = vec![
+        StepEdit { arguments: Some(json!({"n": 2, "token": crate::scrub::REDACTED})), ..edit(1) },
+        StepEdit { skip: true, ..edit(2) },
+        StepEdit { description: Some("Do idem".to_owned()), ..edit(3) },
+    ];
+    scene.check(
+        approve(&scene, edits.clone()),
+        "
+        approval_decided p1 approve by ann closed @r1
+        preflight_approved p1 ~1 -2 +3 by ann @r1
+        step_started a2 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a2 M1 @r1.1
+        = decided closed
+    ",
+    );
+    scene.check(approve(&scene, edits), "= decided closed repeated");
+    scene.check(approve(&scene, vec![]), "! already decided approve by ann");
+    let told = assemble(&scene.state, &scene.rules, "small".to_owned());
+    assert_eq!(told.forced_tool, None);
+    assert!(told.system.contains("1. [changed by the person] Do high (high {\"n\":2"));
+    assert!(told.system.contains("2. [skipped by the person: do not do this] Do high2\n"));
+    assert!(told.system.contains("3. Do idem (idem {})\n"), "{}", told.system);
+    scene.check(
+        scene.model_calls(&[
+            Wanted::With("high", json!({"n": 2, "token": "s3cret"})),
+            Wanted::With("high2", json!({})),
+        ]),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_allowed c1 by ann p1 step 1 @r1.1
+        tool_call_started c2 high2 write_high_risk @r1.1
+        approval_requested p2 (Execute 1 tool) c2 write_high_risk within Some(60) @r1.1
+        tool_call_attempt_started c1 a3 #1 @r1.1
+        > start_tool c1 a3 high
+    ",
+    );
+}
+
+#[test]
+fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
+    let mut scene = asked(json!([step("high_strict", json!({"n": 1}))]));
+    let to = |tool: &str| StepEdit { tool_name: Some(tool.to_owned()), ..edit(1) };
+    for (edits, expected) in [
+        (vec![edit(2)], "! the answer can't be taken: the plan has no step 2"),
+        (
+            vec![edit(1), edit(1)],
+            "! the answer must decide at least one step, and none of them twice",
+        ),
+        (
+            vec![StepEdit { arguments: Some(json!({"n": "x"})), ..edit(1) }],
+            "! the answer can't be taken: step 1: `/n`: value is not of type \"integer\"",
+        ),
+        (
+            vec![to("nothing")],
+            "! the answer can't be taken: step 1: there is no tool named `nothing`",
+        ),
+        (
+            vec![to("crit")],
+            "! the answer can't be taken: step 1: crit is critical, and can't be put into a plan \
+             by a change",
+        ),
+    ] {
+        scene.check(approve(&scene, edits), expected);
+    }
+    let stop = scene.resolve("p1", Resolution::Stop, "ann");
+    scene.check(stop, "! a decision on this is `approve`, with `steps` by `position`, or `reject`");
+    assert!(scene.state.is_waiting_for_people());
+    // Another tool's arguments do not go with it.
+    scene.does(approve(&scene, vec![to("high")])).unwrap();
+    let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
+    assert_eq!(plan.unwrap().steps[0].arguments, None);
+}
+
+#[test]
+fn g14_the_model_is_forced_to_submit_a_plan_and_sees_its_tools() {
+    let scene = planning();
+    let request = assemble(&scene.state, &scene.rules, "small".to_owned());
+    assert_eq!(request.forced_tool.as_deref(), Some(SUBMIT_PLAN));
+    let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names.last(), Some(&SUBMIT_PLAN));
+    assert!(names.contains(&"high"));
+}
