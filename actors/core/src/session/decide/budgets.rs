@@ -126,6 +126,11 @@ impl Deciding<'_> {
     ) -> Result<(), Rejection> {
         match word.resolution {
             Resolution::Raise(limit) => {
+                if self.spent_of(&asked.budget).is_nan() {
+                    let problem = "nobody knows what was spent of it, since a model has no price; \
+                                   no limit can be kept";
+                    return Err(Rejection::InvalidAnswer { problem: problem.to_owned() });
+                }
                 let needs = asked.spent + asked.needed;
                 let is_enough = limit.is_finite()
                     && if asked.needed > 0.0 { limit >= needs } else { limit > needs };
