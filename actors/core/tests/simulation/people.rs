@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Says something to a question without steps, or what is no answer to any question.
-    fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
+    pub(crate) fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
         let resolution = match chance.below(6) {
             0 => Resolution::Retry,
             1 => Resolution::Done(

@@ -96,8 +96,7 @@ impl World {
     pub(crate) fn step(&mut self, entropy: u64) {
         let chance = &mut Chance::new(entropy);
         if chance.one_in(20) {
-            let faults = [Fault::BeforeCommit, Fault::BeforeDispatch, Fault::AfterDispatch];
-            self.fault = Some(*chance.pick(&faults));
+            self.die_around_next(chance);
         }
         match chance.below(100) {
             0..15 => self.somebody_submits(chance),
@@ -118,10 +117,21 @@ impl World {
                 }
             }
         }
+        self.come_back(chance);
+        self.check();
+    }
+
+    /// The process dies around the next decision, wherever that leaves it.
+    pub(crate) fn die_around_next(&mut self, chance: &mut Chance) {
+        let faults = [Fault::BeforeCommit, Fault::BeforeDispatch, Fault::AfterDispatch];
+        self.fault = Some(*chance.pick(&faults));
+    }
+
+    /// If it died, it comes back.
+    pub(crate) fn come_back(&mut self, chance: &mut Chance) {
         if self.fault.take().is_some() {
             self.crash(chance);
         }
-        self.check();
     }
 
     /// Decides, commits and dispatches, unless the process dies in between.
@@ -241,7 +251,7 @@ impl World {
     }
 
     /// `kill -9`, and back from the log (D2). Old attempts may or may not answer still.
-    fn crash(&mut self, chance: &mut Chance) {
+    pub(crate) fn crash(&mut self, chance: &mut Chance) {
         self.models.retain(|_| chance.one_in(2));
         self.tools.retain(|_| chance.one_in(2));
         let read = SessionState::replay(self.state.session_id, &self.log);
@@ -272,7 +282,7 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let active = &self.state.active;
         self.check_rows();
         let Some(run) = &active.run else {
@@ -323,7 +333,7 @@ impl World {
         }
     }
 
-    fn come_to_rest(&mut self, chance: &mut Chance) {
+    pub(crate) fn come_to_rest(&mut self, chance: &mut Chance) {
         let bound = 200 + 100 * self.rules.queued_messages_max;
         for _ in 0..bound {
             if !self.models.is_empty() {
