@@ -67,6 +67,7 @@ impl Session {
             | Input::DecideApproval { .. }
             | Input::StepFinished { .. }
             | Input::ToolFinished { .. }
+            | Input::TurnGranted { .. }
             | Input::Wake
             | Input::Rehydrated => true,
             Input::CreateSession { .. }
@@ -98,6 +99,9 @@ impl Session {
         };
         let Decision { events, claims, effects, reply: answer } = decided;
         if events.is_empty() {
+            // Nothing to wait for: what needs no record, as waiting for a turn, begins.
+            self.turns.was_told(&kept);
+            self.dispatch(effects, rules, ctx);
             respond(reply, Ok(answer));
             return self.settle(ctx);
         }
@@ -120,6 +124,7 @@ impl Session {
                 actor.state = next;
                 actor.outage.is_over();
                 actor.stopped = None;
+                actor.turns.was_told(&kept);
                 actor.publish(&records);
                 actor.dispatch(effects, &rules, ctx);
                 respond(reply, Ok(answer));

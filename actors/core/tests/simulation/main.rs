@@ -12,6 +12,7 @@ mod long_run;
 mod people;
 mod properties;
 mod rules;
+mod turns;
 mod watch;
 mod workers;
 mod world;

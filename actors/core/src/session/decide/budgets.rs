@@ -74,6 +74,10 @@ impl Deciding<'_> {
                 Claim { measure, period, day, limit }
             };
             self.claims.extend(self.budgets().into_iter().filter(is_users).map(claim));
+        } else {
+            // It is beyond what the calls before it in this decision take for granted.
+            let of_unit = self.claims.iter_mut().filter(|claim| claim.measure == measure);
+            of_unit.for_each(|claim| claim.limit += cost.amount);
         }
         self.emit(SessionEvent::BudgetReserved { call_id, tool, cost });
     }

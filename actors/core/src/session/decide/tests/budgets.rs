@@ -503,6 +503,17 @@ fn g6_a_person_who_saw_the_excess_has_covered_it() {
 }
 
 #[test]
+fn g6_what_a_person_covered_does_not_stop_what_fits_in_the_same_plan() {
+    let calls = [costing("high", 2.0), costing("high", 8.0)];
+    let mut scene = calling(vec![gold(Scope::User, 5.0)], &calls);
+    let decision = scene.does(scene.whole("p1", true, "ann")).unwrap();
+    assert_eq!((reserved(&scene), asked(&scene)), (10.0, 0));
+    // Another session may spend what the budget still has, and no more.
+    let [claim] = &decision.claims[..] else { panic!("{:?}", decision.claims) };
+    assert!(claim.holds(10.0) && claim.holds(13.0) && !claim.holds(13.1), "{claim:?}");
+}
+
+#[test]
 fn g6_a_plan_whose_budget_was_spent_meanwhile_is_asked_for_again() {
     let mut scene = calling(vec![gold(Scope::User, 5.0)], &[costing("high", 4.0)]);
     let meanwhile = Spent { day: 3.0, month: 3.0, total: 3.0 };

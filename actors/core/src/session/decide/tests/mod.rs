@@ -16,6 +16,7 @@ mod scheduling;
 mod script;
 mod steering;
 mod steps;
+mod turns;
 mod unknown;
 
 use super::{Decision, Rejection, decide};
