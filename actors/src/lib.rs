@@ -3,8 +3,9 @@
 //! ```text
 //! client → SessionRegistry → Session: decide → append → evolve → publish → dispatch
 //!                              ↑  │                              │         ├→ LlmStream
-//!                       facts  │  └────────── ApprovalDesk ◄─────┤         └→ ToolExecutor
-//!                              └── workers                       └→ EventBus → Subscriber → Outlet
+//!                       facts  │  └────────── ApprovalDesk ◄─────┤         ├→ ToolExecutor
+//!                              └── workers                       │         └→ Turnstile
+//!                                                                └→ EventBus → Subscriber → Outlet
 //! ```
 
 pub mod approval_desk;
@@ -25,3 +26,4 @@ pub mod testing;
 pub mod tool_connection;
 pub mod tool_executor;
 pub mod tool_host;
+pub mod turnstile;

@@ -13,6 +13,7 @@ use crate::{
     session::{CommandError, Surroundings},
     session_registry::{CountLive, Deliver, Drain, Home, Revive, SessionRegistry, home_of},
     subscriber::{Counted, Subscriber, Subscription, open_at},
+    turnstile::Turnstile,
 };
 use actix::{Actor, Addr, Arbiter};
 use greenroom_core::{
@@ -102,6 +103,8 @@ impl Runtime {
         let desk_watch = board.watch("/desk", "ApprovalDesk");
         let desk = ApprovalDesk::new(clock.clone(), desk_watch.clone()).start();
         let desk = Mailbox::new(desk, desk_watch);
+        let turnstile_watch = board.watch("/turnstile", "Turnstile");
+        let turnstile = Turnstile::new(turnstile_watch.clone()).start();
         let around = Arc::new(Surroundings {
             journal: journal.clone(),
             models,
@@ -110,6 +113,7 @@ impl Runtime {
             governance,
             board: board.clone(),
             meter,
+            turnstile: Mailbox::new(turnstile, turnstile_watch),
             idle_timeout,
         });
         let watch = board.watch("/registry", "SessionRegistry");

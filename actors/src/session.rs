@@ -8,6 +8,9 @@
 mod commit;
 mod outage;
 mod stopping;
+mod turns;
+
+pub use turns::TurnCame;
 
 use crate::{
     approval_desk::{ApprovalDesk, Forget, Track},
@@ -20,15 +23,17 @@ use crate::{
     ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolCall, ToolHost},
     session_registry::{Ended, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
+    turnstile::Turnstile,
 };
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
     WrapFuture,
 };
 use greenroom_core::{
-    Rules, context,
+    Rules,
+    call::ToolOutcome,
+    context,
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
-    limits as core_limits,
     message::Arguments,
     scrub::Scrubber,
     session::{
@@ -55,6 +60,8 @@ pub struct Surroundings {
     pub board: Board,
     /// Who counts.
     pub meter: Arc<dyn Meter>,
+    /// Whose turn it is among calls that run alone.
+    pub turnstile: Mailbox<Turnstile>,
     /// How long to stay in memory without work.
     pub idle_timeout: Duration,
 }
@@ -119,6 +126,7 @@ pub struct Session {
     /// The stream that was stopped for the command at hand, and whether it had said anything.
     stopped: Option<(AttemptId, bool, Usage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
+    turns: turns::Turns,
     outage: outage::Outage,
     commands_handled: u64,
     alarm: Option<SpawnHandle>,
@@ -161,6 +169,7 @@ impl Session {
             stream: None,
             stopped: None,
             executors: HashMap::new(),
+            turns: turns::Turns::default(),
             outage: outage::Outage::default(),
             commands_handled: 0,
             alarm: None,
@@ -269,6 +278,7 @@ impl Session {
                 Effect::StartTool { run_id: _, call_id, attempt_id, tool, arguments } => {
                     self.start_tool(call_id, attempt_id, tool, &arguments, rules, ctx);
                 }
+                Effect::AwaitTurn { call_id, key } => self.await_turn(call_id, key, ctx),
                 Effect::StopTool { call_id: _, attempt_id } => {
                     if let Some(executor) = self.executors.remove(&attempt_id) {
                         executor.tell(tool_executor::Cancel);
@@ -288,18 +298,22 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         let session_id = self.state.session_id;
+        let myself = self.myself(ctx);
+        let Some(known) = rules.tools.get(&tool) else {
+            // It may be back by now; but what it needs, as a turn of its own, was not known (T8).
+            let outcome = ToolOutcome::NotSent { error: format!("there is no tool `{tool}`") };
+            return myself.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+        };
         let path = format!("/sessions/{session_id}/calls/{call_id}");
         let watch = self.around.board.watch(path, "ToolExecutor");
-        let known = rules.tools.get(&tool);
         let call = ToolCall {
             arguments: arguments.to_value(),
             idempotency_key: call_id.to_string(),
-            timeout: known.map_or(Some(core_limits::TOOL_TIMEOUT_DEFAULT), |tool| tool.timeout),
-            result_bytes_max: known
-                .map_or(core_limits::TOOL_RESULT_BYTES_DEFAULT, |tool| tool.result_bytes_max),
+            timeout: known.timeout,
+            result_bytes_max: known.result_bytes_max,
             tool,
         };
-        let (host, myself) = (self.around.tools.clone(), self.myself(ctx));
+        let host = self.around.tools.clone();
         let executor =
             ToolExecutor::new(call_id, attempt_id, call, host, myself, watch.clone()).start();
         self.executors.insert(attempt_id, Mailbox::new(executor, watch));
@@ -308,10 +322,12 @@ impl Session {
     /// After every input: the alarm for the next backoff, the check for idleness, the board.
     fn settle(&mut self, ctx: &mut Context<Self>) {
         self.store_what_is_kept(ctx);
+        self.leave_turns();
         if let Some(alarm) = self.alarm.take() {
             ctx.cancel_future(alarm);
         }
-        if let Some(at) = self.state.next_wake() {
+        let next = self.state.next_wake_besides(|call_id| self.turns.awaits(call_id));
+        if let Some(at) = next {
             let delay = at.until_from(self.around.clock.now());
             self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.alarm = None;
@@ -340,7 +356,8 @@ impl Session {
     }
 
     fn may_leave(&self) -> bool {
-        self.outage.is_empty() && (self.state.is_idle() || self.state.is_waiting_for_people())
+        let nobody_comes = self.outage.is_empty() && self.turns.is_empty();
+        nobody_comes && (self.state.is_idle() || self.state.is_waiting_for_people())
     }
 
     /// What it is doing, and whom it waits for, for administrators (A1).
@@ -363,6 +380,11 @@ impl Session {
                     let approval_id = open.approval.approval_id;
                     let kind = open.approval.kind().name();
                     return ("waiting", Some(format!("a person, to decide {kind} {approval_id}")));
+                }
+                if let Some(key) = self.turns.awaited_key()
+                    && !run.calls.iter().any(|call| call.is_under_way())
+                {
+                    return ("waiting", Some(format!("its turn: {key}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
                 let tools: Vec<_> = unfinished.map(|call| call.tool.as_str()).collect();
@@ -422,6 +444,7 @@ impl Actor for Session {
         for (_, executor) in self.executors.drain() {
             executor.tell(tool_executor::Cancel);
         }
+        self.leave_all_turns();
         let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
         let end = std::mem::replace(&mut self.end, End::Left);
         let (session_id, generation) = (self.state.session_id, self.generation);

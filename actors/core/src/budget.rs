@@ -168,7 +168,8 @@ impl Costs {
             .0
             .iter()
             .filter(|((of, day, _), _)| &**of == unit && first.is_none_or(|first| *day >= first));
-        of_unit.map(|(_, amount)| amount).sum()
+        // Not `sum`, whose nothing is negative zero, which people would read.
+        of_unit.fold(0.0, |spent, (_, amount)| spent + amount)
     }
 
     /// What that unit was spent on in the period of `today`, the largest first.

@@ -67,6 +67,7 @@ impl Session {
             | Input::DecideApproval { .. }
             | Input::StepFinished { .. }
             | Input::ToolFinished { .. }
+            | Input::TurnGranted { .. }
             | Input::Wake
             | Input::Rehydrated => true,
             Input::CreateSession { .. }
@@ -99,6 +100,9 @@ impl Session {
         };
         let Decision { events, claims, effects, reply: answer } = decided;
         if events.is_empty() {
+            // Nothing to wait for: what needs no record, as waiting for a turn, begins.
+            self.turns.was_told(&kept);
+            self.dispatch(effects, rules, ctx);
             respond(reply, Ok(answer));
             return self.settle(ctx);
         }
@@ -121,6 +125,7 @@ impl Session {
                 actor.state = next;
                 actor.outage.is_over();
                 actor.stopped = None;
+                actor.turns.was_told(&kept);
                 actor.publish(&records);
                 actor.dispatch(effects, &rules, ctx);
                 respond(reply, Ok(answer));

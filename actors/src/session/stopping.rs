@@ -61,6 +61,7 @@ impl Session {
             | Input::StepFinished { .. }
             | Input::ToolFinished { .. }
             | Input::ToolProgressed { .. }
+            | Input::TurnGranted { .. }
             | Input::Wake
             | Input::Rehydrated => false,
         };

@@ -6,6 +6,7 @@ mod approvals;
 mod cancelling;
 mod containment;
 mod durability;
+mod exclusive;
 mod flushing;
 mod main_line;
 mod observing;

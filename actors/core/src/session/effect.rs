@@ -41,6 +41,14 @@ pub enum Effect {
         /// What to pass: exactly what the recorded allowance is bound to.
         arguments: Arc<Arguments>,
     },
+    /// Get the call its turn: it may run once no other call with that key does, in any session
+    /// (T8). Comes again with every decision until the turn is granted.
+    AwaitTurn {
+        /// The call.
+        call_id: CallId,
+        /// The key.
+        key: String,
+    },
     /// Stop a tool attempt (MCP cancellation); its answer is no longer wanted.
     StopTool {
         /// The call.

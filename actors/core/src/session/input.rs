@@ -150,6 +150,13 @@ pub enum Input {
         /// In words.
         message: Option<String>,
     },
+    /// No other call with that key runs: this one may, if it still wants to (T8).
+    TurnGranted {
+        /// The call.
+        call_id: CallId,
+        /// The key that was asked for.
+        key: String,
+    },
     /// Time has passed: do what is due.
     Wake,
     /// The state was rebuilt from the log; nothing that ran before runs any more (D2, D3).

@@ -6,7 +6,7 @@ use crate::{
     budget::{Costs, Raise},
     call::{Call, CallPhase},
     chain::Chain,
-    ids::{AgentName, ApprovalId, AttemptId, MessageId, RunId, Seq, SessionId, UserId},
+    ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, Conversation},
     policy::Settings,
@@ -244,16 +244,22 @@ impl SessionState {
     /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
     pub fn is_waiting_for_people(&self) -> bool {
         let Some(run) = &self.active.run else { return false };
-        matches!(run.phase, StepPhase::Between | StepPhase::Calling)
-            && !self.active.approvals.is_empty()
-            && run.calls.iter().all(|call| match call.phase {
+        let mut serial_is_taken = false;
+        let waits = |call: &Call| {
+            let is_held_back = !call.parallel && serial_is_taken;
+            serial_is_taken |= !call.parallel && !call.is_finished();
+            match call.phase {
                 CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_) => true,
-                // Held back by an earlier call that waits for a person.
-                CallPhase::Allowed => !call.parallel,
+                // By an earlier call that waits for a person; others wait for their turn (T8).
+                CallPhase::Allowed => is_held_back,
                 CallPhase::Proposed | CallPhase::Running { .. } | CallPhase::BackingOff { .. } => {
                     false
                 }
-            })
+            }
+        };
+        matches!(run.phase, StepPhase::Between | StepPhase::Calling)
+            && !self.active.approvals.is_empty()
+            && run.calls.iter().all(waits)
     }
 
     /// Tokens of all runs up to now, and their cost.
@@ -264,12 +270,18 @@ impl SessionState {
 
     /// When [`super::Input::Wake`] is next due for a backoff. Approval deadlines are the desk's.
     pub fn next_wake(&self) -> Option<Timestamp> {
+        self.next_wake_besides(|_| false)
+    }
+
+    /// The same, leaving out calls that wait for their turn (T8): time does not bring it.
+    pub fn next_wake_besides(&self, awaits_turn: impl Fn(CallId) -> bool) -> Option<Timestamp> {
         let run = self.active.run.as_ref()?;
         let step = match run.phase {
             StepPhase::BackingOff { until, .. } => Some(until),
             StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => None,
         };
-        let calls = run.calls.iter().filter_map(|call| match call.phase {
+        let timed = run.calls.iter().filter(|call| !awaits_turn(call.call_id));
+        let calls = timed.filter_map(|call| match call.phase {
             CallPhase::BackingOff { until, .. } => Some(until),
             CallPhase::Proposed
             | CallPhase::AwaitingApproval { .. }

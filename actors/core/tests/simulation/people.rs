@@ -233,7 +233,7 @@ impl World {
     }
 
     /// Says something to a question without steps, or what is no answer to any question.
-    fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
+    pub(crate) fn somebody_resolves(&mut self, open: &OpenApproval, chance: &mut Chance) {
         let is_preflight = matches!(open.approval.question, Question::Preflight(_));
         let resolution = match chance.below(if is_preflight { 24 } else { 8 }) {
             0 => Resolution::Retry,

@@ -89,9 +89,16 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
         ("high_beside", Risk::WriteHighRisk, false, true),
         ("critical", Risk::Critical, false, false),
         ("strict", Risk::ReadOnly, true, true),
+        ("alone", Risk::WriteLowRisk, false, false),
+        ("alone_beside", Risk::WriteHighRisk, true, true),
+        ("alone_read", Risk::ReadOnly, true, true),
     ];
-    let kept = if fewer { 3 } else { tools.len() };
-    ToolBook::new(tools.into_iter().take(kept).map(|(name, risk, repeatable, parallel)| {
+    // A tool that is gone has no key, and its attempts go nowhere; those that run alone stay.
+    let kept = |(index, (name, ..)): &(usize, (&str, Risk, bool, bool))| {
+        !fewer || *index < 3 || name.starts_with("alone")
+    };
+    let tools = tools.into_iter().enumerate().filter(kept).map(|(_, tool)| tool);
+    ToolBook::new(tools.map(|(name, risk, repeatable, parallel)| {
         let input_schema = match name {
             "strict" => json!({"type": "object", "required": ["n"]}),
             _ => json!({"type": "object"}),
@@ -117,13 +124,16 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
                 amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it is valid"),
                 unit: UNIT.to_owned(),
             }),
-            exclusive: None,
+            exclusive: name.starts_with("alone").then(|| {
+                let key = "has(args.text) && args.text == 'plain' ? 'wallet' : 'ledger'";
+                Expression::compile(key).expect("it is valid")
+            }),
         }
     }))
 }
 
 /// What models call: tools that are there, and things that are not.
-pub(crate) const CALLED: [&str; 10] = [
+pub(crate) const CALLED: [&str; 13] = [
     "read",
     "read_guessed",
     "low",
@@ -132,6 +142,9 @@ pub(crate) const CALLED: [&str; 10] = [
     "high_beside",
     "critical",
     "strict",
+    "alone",
+    "alone_beside",
+    "alone_read",
     "nothing_like_it",
     "\u{202e}\u{0}",
 ];

@@ -364,6 +364,10 @@ impl Watch {
                 assert_eq!(call.attempts.last(), Some(attempt_id), "not recorded as started");
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
+            Effect::AwaitTurn { call_id, .. } => {
+                let call = self.open_call(*call_id);
+                assert!(call.allowed.is_some(), "T8: asked for the turn of what may not run");
+            }
             Effect::StopModel { attempt_id } | Effect::StopTool { attempt_id, .. } => {
                 assert!(self.dispatched.contains(attempt_id), "stopped what never began");
             }

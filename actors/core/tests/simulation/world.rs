@@ -1,6 +1,6 @@
 //! The world around one session: who may act, what is under way, what is stored.
 
-use crate::{chance::Chance, rules, watch::Watch};
+use crate::{chance::Chance, rules, turns::Turns, watch::Watch};
 use greenroom_core::call::CallPhase;
 use greenroom_core::{
     Env, Rules, Timestamp,
@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) elsewhere: f64,
     /// Where the process dies next.
     fault: Option<Fault>,
+    /// Whose turn it is.
+    pub(crate) turns: Turns,
 }
 
 /// Where a process can die around one decision.
@@ -82,6 +84,7 @@ impl World {
             limit: rules::limit(&mut Chance::new(seed)),
             elsewhere: 0.0,
             fault: None,
+            turns: Turns::default(),
         }
     }
 
@@ -96,32 +99,46 @@ impl World {
     pub(crate) fn step(&mut self, entropy: u64) {
         let chance = &mut Chance::new(entropy);
         if chance.one_in(20) {
-            let faults = [Fault::BeforeCommit, Fault::BeforeDispatch, Fault::AfterDispatch];
-            self.fault = Some(*chance.pick(&faults));
+            self.die_around_next(chance);
         }
         match chance.below(100) {
             0..15 => self.somebody_submits(chance),
             15..18 => self.somebody_submits_again(chance),
             18..43 => self.a_model_answers(chance),
-            43..68 => self.a_tool_answers(chance),
+            43..67 => self.a_tool_answers(chance),
             68..72 => self.a_tool_progresses(chance),
             72..86 => self.somebody_decides(chance),
             86..89 => self.somebody_cancels(chance),
             89 => self.somebody_revokes(chance),
             90 => self.somebody_changes_settings(chance),
+            67 => {
+                self.a_turn_comes(chance);
+            }
             91 => self.elsewhere += *chance.pick(&[0.5, 3.0]),
             92..98 => self.time_passes(chance),
-            98 => self.tools_change(chance),
+            98 if chance.one_in(2) => self.tools_change(chance),
+            98 => self.turns.somebody_else_acts(chance),
             _ => {
                 if chance.one_in(6) {
                     self.somebody_closes(chance);
                 }
             }
         }
+        self.come_back(chance);
+        self.check();
+    }
+
+    /// The process dies around the next decision, wherever that leaves it.
+    pub(crate) fn die_around_next(&mut self, chance: &mut Chance) {
+        let faults = [Fault::BeforeCommit, Fault::BeforeDispatch, Fault::AfterDispatch];
+        self.fault = Some(*chance.pick(&faults));
+    }
+
+    /// If it died, it comes back.
+    pub(crate) fn come_back(&mut self, chance: &mut Chance) {
         if self.fault.take().is_some() {
             self.crash(chance);
         }
-        self.check();
     }
 
     /// Decides, commits and dispatches, unless the process dies in between.
@@ -136,6 +153,7 @@ impl World {
             return Ok(decision);
         }
         self.commit(&decision.events);
+        self.turns.settle(&self.state);
         if !matches!(self.fault, Some(Fault::BeforeDispatch)) {
             self.dispatch(&decision.effects);
         }
@@ -234,6 +252,7 @@ impl World {
                 Effect::StartTool { call_id, attempt_id, .. } => {
                     self.tools.push((*call_id, *attempt_id));
                 }
+                Effect::AwaitTurn { call_id, key } => self.turns.enter(*call_id, key),
                 // What is stopped may have answered already, or answer nevertheless.
                 Effect::StopModel { .. } | Effect::StopTool { .. } => {}
             }
@@ -241,7 +260,8 @@ impl World {
     }
 
     /// `kill -9`, and back from the log (D2). Old attempts may or may not answer still.
-    fn crash(&mut self, chance: &mut Chance) {
+    pub(crate) fn crash(&mut self, chance: &mut Chance) {
+        self.turns.forget();
         self.models.retain(|_| chance.one_in(2));
         self.tools.retain(|_| chance.one_in(2));
         let read = SessionState::replay(self.state.session_id, &self.log);
@@ -265,14 +285,15 @@ impl World {
 
     /// A wake-up leaves nothing that was due: no hot loop.
     pub(crate) fn check_wake(&self) {
-        if !self.is_lost() {
-            assert!(self.state.next_wake().is_none_or(|next| next > self.now));
+        // What dies before it asks for a turn asks again when it comes back.
+        if !matches!(self.fault, Some(Fault::BeforeCommit | Fault::BeforeDispatch)) {
+            assert!(self.next_wake().is_none_or(|next| next > self.now));
             let mut deadlines = self.state.active.approvals.iter().map(|open| open.due_at());
             assert!(deadlines.all(|end| end.is_none_or(|end| end > self.now)));
         }
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let active = &self.state.active;
         self.check_rows();
         let Some(run) = &active.run else {
@@ -289,6 +310,7 @@ impl World {
         let under_way: Vec<_> = run.calls.iter().filter(running).collect();
         assert!(under_way.len() <= self.rules.parallel_calls_max, "S3: too many at once");
         assert!(under_way.iter().filter(|call| !call.parallel).count() <= 1, "S3: not in order");
+        self.turns.check(&self.state);
         // Everything under way is under way: it was dispatched, and may answer.
         if let StepPhase::Streaming { attempt_id, .. } = run.phase {
             assert!(self.models.contains(&attempt_id), "a model attempt nobody makes");
@@ -323,20 +345,23 @@ impl World {
         }
     }
 
-    fn come_to_rest(&mut self, chance: &mut Chance) {
+    pub(crate) fn come_to_rest(&mut self, chance: &mut Chance) {
         let bound = 200 + 100 * self.rules.queued_messages_max;
         for _ in 0..bound {
+            self.turns.others_leave();
             if !self.models.is_empty() {
                 self.a_model_answers_finally(chance);
             } else if !self.tools.is_empty() {
                 self.a_tool_answers(chance);
+            } else if self.a_turn_comes(chance) {
+                // And whoever has it goes on.
             } else if let Some(open) = self.state.active.approvals.first() {
                 match open.due_at() {
                     Some(deadline) if chance.one_in(2) => self.now = self.now.max(deadline),
                     Some(_) | None => self.somebody_decides_all(chance),
                 }
                 self.wake();
-            } else if let Some(next) = self.state.next_wake() {
+            } else if let Some(next) = self.next_wake() {
                 self.now = self.now.max(next);
                 self.wake();
             } else {
@@ -345,6 +370,11 @@ impl World {
             self.check();
         }
         assert!(self.state.is_idle(), "stuck: {:?}", self.state.active);
+    }
+
+    /// When time brings something, as a session's shell sees it.
+    fn next_wake(&self) -> Option<Timestamp> {
+        self.state.next_wake_besides(|call_id| self.turns.awaits(call_id))
     }
 
     pub(crate) fn wake(&mut self) {

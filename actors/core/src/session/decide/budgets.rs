@@ -100,6 +100,10 @@ impl Deciding<'_> {
                 Claim { measure, period, day, limit }
             };
             self.claims.extend(self.budgets().into_iter().filter(is_users).map(claim));
+        } else {
+            // It is beyond what the calls before it in this decision take for granted.
+            let of_unit = self.claims.iter_mut().filter(|claim| claim.measure == measure);
+            of_unit.for_each(|claim| claim.limit += cost.amount);
         }
         self.emit(SessionEvent::BudgetReserved { call_id, tool, cost });
     }
@@ -152,6 +156,11 @@ impl Deciding<'_> {
     ) -> Result<(), Rejection> {
         match word.resolution {
             Resolution::Raise(limit) => {
+                if self.spent_of(&asked.budget).is_nan() {
+                    let problem = "nobody knows what was spent of it, since a model has no price; \
+                                   no limit can be kept";
+                    return Err(Rejection::InvalidAnswer { problem: problem.to_owned() });
+                }
                 let needs = asked.spent + asked.needed;
                 let is_enough = limit.is_finite()
                     && if asked.needed > 0.0 { limit >= needs } else { limit > needs };

@@ -159,7 +159,7 @@ impl Deciding<'_> {
         judge_any(tool, &self.judging(&session))
     }
 
-    fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
+    pub(super) fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
         let rules = self.env.rules;
         JudgeContext {
             settings: &self.active.settings,
@@ -192,9 +192,24 @@ impl Deciding<'_> {
     }
 
     /// Starts the calls whose turn it is: those that may run beside others while there is room,
-    /// of the rest only the first that is not finished (S3).
+    /// of the rest only the first that is not finished (S3). One that waits for calls of other
+    /// sessions keeps its place (T8).
     pub(super) fn schedule_calls(&mut self) {
-        let Some(run) = &self.active.run else { return };
+        loop {
+            let mut all_begun = true;
+            for (call_id, attempt) in self.due_calls() {
+                all_begun &= self.start_in_turn(call_id, attempt);
+            }
+            // One that can't begin has ended, and others may have its place.
+            if all_begun {
+                return;
+            }
+        }
+    }
+
+    /// The calls to begin now, with the number of the attempt.
+    fn due_calls(&self) -> Vec<(CallId, u32)> {
+        let Some(run) = &self.active.run else { return Vec::new() };
         // One that backs off keeps its place: it needs it again when its time comes.
         let mut places_taken = run.calls.iter().filter(|call| call.is_under_way()).count();
         let places = self.env.rules.parallel_calls_max.max(1);
@@ -219,12 +234,10 @@ impl Deciding<'_> {
                 | CallPhase::Finished(_) => {}
             }
         }
-        for (call_id, attempt) in due {
-            self.start_call(call_id, attempt);
-        }
+        due
     }
 
-    fn start_call(&mut self, call_id: CallId, attempt: u32) {
+    pub(super) fn start_call(&mut self, call_id: CallId, attempt: u32) {
         let Some(call) = self.call(call_id) else { return };
         let (tool, arguments) = (call.tool.clone(), call.passed());
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };

@@ -10,6 +10,7 @@
 //! | [`plans`] | which calls a person lets run |
 //! | [`preflight`] | a plan before the first step, and what a person makes of it |
 //! | [`budgets`] | what may be spent; raising it |
+//! | [`turns`] | a call's turn came |
 //! | [`unknown`] | what became of a call that nobody knows the end of |
 //! | [`grants`] | what holds for the session |
 //! | [`cancel`] | cancel |
@@ -30,6 +31,7 @@ mod restart;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod unknown;
 
 use super::{
@@ -250,6 +252,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::ToolProgressed { call_id, attempt_id, progress, total, message } => {
             d.tool_progressed(call_id, attempt_id, progress, total, message)
         }
+        Input::TurnGranted { call_id, key } => d.turn_granted(call_id, key),
         Input::Wake => d.wake(),
         Input::Rehydrated => d.rehydrated(),
     };
@@ -268,6 +271,8 @@ struct Deciding<'a> {
     effects: Vec<Effect>,
     /// What models have cost in runs that ended in this decision.
     ended: Spending,
+    /// The call whose turn it is, and the key (T8).
+    granted: Option<(CallId, String)>,
 }
 
 impl<'a> Deciding<'a> {
@@ -275,7 +280,7 @@ impl<'a> Deciding<'a> {
         let active = session.active.clone();
         let (head, ended) = (session.head, Spending::default());
         let (events, claims, effects) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, env, active, head, events, claims, effects, ended }
+        Self { session, env, active, head, events, claims, effects, ended, granted: None }
     }
 
     fn decision(self, reply: Reply) -> Decision {

@@ -51,11 +51,12 @@ impl Deciding<'_> {
         let because = word.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         match resolution {
             Resolution::Retry => {
-                let tool = self.tool(&asked.tool);
+                let Some(tool) = self.tool(&asked.tool) else {
+                    let problem = "the tool is not there any more".to_owned();
+                    return Err(Rejection::InvalidAnswer { problem });
+                };
                 // A person's word repeats the call; it does not lift what denies it by now.
-                if let Some(Verdict::Deny(denial)) =
-                    tool.map(|tool| self.verdict(&tool, &asked.arguments))
-                {
+                if let Verdict::Deny(denial) = self.verdict(&tool, &asked.arguments) {
                     return Err(Rejection::InvalidAnswer { problem: denial.reason });
                 }
                 self.note_word(approval_id, word);

@@ -355,3 +355,52 @@ fn g11_only_so_many_closed_approvals_are_remembered() {
     assert_eq!(scene.state.closed_approval(asked[0]), None);
     assert!(asked[1..].iter().all(|id| scene.state.closed_approval(*id).is_some()));
 }
+
+#[test]
+fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
+    let mut scene = asking();
+    let mut settings = scene.state.active.settings.clone();
+    settings.blocked_tools.insert(crate::ids::ToolName::parse("high").unwrap());
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
+        authorization_denied c1 requires - @r1.1
+        tool_call_allowed c2 by ann p1 @r1.1
+        tool_call_attempt_started c2 a2 #1 @r1.1
+        > start_tool c2 a2 high2
+        = decided closed
+    ",
+    );
+    // Somebody lowered the level while people thought.
+    let mut scene = asking();
+    let autonomy_level = Autonomy::ReadOnly;
+    let settings = Settings { autonomy_level, ..scene.state.active.settings.clone() };
+    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene.check(
+        scene.steps("p1", &[("c1", true)], "ann"),
+        "
+        approval_decided p1 +c1 by ann @r1.1
+        authorization_denied c1 requires RECOMMENDATIONS @r1.1
+        = decided
+    ",
+    );
+}
+
+#[test]
+fn g8_what_is_gone_by_now_can_not_run_though_a_person_approves_it() {
+    let mut scene = asking().rules(|rules| rules.tools = Arc::default());
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
+        tool_call_failed c1 Unavailable (the tool is not there any more) @r1.1
+        tool_call_failed c2 Unavailable (the tool is not there any more) @r1.1
+        step_started a2 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a2 M2 @r1.2
+        = decided closed
+    ",
+    );
+}

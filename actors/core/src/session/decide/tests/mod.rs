@@ -2,8 +2,10 @@
 //! these events, effects and reply. [`script`] writes them as text with short names.
 
 mod approvals;
+mod budgets;
 mod calls;
 mod cancel;
+mod deadlines;
 mod edits;
 mod grants;
 mod lifecycle;
@@ -15,11 +17,14 @@ mod scheduling;
 mod script;
 mod steering;
 mod steps;
+mod turns;
+mod unknown;
 
 use super::{Decision, Rejection, decide};
 use crate::{
     agent::AgentProfile,
     approval::{Resolution, Role, Surface},
+    budget::{Account, Costs, Measure},
     call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RepeatHint},
     env::{Env, Rules},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, SessionId, UserId},
@@ -46,6 +51,8 @@ struct Scene {
     seed: u64,
     names: Names,
     log: Vec<EventRecord>,
+    /// What the user may spend, and has spent in other sessions.
+    account: Account,
 }
 
 impl Scene {
@@ -76,6 +83,7 @@ impl Scene {
             seed: 0,
             names: Names::default(),
             log: Vec::new(),
+            account: Account::default(),
         }
     }
 
@@ -121,7 +129,7 @@ impl Scene {
     /// Decides and evolves.
     fn does(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.seed += 1;
-        let env = Env::new(self.now, self.seed, &self.rules);
+        let env = Env::new(self.now, self.seed, &self.rules).with_account(self.account());
         let decision = decide(&self.state, input, &env)?;
         // Names go by first appearance, whoever looks.
         drop(self.names.decision(&decision, self.now));
@@ -132,6 +140,20 @@ impl Scene {
         // Life and replay are the same (D1).
         assert_eq!(SessionState::replay(self.state.session_id, &self.log), self.state);
         Ok(decision)
+    }
+
+    /// What the store would tell of the user: what other sessions spent, and this one (G6).
+    fn account(&self) -> Account {
+        let mut account = self.account.clone();
+        let today = self.now.day();
+        for spend in self.state.active.costs.since(&Costs::default()) {
+            let spent = account.spent.entry(spend.measure).or_default();
+            spent.add(spend.day, spend.amount, today);
+        }
+        let spending = self.state.spent();
+        let tokens = account.spent.entry(Measure::Tokens).or_default();
+        tokens.add(today, spending.tokens.total() as f64, today);
+        account
     }
 
     /// `input` leads to exactly `expected`: events as `name details @run.step`, effects after

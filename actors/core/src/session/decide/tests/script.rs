@@ -294,6 +294,9 @@ impl Names {
                 let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
                 format!("> start_tool {call} {attempt} {tool}")
             }
+            Effect::AwaitTurn { call_id, key } => {
+                format!("> await_turn {} '{key}'", self.name('c', call_id.0))
+            }
             Effect::StopTool { call_id, attempt_id } => {
                 let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
                 format!("> stop_tool {call} {attempt}")

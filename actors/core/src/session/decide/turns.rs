@@ -1,0 +1,73 @@
+//! Calls that wait for calls of other sessions (T8). Whose turn it is, is not known here: the
+//! decision asks, and begins the call when it is told. Nothing of it is recorded; after a restart
+//! the call asks again.
+
+use super::{Deciding, Reply};
+use crate::{
+    call::{CallPhase, FailReason},
+    ids::CallId,
+    policy::{Denial, Facts},
+    session::Effect,
+};
+
+impl Deciding<'_> {
+    /// The call begins, if it still may; if it doesn't, its turn is for others.
+    pub(super) fn turn_granted(&mut self, call_id: CallId, key: String) -> Reply {
+        self.granted = Some((call_id, key));
+        self.advance();
+        Reply::Done
+    }
+
+    /// Begins the attempt, or asks for the call's turn. Where nobody can tell which turn that is,
+    /// the call ends: then the answer is no.
+    pub(super) fn start_in_turn(&mut self, call_id: CallId, attempt: u32) -> bool {
+        match self.exclusive_key(call_id) {
+            Ok(None) => self.start_call(call_id, attempt),
+            Ok(Some(key)) => {
+                let wanted = (call_id, key);
+                if self.granted.take_if(|granted| *granted == wanted).is_some() {
+                    self.start_call(call_id, attempt);
+                    return true;
+                }
+                let effect = Effect::AwaitTurn { call_id, key: wanted.1 };
+                if !self.effects.contains(&effect) {
+                    self.effects.push(effect);
+                }
+            }
+            Err(problem) => {
+                self.end_without_key(call_id, &problem);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The key of what would be passed now, by the rules of now.
+    fn exclusive_key(&self, call_id: CallId) -> Result<Option<String>, String> {
+        let Some(call) = self.call(call_id) else { return Ok(None) };
+        // What is not there by these rules is not sent, whatever begins.
+        let Some(tool) = self.env.rules.tools.get(&call.tool) else { return Ok(None) };
+        if tool.exclusive.is_none() {
+            return Ok(None);
+        }
+        let session = self.session.session_id.to_string();
+        let facts = Facts::of(&call.passed().to_value(), &self.judging(&session))?;
+        tool.exclusive_key(&facts)
+    }
+
+    fn end_without_key(&mut self, call_id: CallId, problem: &str) {
+        let Some(call) = self.call(call_id) else { return };
+        let (tool, attempts) = (&call.tool, call.attempts);
+        let provably_never_ran =
+            !call.repeatable && matches!(call.phase, CallPhase::BackingOff { .. });
+        let reason = format!("{tool} is denied: its exclusive key: {problem}");
+        if attempts == 0 {
+            self.deny(call_id, Denial { reason, required_level: None });
+        } else if provably_never_ran {
+            self.fail_call(call_id, FailReason::InvalidArguments, reason, false);
+        } else {
+            let error = format!("{reason}. An earlier attempt may have taken effect");
+            self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
+        }
+    }
+}
