@@ -152,7 +152,10 @@ impl Raise {
 
 /// What tools have cost one session: by unit, day and tool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Costs(Arc<BTreeMap<(Arc<str>, Day, Arc<str>), f64>>);
+pub struct Costs(Arc<BTreeMap<CostKey, f64>>);
+
+/// A unit, a day and a tool.
+type CostKey = (Arc<str>, Day, Arc<str>);
 
 impl Costs {
     /// Adds an amount, or takes a negative one back.

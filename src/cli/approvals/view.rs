@@ -202,7 +202,7 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
 /// The steps of a preflight, a line each.
 fn planned_steps(out: &mut String, checklist: &Checklist, paint: Paint) {
     for step in &checklist.steps {
-        let tool = step.tool_name.as_deref().map(|tool| safe(tool)).unwrap_or_default();
+        let tool = step.tool_name.as_deref().map(safe).unwrap_or_default();
         let asks = if step.needs_approval { "  asks" } else { "" };
         let risk = paint.paint(style_of(step.risk), &format!("{:15}", step.risk.name()));
         let does = shortened(&safe(&step.description), ARGUMENTS_COLUMNS);

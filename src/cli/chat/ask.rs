@@ -276,9 +276,9 @@ fn of_other(view: &Value) -> Vec<Line> {
 /// The properties of a form, each with what it takes.
 fn blank_form(schema: &Value) -> Value {
     let properties = schema["properties"].as_object();
-    let blank = |property: &Value| match &property["default"] {
-        Value::Null => property["type"].clone(),
-        default => default.clone(),
+    let blank = |property: &Value| {
+        let default = &property["default"];
+        if default.is_null() { property["type"].clone() } else { default.clone() }
     };
     properties
         .into_iter()

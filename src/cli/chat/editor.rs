@@ -55,6 +55,7 @@ impl Editor {
     }
 
     /// Takes a key in.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other keys do nothing")]
     pub(super) fn key(&mut self, key: KeyEvent) -> Typed {
         if key.kind == KeyEventKind::Release {
             return Typed::Nothing;

@@ -37,7 +37,12 @@ fn short(value: &Value) -> String {
         Value::String(text) if !text.is_empty() && !text.contains(char::is_whitespace) => {
             text.clone()
         }
-        other => other.to_string(),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => value.to_string(),
     }
 }
 
@@ -46,7 +51,11 @@ pub(super) fn result(result: &Value, is_error: bool) -> Line {
     if !is_error {
         let told = match result {
             Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
-            other => other.to_string(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => result.to_string(),
         };
         return Line::at(2).styled(Style::Green, "→ ").styled(Style::Dim, &told).rows_max(ROWS_MAX);
     }
@@ -91,7 +100,7 @@ pub(super) fn fields(value: &Value, indent: usize) -> Vec<Line> {
         let text = match value {
             Value::Object(_) | Value::Array(_) => format!("{value:#}"),
             Value::String(text) if !text.is_empty() => text.clone(),
-            other => other.to_string(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
         };
         let mut rows = text.lines();
         let first = rows.next().unwrap_or_default();

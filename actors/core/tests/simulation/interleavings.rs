@@ -111,7 +111,13 @@ fn asked(seed: u64, chance: &mut Chance) -> (World, ApprovalId, Vec<PlanStep>) {
     let message_id = MessageId::parse("u1").expect("it is short");
     let (text, digest) = ("go".into(), Digest::of_bytes(b"go"));
     world
-        .take(Input::SubmitMessage { message_id, text, digest, on_busy: OnBusy::Queue })
+        .take(Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            preflight: None,
+            on_busy: OnBusy::Queue,
+        })
         .expect("it is idle");
     let calls = (0..2 + chance.below(4)).map(|number| proposed(number, chance)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::default() };

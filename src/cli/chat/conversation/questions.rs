@@ -153,10 +153,9 @@ impl Conversation {
         match text.and_then(|text| question.edited(text)) {
             Ok(body) => {
                 let word = Line::at(2).styled(Style::Bold, "› yes, with ");
-                let passed = match &body["steps"][0]["arguments"] {
-                    Value::Null => show::arguments(&body["value"]),
-                    arguments => show::arguments(arguments),
-                };
+                let arguments = &body["steps"][0]["arguments"];
+                let passed = if arguments.is_null() { &body["value"] } else { arguments };
+                let passed = show::arguments(passed);
                 out.push(Act::Show(word.text(&passed)));
                 self.post_answer(body, out);
             }

@@ -284,7 +284,7 @@ impl Deciding<'_> {
                 let of_unit = calls.filter_map(|call| {
                     let cost = &call.reserved.as_ref()?.cost;
                     let what = call.tool.clone();
-                    (cost.unit == **unit).then(|| Expense { what, amount: cost.amount })
+                    (cost.unit == **unit).then_some(Expense { what, amount: cost.amount })
                 });
                 of_unit.collect()
             }

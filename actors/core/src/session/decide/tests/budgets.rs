@@ -257,7 +257,7 @@ fn g13_with_nobody_to_ask_the_run_ends() {
     let decision = scene.does(scene.model_calls(&[costing("low", 9.0)])).unwrap();
     let ends: Vec<_> = decision.events.iter().map(|record| &record.event).collect();
     let is_denied = |event: &&SessionEvent| matches!(event, SessionEvent::AuthorizationDenied { reason, .. } if reason.contains("nobody can give it"));
-    assert!(ends.iter().any(|event| is_denied(event)), "{ends:?}");
+    assert!(ends.iter().any(is_denied), "{ends:?}");
 }
 
 #[test]

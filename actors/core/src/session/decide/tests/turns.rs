@@ -236,11 +236,12 @@ fn t8_a_key_that_can_not_be_told_any_more_lets_nothing_run() {
     scene.does(granted(&scene, "c1", "a")).unwrap();
     let mut scene = with_key(scene, unknown);
     let found = scene.does(Input::Rehydrated).unwrap();
-    let failed = found.events.iter().find_map(|record| match &record.event {
-        crate::session::SessionEvent::ToolCallFailed { reason, error, .. } => {
-            Some((*reason, error.clone()))
-        }
-        _another => None,
+    let failed = found.events.iter().find_map(|record| {
+        let crate::session::SessionEvent::ToolCallFailed { reason, error, .. } = &record.event
+        else {
+            return None;
+        };
+        Some((*reason, error.clone()))
     });
     let (reason, error) = failed.expect("it ended");
     assert_eq!(reason, crate::call::FailReason::OutcomeUnknown);
