@@ -85,7 +85,7 @@ async fn a_restart_sees_everything_acknowledged() {
     write_everything(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (2, 2));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (3, 3));
     assert_everything_is_there(&journal).await;
 }
 

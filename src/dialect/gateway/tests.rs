@@ -23,9 +23,11 @@ fn told(item: &FeedItem, asked: Asked) -> Vec<Frame> {
 }
 
 fn calls(frames: &[Frame]) -> Vec<&str> {
-    let call = |frame: &'_ Frame| match &frame.message {
-        ServerMessage::ToolApprovalRequest { tool_call_id, .. } => Some(tool_call_id.clone()),
-        other => panic!("{other:?}"),
+    let call = |frame: &'_ Frame| {
+        let ServerMessage::ToolApprovalRequest { tool_call_id, .. } = &frame.message else {
+            panic!("{:?}", frame.message);
+        };
+        Some(tool_call_id.clone())
     };
     let all = [samples::CALL, samples::SECOND_CALL];
     let found: Vec<_> = frames.iter().filter_map(call).collect();
