@@ -1,0 +1,81 @@
+//! The dashboard in a real Chromium, with the real server behind it. Each test is a scenario of
+//! `tests/browser/scenarios`, run by node; `scripts/test-deps.sh` and `scripts/web.sh` come before.
+//! When one fails, what its browsers showed is in `target/browser`.
+
+use std::{path::Path, process::Command};
+
+/// Runs the scenario; its own words say what went wrong.
+fn play(scenario: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (needed, made_by) in [
+        ("web/dist/index.html", "scripts/web.sh"),
+        ("tests/browser/node_modules/playwright-core", "scripts/test-deps.sh"),
+    ] {
+        assert!(root.join(needed).exists(), "{needed} is missing: run {made_by}");
+    }
+    let run = Command::new("node")
+        .arg(root.join("tests/browser/run.mjs"))
+        .arg(scenario)
+        .env("GREENROOM_BINARY", env!("CARGO_BIN_EXE_greenroom"))
+        .output()
+        .expect("node can be started");
+    let said = String::from_utf8_lossy(&run.stdout);
+    let complained = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}{complained}");
+    assert!(said.contains("1 passed, 0 failed"), "{said}{complained}");
+}
+
+#[test]
+fn w1_the_tour_by_clicks() {
+    play("tour");
+}
+
+#[test]
+fn w1_g11_what_is_answered_in_one_browser_is_answered_in_all() {
+    play("two_browsers");
+}
+
+#[test]
+fn w7_d2_an_open_page_survives_the_death_of_the_server() {
+    play("restart");
+}
+
+#[test]
+fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
+    play("hostile");
+}
+
+#[test]
+fn w1_every_kind_of_question_is_answered_in_the_page() {
+    play("questions");
+}
+
+#[test]
+fn w4_a2_actors_are_stopped_and_restarted() {
+    play("orders");
+}
+
+#[test]
+fn w2_a_hundred_thousand_events() {
+    play("many_events");
+}
+
+#[test]
+fn w7_every_room_in_light_and_dark_has_no_fault_that_axe_finds() {
+    play("rooms");
+}
+
+#[test]
+fn w7_on_a_phone_nothing_is_wider_than_the_screen() {
+    play("phone");
+}
+
+#[test]
+fn w7_everything_can_be_done_by_keyboard() {
+    play("keyboard");
+}
+
+#[test]
+fn w7_x2_each_role_sees_its_own_rooms() {
+    play("roles");
+}

@@ -1,0 +1,80 @@
+/** Everything by keyboard: ask, approve, look, and always see where one is. */
+
+import assert from "node:assert/strict";
+import { ASKED, ENDED, Person } from "../browser.mjs";
+
+export default async function keyboard({ house, browser }) {
+  const ann = await Person.sit(browser, house);
+  const { page } = ann;
+  const { keyboard: keys } = page;
+  const focused = () => page.evaluate(() => {
+    const element = document.activeElement;
+    return (element?.getAttribute("aria-label") ?? element?.textContent ?? "").trim();
+  });
+  /** Tabs until it is on what is named, and sees each stop. */
+  const tabTo = async (name) => {
+    for (let stops = 0; stops < 80; stops++) {
+      await keys.press("Tab");
+      const seen = await page.evaluate(() => {
+        const element = document.activeElement;
+        if (!element || element === document.body) return true;
+        const style = getComputedStyle(element);
+        return style.boxShadow !== "none" || style.borderColor !== "" || element.closest(":focus-within") !== null;
+      });
+      assert.ok(seen, `the focus shows on ${await focused()}`);
+      if (name.test(await focused())) return;
+    }
+    throw new Error(`nothing named ${name} can be reached by Tab; the last was ${await focused()}`);
+  };
+  await page.locator(".welcome").waitFor();
+  await page.getByRole("textbox", { name: "Message" }).waitFor();
+  await keys.type("Buy 1000 Tritanium at market price");
+  await keys.press("Enter");
+  await page.locator(ASKED).waitFor();
+  await page.locator("body").click({ position: { x: 5, y: 400 } });
+  await tabTo(/^Approve$/);
+  await keys.press("Enter");
+  await page.locator(ENDED).waitFor();
+
+  await page.reload();
+  await page.locator(ENDED).waitFor();
+  await keys.press("Tab");
+  for (let n = 0; n < 3 && !/Skip to the content/.test(await focused()); n++) await keys.press("Shift+Tab");
+  await tabTo(/^Events$/);
+  await keys.press("Enter");
+  await page.locator(".virtual-row").first().waitFor();
+  await page.getByRole("listbox", { name: "Events" }).focus();
+  await keys.press("Home");
+  await keys.press("ArrowDown");
+  await page.locator(".virtual-row[aria-posinset='2'][aria-selected=true]").waitFor();
+  await page.locator(".event-detail").waitFor();
+  await tabTo(/^Close the event$/);
+  await keys.press("Enter");
+  assert.equal(await page.locator(".event-detail").count(), 0);
+
+  // The timeline zooms and goes back to the whole run.
+  await ann.room("events/timeline");
+  await page.locator(".span").first().waitFor();
+  assert.ok(await ann.button("Whole run").isDisabled());
+  await page.getByRole("group", { name: /^Timeline/ }).focus();
+  await keys.press("+");
+  await keys.press("ArrowRight");
+  await page.locator(".timeline-bar button:not([disabled])", { hasText: "Whole run" }).waitFor();
+  await keys.press("0");
+  await page.locator(".timeline-bar button[disabled]", { hasText: "Whole run" }).waitFor();
+
+  // A dialog takes the focus, and Escape gives it back.
+  await ann.room("chat");
+  await page.locator(".session-row a").first().click();
+  await page.locator(ENDED).waitFor();
+  await page.getByRole("button", { name: "More about this conversation" }).focus();
+  await keys.press("Enter");
+  await page.getByRole("menuitem", { name: "Timeline" }).waitFor();
+  for (let n = 0; n < 5; n++) await keys.press("ArrowDown");
+  assert.equal(await focused(), "Settings");
+  await keys.press("Enter");
+  await page.getByRole("dialog", { name: "Settings of this session" }).waitFor();
+  await keys.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await ann.leave();
+}

@@ -1,0 +1,36 @@
+/** Who is not an administrator sees their own rooms; who is signed out is told how to come in. */
+
+import assert from "node:assert/strict";
+import { ASKED, ENDED, Person } from "../browser.mjs";
+
+export default async function roles({ house, browser }) {
+  const { key, key_id } = await house.ask("POST", "/admin/keys", { user_id: "ada", role: "user" });
+  const ada = await Person.sit(browser, house, { token: null });
+  const { page } = ada;
+  await page.goto(house.url);
+  await page.getByLabel("Token or API key").fill(key);
+  await ada.button("Sign in").click();
+  await page.locator(".welcome").waitFor();
+  assert.ok(!page.url().includes(key), "the key is not in the address any more");
+  assert.equal(await page.getByRole("link", { name: "Actors" }).count(), 0);
+  assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0);
+  await ada.say("Buy 1000 Tritanium at market price", ASKED);
+  await page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
+
+  // Somebody else's session does not exist.
+  const other = await house.ask("POST", "/agent/session", { title: "not hers" });
+  await ada.room(`chat/${other.session_id}`);
+  await page.locator(".failed").waitFor();
+  await page.goBack();
+  await ada.button("Approve").click();
+  await page.locator(ENDED).waitFor();
+  await ada.room("events");
+  await page.locator(".virtual-row .event-type", { hasText: /^done$/ }).waitFor();
+
+  // Her key is revoked: the page says so.
+  await house.ask("DELETE", `/admin/keys/${key_id}`);
+  await ada.room("approvals");
+  await page.reload();
+  await page.getByText("This browser is not signed in").waitFor();
+  await ada.leave();
+}

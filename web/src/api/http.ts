@@ -1,0 +1,86 @@
+/** Requests, and what can go wrong with them. The one place that calls `fetch`. */
+
+import type { Json } from "./types";
+
+/** What the server says went wrong, or that it can't be reached (`status` 0). */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly more: Record<string, Json> = {},
+  ) {
+    super(detail);
+    this.name = "Problem";
+  }
+
+  /** The server does not know the resource: a version without it. */
+  get isMissing(): boolean {
+    return (this.status === 404 && this.code === "not_found") || this.status === 405;
+  }
+
+  get isSignedOut(): boolean {
+    return this.status === 401;
+  }
+
+  get isOffline(): boolean {
+    return this.status === 0;
+  }
+}
+
+export function problemOf(error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  return new Problem(0, "internal", error instanceof Error ? error.message : String(error));
+}
+
+type Query = Record<string, string | number | boolean | null | undefined>;
+
+function address(path: string, query: Query): string {
+  const said = Object.entries(query)
+    .filter(([, value]) => value !== undefined && value !== null && value !== "")
+    .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`);
+  return said.length ? `${path}?${said.join("&")}` : path;
+}
+
+/** Milliseconds after which an answer is no longer waited for. */
+const PATIENCE_MS = 30_000;
+
+async function ask(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const timeout = AbortSignal.timeout(PATIENCE_MS);
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(0, "unreachable", "The server can’t be reached.");
+  }
+  if (answer.ok) return answer;
+  const said = (await answer.json().catch(() => null)) as Record<string, Json> | null;
+  throw new Problem(
+    answer.status,
+    String(said?.code ?? "unknown"),
+    String(said?.detail ?? said?.title ?? `The server answered ${answer.status}.`),
+    said ?? {},
+  );
+}
+
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return (await ask("GET", address(path, query), undefined, signal)).json() as Promise<T>;
+}
+
+export async function text(path: string, signal?: AbortSignal): Promise<string> {
+  return (await ask("GET", path, undefined, signal)).text();
+}
+
+export async function send<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+  const answer = await ask(method, path, body);
+  return (answer.status === 204 ? null : answer.json()) as Promise<T>;
+}

@@ -1,0 +1,160 @@
+/**
+ * The one WebSocket of the page: the sessions that are open, and for administrators everybody's
+ * events. It reconnects by itself and resumes each session at its cursor; nothing is heard twice.
+ */
+
+import { fromNested } from "./frames";
+import { Problem } from "./http";
+import type { Frame, JsonObject } from "./types";
+
+export type LineState = "connecting" | "open" | "lost" | "offline" | "signed_out";
+
+export interface Listener {
+  /** The place to resume from, `""` for the beginning. */
+  cursor(): string;
+  hear(frame: Frame): void;
+}
+
+const DELAY_MS = { first: 300, max: 10_000 };
+/** Without a sign of life for so long, the connection counts as lost; the server pings each 15 s,
+ * which a page can't see, so a request of our own is sent. */
+const PROBE_MS = 20_000;
+
+export class Line {
+  private socket: WebSocket | null = null;
+  private readonly sessions = new Map<string, Listener>();
+  private everybodys: ((frame: Frame) => void) | null = null;
+  private delay = DELAY_MS.first;
+  private retryTimer = 0;
+  private probeTimer = 0;
+  private nextId = 1;
+  private readonly asked = new Map<number, { done: (answer: JsonObject) => void; failed: (problem: Problem) => void }>();
+  private stopped = false;
+  /** When the next attempt is made, for people. */
+  retryAt: number | null = null;
+
+  constructor(
+    private readonly changed: (state: LineState, reconnected: boolean) => void,
+    private readonly isSignedIn: () => Promise<boolean>,
+  ) {}
+
+  start(): void {
+    this.stopped = false;
+    this.connect();
+    addEventListener("online", this.hurry);
+    document.addEventListener("visibilitychange", this.hurry);
+  }
+
+  /** Follows a session from its listener's cursor on. */
+  subscribe(session_id: string, listener: Listener): () => void {
+    this.sessions.set(session_id, listener);
+    this.say({ type: "subscribe", session_id, after: listener.cursor() || undefined });
+    return () => {
+      if (this.sessions.get(session_id) !== listener) return;
+      this.sessions.delete(session_id);
+      this.say({ type: "unsubscribe", session_id });
+    };
+  }
+
+  /** Hears the committed events of all sessions from now on. */
+  watch(hear: (frame: Frame) => void): void {
+    this.everybodys = hear;
+    this.say({ type: "watch" });
+  }
+
+  /** Carries something out; what the server says of it. */
+  request(frame: Record<string, unknown>): Promise<JsonObject> {
+    return new Promise((done, failed) => {
+      const id = this.say(frame);
+      if (id === null) failed(new Problem(0, "unreachable", "The server can’t be reached just now."));
+      else this.asked.set(id, { done, failed });
+    });
+  }
+
+  /** Tries now rather than later. */
+  readonly hurry = (): void => {
+    if (this.stopped || this.socket || document.visibilityState === "hidden") return;
+    clearTimeout(this.retryTimer);
+    this.delay = DELAY_MS.first;
+    this.connect();
+  };
+
+  private connect(): void {
+    this.changed(navigator.onLine ? "connecting" : "offline", false);
+    const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/agent/stream`);
+    this.socket = socket;
+    this.retryAt = null;
+    socket.onopen = () => {
+      this.delay = DELAY_MS.first;
+      if (this.everybodys) this.say({ type: "watch" });
+      for (const [session_id, listener] of this.sessions) {
+        this.say({ type: "subscribe", session_id, after: listener.cursor() || undefined });
+      }
+      this.changed("open", true);
+      this.expectLife();
+    };
+    socket.onmessage = (message) => this.take(String(message.data));
+    socket.onclose = () => this.lost(socket);
+  }
+
+  private lost(socket: WebSocket): void {
+    if (this.socket !== socket) return;
+    this.socket = null;
+    clearTimeout(this.probeTimer);
+    for (const { failed } of this.asked.values()) {
+      failed(new Problem(0, "unreachable", "The connection was lost before the server answered."));
+    }
+    this.asked.clear();
+    // Spread out, so that a server that comes back is not met by everybody at once.
+    const wait = this.delay * (0.5 + Math.random() / 2);
+    this.delay = Math.min(this.delay * 2, DELAY_MS.max);
+    this.retryAt = Date.now() + wait;
+    this.changed(navigator.onLine ? "lost" : "offline", false);
+    this.retryTimer = window.setTimeout(() => this.connect(), wait);
+    void this.isSignedIn().then((yes) => {
+      if (yes) return;
+      clearTimeout(this.retryTimer);
+      this.stopped = true;
+      this.changed("signed_out", false);
+    });
+  }
+
+  private take(text: string): void {
+    this.expectLife();
+    const message = JSON.parse(text) as JsonObject;
+    const type = String(message.type);
+    // The dialect's own `error` has an envelope and no status.
+    if (type === "ack" || (type === "error" && typeof message.status === "number")) return this.answer(type, message);
+    const frame = fromNested(message);
+    if (type === "server_draining" || type === "stream_broken") {
+      // Its streams end; everything is asked for anew, from where it was.
+      this.socket?.close();
+      return;
+    }
+    this.sessions.get(frame.session_id)?.hear(frame);
+    if (frame.type !== "text") this.everybodys?.(frame);
+  }
+
+  private answer(type: string, message: JsonObject): void {
+    const asked = this.asked.get(Number(message.id));
+    this.asked.delete(Number(message.id));
+    if (type === "ack") asked?.done(message);
+    else asked?.failed(new Problem(Number(message.status), String(message.code), String(message.detail), message));
+  }
+
+  private expectLife(): void {
+    clearTimeout(this.probeTimer);
+    this.probeTimer = window.setTimeout(() => {
+      // Anything is answered, nonsense too.
+      this.say({ type: "alive?" });
+      this.probeTimer = window.setTimeout(() => this.socket?.close(), PROBE_MS / 2);
+    }, PROBE_MS);
+  }
+
+  private say(frame: Record<string, unknown>): number | null {
+    if (this.socket?.readyState !== WebSocket.OPEN) return null;
+    const id = this.nextId++;
+    this.socket.send(JSON.stringify({ id, ...frame }));
+    return id;
+  }
+}

@@ -1,0 +1,277 @@
+/** The shapes of docs/protocol.md that the dashboard reads. Unknown fields are ignored. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+export type Risk = "read_only" | "write_low_risk" | "write_high_risk" | "critical";
+export type Role = "user" | "approver" | "admin";
+
+export interface Agent {
+  name: string;
+  description: string;
+  headless: boolean;
+  max_steps: number;
+}
+
+export interface Me {
+  user_id: string;
+  role: Role;
+  agents: Agent[];
+  default_agent: string;
+  version: string;
+}
+
+export interface Usage {
+  input_tokens: number;
+  output_tokens: number;
+  cached_tokens: number;
+  /** Null where a price is unknown. */
+  cost_usd: number | null;
+}
+
+export interface Settings {
+  autonomy_level: number;
+  require_confirmation: boolean;
+  blocked_tools: string[];
+  allowed_regions: number[] | null;
+  budget_limit: { amount: number; unit: string; period: string } | null;
+  preflight?: boolean;
+}
+
+export type SessionStatus = "idle" | "running" | "waiting" | "closed";
+
+export interface Session {
+  session_id: string;
+  user_id: string;
+  agent: string;
+  title: string | null;
+  status: SessionStatus;
+  autonomy_level: number;
+  preflight: boolean;
+  settings: Settings;
+  usage: Usage;
+  created_at: string;
+  updated_at: string;
+  head?: number;
+}
+
+/** One thing that was said to us: an event of a session, or a piece of text on its way. */
+export interface Frame {
+  type: string;
+  session_id: string;
+  run_id: string | null;
+  step: number | null;
+  /** The session's profile. */
+  agent: string;
+  /** Null for control frames. */
+  seq: number | null;
+  /** Where to resume; null for control frames. */
+  cursor: string | null;
+  at: string;
+  body: JsonObject;
+}
+
+export interface Cost {
+  amount: number;
+  unit: string;
+}
+
+export interface PlanStep {
+  call_id: string;
+  tool: string;
+  arguments: Json;
+  digest: string;
+  risk: Risk;
+  description?: string;
+  why?: string;
+  cost?: Cost | null;
+}
+
+export interface ChecklistStep {
+  position: number;
+  description: string;
+  toolName?: string;
+  arguments?: Json;
+  risk?: Risk;
+  needsApproval?: boolean;
+  cost?: Cost | null;
+}
+
+export type QuestionKind = "plan" | "preflight" | "budget" | "unknown_outcome" | "elicitation";
+export type QuestionState = "pending" | "decided" | "expired" | "cancelled";
+
+/** How one step was decided, or a question that has no steps. */
+export interface Decision {
+  call_id?: string;
+  approved?: boolean;
+  decision?: string;
+  reason?: string | null;
+  by?: string;
+  surface?: string;
+  at?: string;
+  edited?: Json;
+  value?: Json;
+}
+
+/** A question to a person, of whatever kind. */
+export interface Question {
+  approval_id: string;
+  kind: QuestionKind;
+  purpose: string;
+  max_risk_level?: Risk;
+  requested_at: string;
+  deadline: string | null;
+  on_deadline?: string;
+  state: QuestionState;
+  session_id: string;
+  run_id: string | null;
+  user_id?: string;
+  decisions: Decision[];
+  answer?: Decision | null;
+  escalated_to?: string;
+  closed_at?: string | null;
+  /** Of a plan, or of a checklist. */
+  steps?: (PlanStep | ChecklistStep)[];
+  estimatedCost?: { inputTokens?: number; outputTokens?: number; estimatedUSD?: number | null };
+  requiredPermissions?: string[];
+  warnings?: string[];
+  /** Of a budget. */
+  budget?: { scope?: string; period?: string; measure?: Json; limit?: Json };
+  spent?: Json;
+  needed?: Json;
+  /** Of an unknown outcome. */
+  call?: { call_id?: string; tool?: string; arguments?: Json; [key: string]: Json | undefined };
+  why?: Json;
+  /** Of an elicitation: a form, or a page to visit. */
+  message?: string;
+  mode?: string;
+  schema?: JsonObject;
+  url?: string;
+  tool?: string;
+  server?: string;
+}
+
+export interface Tool {
+  name: string;
+  server: string;
+  description: string;
+  input_schema: JsonObject;
+  risk: Risk;
+  risk_source: { kind: string; glob?: string; hint?: string; word?: string };
+  parallel: boolean;
+  repeatable: boolean;
+  available: boolean;
+  unavailable_because: string | null;
+}
+
+export interface ToolServer {
+  name: string;
+  state: string;
+  reason?: string | null;
+  tools?: number;
+  [key: string]: Json | undefined;
+}
+
+export interface Verdict {
+  verdict: "allow" | "ask" | "deny" | "invalid";
+  why: string;
+  cost?: Cost | null;
+  required_level?: number | null;
+}
+
+export interface Policy {
+  agent: string;
+  autonomy_level: number;
+  levels: string[];
+  risks: Risk[];
+  matrix: ("allow" | "ask" | "confirm" | "budget" | "deny")[][];
+  tools: { name: string; levels: Verdict[] }[];
+}
+
+export interface Actor {
+  path: string;
+  kind: string;
+  state: string;
+  waiting: { for_whom: string; since: string } | null;
+  mailbox_depth: number;
+  mailbox_depth_max: number;
+  current_message: string | null;
+  current_message_since: string | null;
+  handled: number;
+  failed: number;
+  restarts: number;
+  started_at: string;
+  last_error: string | null;
+  /** The orders that it takes. */
+  takes?: ("stop" | "restart")[];
+}
+
+export interface AuditRow {
+  n: number;
+  at: string;
+  action: string;
+  outcome: string;
+  user?: string;
+  role?: string;
+  signed_in_by?: string;
+  surface?: string;
+  session_id?: string;
+  seq?: number;
+  run_id?: string;
+  approval_id?: string;
+  call_id?: string;
+  tool?: string;
+  digest?: string;
+  reason?: string;
+  details?: Json;
+  hash: string;
+}
+
+export interface Grant {
+  grant_id: string;
+  tool: string;
+  server?: string;
+  where?: string | null;
+  by: string;
+  at: string;
+}
+
+/** What a step was told, part by part. */
+export interface Manifest {
+  model: string;
+  window_tokens: number;
+  output_tokens: number;
+  tokens: number;
+  sections: Section[];
+  run_id: string;
+  step: number;
+  attempt: number;
+  seq: number;
+}
+
+export interface Section {
+  name: string;
+  tokens: number;
+  items?: string[];
+  included?: number;
+  left_out?: number;
+  summarised?: number;
+  cut?: number;
+}
+
+/** A task with inputs, of a file or of a tool server. */
+export interface Workflow {
+  name: string;
+  source: "file" | "mcp";
+  server?: string;
+  description: string | null;
+  inputs: WorkflowInput[];
+  autonomy_level?: number | null;
+  preflight?: boolean;
+}
+
+export interface WorkflowInput {
+  name: string;
+  required: boolean;
+  [rule: string]: Json | undefined;
+}

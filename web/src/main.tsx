@@ -1,0 +1,7 @@
+import { render } from "preact";
+import { App } from "./app";
+import { start } from "./state/live";
+import "./styles/index.css";
+
+render(<App />, document.getElementById("app")!);
+void start();

@@ -1,0 +1,79 @@
+/** Values as people read them: coloured, folded where they are long, copied with one click. */
+
+import { useState } from "preact/hooks";
+import type { Json as Value } from "../api/types";
+import { IconButton } from "./ui";
+
+/** Members of an object or list that are shown before somebody asks for more. */
+const SHOWN = 50;
+/** Characters of a text that are shown before somebody asks for more. */
+const TEXT_SHOWN = 2_000;
+
+export function Json({ value, label, open = 2 }: { value: Value | undefined; label: string; open?: number }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => {
+    void navigator.clipboard?.writeText(typeof value === "string" ? value : JSON.stringify(value, null, 2));
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return (
+    <div class="json" role="group" aria-label={label} tabIndex={0}>
+      <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : `Copy ${label}`} onClick={copy} />
+      {typeof value === "string" ? <Long text={value} /> : <Node value={value ?? null} open={open} />}
+    </div>
+  );
+}
+
+function Long({ text }: { text: string }) {
+  const [all, setAll] = useState(false);
+  if (all || text.length <= TEXT_SHOWN) return <pre>{text}</pre>;
+  return (
+    <>
+      <pre>{text.slice(0, TEXT_SHOWN)}…</pre>
+      <button type="button" class="text-button" onClick={() => setAll(true)}>
+        Show all {text.length.toLocaleString("en")} characters
+      </button>
+    </>
+  );
+}
+
+function Node({ value, name, open }: { value: Value; name?: string; open: number }) {
+  const key = name !== undefined && <span class="json-key">{name}: </span>;
+  if (value === null || typeof value !== "object") {
+    return <div class="json-line">{key}<Plain value={value} /></div>;
+  }
+  const isList = Array.isArray(value);
+  const entries = isList ? value.map((one, at): [string, Value] => [String(at), one]) : Object.entries(value);
+  const brackets = isList ? "[]" : "{}";
+  if (!entries.length) return <div class="json-line">{key}<span class="json-mark">{brackets}</span></div>;
+  return <Branch name={key} entries={entries} isList={isList} open={open} />;
+}
+
+function Branch({ name, entries, isList, open }: {
+  name: preact.ComponentChildren; entries: [string, Value][]; isList: boolean; open: number;
+}) {
+  const [isOpen, setOpen] = useState(open > 0);
+  const [shown, setShown] = useState(SHOWN);
+  const said = isList ? `${entries.length} items` : entries.map(([key]) => key).join(", ");
+  return (
+    <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-gist">{said.slice(0, 80)}{isList ? " ]" : " }"}</span>}</summary>
+      {isOpen && (
+        <div class="json-inside">
+          {entries.slice(0, shown).map(([key, one]) => <Node key={key} value={one} name={isList ? undefined : key} open={open - 1} />)}
+          {entries.length > shown && (
+            <button type="button" class="text-button" onClick={() => setShown(shown + 10 * SHOWN)}>
+              {entries.length - shown} more
+            </button>
+          )}
+        </div>
+      )}
+    </details>
+  );
+}
+
+function Plain({ value }: { value: null | boolean | number | string }) {
+  if (value === null) return <span class="json-null">null</span>;
+  if (typeof value === "string") return <span class="json-text">“{value.length > TEXT_SHOWN ? `${value.slice(0, TEXT_SHOWN)}…` : value}”</span>;
+  return <span class={typeof value === "number" ? "json-number" : "json-bool"}>{String(value)}</span>;
+}

@@ -1,0 +1,185 @@
+/** The small parts that every room is made of. */
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Problem } from "../api/http";
+import type { Risk } from "../api/types";
+import { Icon, type IconName } from "./icon";
+import { RISK } from "./words";
+
+type Tone = "plain" | "primary" | "danger" | "quiet";
+
+export function Button({ tone = "plain", icon, children, busy = false, disabled, ...rest }: {
+  tone?: Tone; icon?: IconName; busy?: boolean;
+} & Omit<JSX.IntrinsicElements["button"], "icon">) {
+  return (
+    <button type="button" class={`button ${tone}`} disabled={disabled || busy} aria-busy={busy || undefined} {...rest}>
+      {busy ? <span class="spinner" aria-hidden="true" /> : icon && <Icon name={icon} size={16} />}
+      {children && <span>{children}</span>}
+    </button>
+  );
+}
+
+export function IconButton({ icon, label, ...rest }: { icon: IconName; label: string } & Omit<JSX.IntrinsicElements["button"], "icon" | "label">) {
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} {...rest}>
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+export function Badge({ tone = "plain", children, title }: {
+  tone?: "plain" | "good" | "warn" | "bad" | "info" | "tool"; children: ComponentChildren; title?: string;
+}) {
+  return <span class={`badge ${tone}`} title={title}>{children}</span>;
+}
+
+const RISK_TONE = { read_only: "plain", write_low_risk: "info", write_high_risk: "warn", critical: "bad" } as const;
+
+export function RiskBadge({ risk }: { risk: Risk }) {
+  return <Badge tone={RISK_TONE[risk] ?? "warn"}>{RISK[risk] ?? risk}</Badge>;
+}
+
+export function Empty({ icon, title, children }: { icon: IconName; title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <span class="empty-icon"><Icon name={icon} size={26} /></span>
+      <h2>{title}</h2>
+      {children && <div class="empty-text">{children}</div>}
+    </div>
+  );
+}
+
+export function Failed({ problem, retry }: { problem: Problem; retry?: () => void }) {
+  const title = problem.isOffline ? "The server can’t be reached" : "That did not work";
+  return (
+    <div class="failed" role="alert">
+      <Icon name="warn" />
+      <div>
+        <strong>{title}</strong>
+        <p>{problem.isOffline ? "The page goes on by itself when it is back." : problem.message}</p>
+      </div>
+      {retry && <Button onClick={retry}>Try again</Button>}
+    </div>
+  );
+}
+
+/** What stands where something will stand. */
+export function Skeleton({ lines = 3 }: { lines?: number }) {
+  return (
+    <div class="skeleton" aria-hidden="true">
+      {Array.from({ length: lines }, (_, at) => <span key={at} />)}
+    </div>
+  );
+}
+
+export function Loading({ what, lines }: { what: string; lines?: number }) {
+  return (
+    <div role="status" class="loading">
+      <span class="sr-only">Loading {what}</span>
+      <Skeleton lines={lines} />
+    </div>
+  );
+}
+
+export function Segmented<T extends string>({ label, value, options, onChange, small = false }: {
+  label: string; value: T; small?: boolean;
+  options: { value: T; label: string; title?: string }[]; onChange: (value: T) => void;
+}) {
+  return (
+    <div class={`segmented${small ? " small" : ""}`} role="group" aria-label={label}>
+      {options.map((option) => (
+        <button key={option.value} type="button" aria-pressed={option.value === value} title={option.title}
+          onClick={() => onChange(option.value)}>
+          {option.label}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function Toggle({ label, checked, onChange, title }: {
+  label: string; checked: boolean; onChange: (checked: boolean) => void; title?: string;
+}) {
+  return (
+    <label class="toggle" title={title}>
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.currentTarget.checked)} />
+      <span>{label}</span>
+    </label>
+  );
+}
+
+/** A dialog that is modal while it is there. */
+export function Dialog({ title, onClose, children, actions, wide = false }: {
+  title: string; onClose: () => void; children: ComponentChildren; actions?: ComponentChildren; wide?: boolean;
+}) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const element = dialog.current;
+    element?.showModal();
+    return () => element?.close();
+  }, []);
+  return (
+    <dialog ref={dialog} class={wide ? "wide" : ""} aria-labelledby={id}
+      onCancel={(event) => { event.preventDefault(); onClose(); }}
+      onClick={(event) => event.target === dialog.current && onClose()}>
+      <div class="dialog">
+        <header>
+          <h2 id={id}>{title}</h2>
+          <IconButton icon="close" label="Close" onClick={onClose} />
+        </header>
+        <div class="dialog-body">{children}</div>
+        {actions && <footer>{actions}</footer>}
+      </div>
+    </dialog>
+  );
+}
+
+/** A button with a small menu. */
+export function Menu({ label, icon = "more", items }: {
+  label: string; icon?: IconName;
+  items: { label: string; icon?: IconName; danger?: boolean; onSelect: () => void }[];
+}) {
+  const [isOpen, setOpen] = useState(false);
+  const root = useRef<HTMLDivElement>(null);
+  // Before anybody sees it, so that no key comes before the focus is there.
+  useLayoutEffect(() => {
+    if (isOpen) root.current?.querySelector<HTMLButtonElement>("[role=menuitem]")?.focus();
+  }, [isOpen]);
+  useEffect(() => {
+    if (!isOpen) return;
+    const away = (event: Event) => {
+      if (event instanceof KeyboardEvent ? event.key === "Escape" : !root.current?.contains(event.target as Node)) setOpen(false);
+    };
+    document.addEventListener("pointerdown", away);
+    document.addEventListener("keydown", away);
+    return () => {
+      document.removeEventListener("pointerdown", away);
+      document.removeEventListener("keydown", away);
+    };
+  }, [isOpen]);
+  const move = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!step) return;
+    event.preventDefault();
+    const all = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
+    const at = all.indexOf(document.activeElement as HTMLButtonElement);
+    all[(at + step + all.length) % all.length]?.focus();
+  };
+  return (
+    <div class="menu" ref={root}>
+      <IconButton icon={icon} label={label} aria-haspopup="menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} />
+      {isOpen && (
+        <div class="menu-items" role="menu" aria-label={label} onKeyDown={move}>
+          {items.map((item) => (
+            <button key={item.label} type="button" role="menuitem" class={item.danger ? "danger" : ""}
+              onClick={() => { setOpen(false); item.onSelect(); }}>
+              {item.icon && <Icon name={item.icon} size={16} />}{item.label}
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}

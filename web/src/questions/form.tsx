@@ -1,0 +1,86 @@
+/** A form for an object, by its JSON schema: the arguments of a call, or what a tool asks for. */
+
+import { useId, useState } from "preact/hooks";
+import type { Json, JsonObject } from "../api/types";
+import { type Field, fieldsOf, read, shown } from "./schema";
+
+export interface Draft {
+  value: JsonObject;
+  /** Nothing in it is wrong in its form. */
+  fits: boolean;
+}
+
+export function SchemaForm({ schema, initial, onChange }: {
+  schema: JsonObject | undefined; initial: JsonObject; onChange: (draft: Draft) => void;
+}) {
+  const [texts, setTexts] = useState<Record<string, string>>({});
+  const fields = fieldsOf(schema, initial);
+  const put = (name: string, text: string) => {
+    const next = { ...texts, [name]: text };
+    setTexts(next);
+    onChange(draftOf(fields, initial, next));
+  };
+  if (!fields.length) return <p class="hint">It takes no arguments.</p>;
+  return (
+    <div class="form">
+      {fields.map((field) => (
+        <FieldInput key={field.name} field={field} text={texts[field.name] ?? shown(field.kind, initial[field.name])}
+          touched={field.name in texts} onInput={(text) => put(field.name, text)} />
+      ))}
+    </div>
+  );
+}
+
+function draftOf(fields: Field[], initial: JsonObject, texts: Record<string, string>): Draft {
+  const value: JsonObject = { ...initial };
+  let fits = true;
+  for (const field of fields) {
+    const text = texts[field.name];
+    if (text === undefined) continue;
+    if (text === "" && !field.required && field.kind !== "text") {
+      delete value[field.name];
+      continue;
+    }
+    const said = read(field.kind, text, field.choices);
+    if ("error" in said) fits = false;
+    else value[field.name] = said.value;
+  }
+  return { value, fits };
+}
+
+function FieldInput({ field, text, touched, onInput }: {
+  field: Field; text: string; touched: boolean; onInput: (text: string) => void;
+}) {
+  const id = useId();
+  const said = touched && (text !== "" || field.required) ? read(field.kind, text, field.choices) : null;
+  const error = said && "error" in said ? said.error : null;
+  const hint = [field.description, field.bounds].filter(Boolean).join(" · ");
+  const common = {
+    id, "aria-describedby": hint || error ? `${id}-hint` : undefined, "aria-invalid": error ? true : undefined, required: field.required,
+  };
+  const type = (event: { currentTarget: { value: string } }) => onInput(event.currentTarget.value);
+  return (
+    <div class="field">
+      <label for={id}>{field.title}{field.required && <span class="required" title="required"> *</span>}
+        <span class="kind">{field.kind === "choice" ? "one of" : field.kind}</span></label>
+      {field.kind === "boolean" ? (
+        <input {...common} type="checkbox" checked={text === "true"} onChange={(event) => onInput(String(event.currentTarget.checked))} />
+      ) : field.kind === "choice" ? (
+        <select {...common} value={text} onChange={type}>
+          {!field.required && <option value="" />}
+          {field.choices.map((choice) => <option key={String(choice)} value={String(choice)}>{String(choice)}</option>)}
+        </select>
+      ) : field.kind === "json" || text.length > 80 ? (
+        <textarea {...common} class={field.kind === "json" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
+          value={text} spellcheck={false} onInput={type} />
+      ) : (
+        <input {...common} type="text" inputMode={field.kind === "text" ? "text" : "decimal"} value={text} autocomplete="off" onInput={type} />
+      )}
+      {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? hint}</span>}
+    </div>
+  );
+}
+
+export function objectOf(value: Json | undefined): JsonObject {
+  return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+}

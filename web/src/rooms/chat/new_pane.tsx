@@ -1,0 +1,87 @@
+/** Where a conversation begins. Its session is made with its first message. */
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { client, type WorkflowWish } from "../../api/client";
+import { type Problem, problemOf } from "../../api/http";
+import { Icon } from "../../parts/icon";
+import { LEVELS } from "../../parts/words";
+import { loadSessions, me, sendMessage, sessions } from "../../state/live";
+import { useStore } from "../../state/store";
+import { Composer } from "./composer";
+
+const TITLE_CHARS = 60;
+
+/** What the tour of the README asks, for the agent that ships with it. */
+const TOUR = [
+  ["What is the current sell price of Tritanium in Jita?", "one look at the market"],
+  ["Which ships were destroyed most in Jita last week?", "many look-ups at once"],
+  ["Buy 1000 Tritanium at market price", "asks you first"],
+  ["Stock up", "several writes in one plan"],
+  ["Get production cost for Stabber", "a tool that stumbles and tries again"],
+  ["Transfer 100M ISK to character XYZ", "not allowed at this level"],
+] as const;
+
+export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) => void; tools: ComponentChildren }) {
+  const who = useStore(me)!;
+  const [agent, setAgent] = useState(who.default_agent);
+  const [level, setLevel] = useState("");
+  const [preflight, setPreflight] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const chosen = who.agents.find((one) => one.name === agent);
+  const isTour = useStore(sessions, () => chosen?.description.includes("market") ?? false);
+
+  const begin = async (message: string, message_id: string, workflow?: WorkflowWish) => {
+    setProblem(null);
+    try {
+      const session = await client.createSession({
+        agent, title: (message || `/${workflow?.name ?? ""}`).replace(/\s+/g, " ").slice(0, TITLE_CHARS),
+        ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
+      });
+      await sendMessage({ session_id: session.session_id, message: message || undefined, message_id, on_busy: "queue", workflow });
+      void loadSessions();
+      onCreated(session.session_id);
+      return true;
+    } catch (error) {
+      setProblem(problemOf(error));
+      return false;
+    }
+  };
+
+  return (
+    <section class="pane new-pane" aria-label="New conversation">
+      <header class="pane-head">{tools}<h2>New conversation</h2></header>
+      <div class="scroller">
+        <div class="welcome">
+          <span class="brand-mark big" aria-hidden="true" />
+          <h2>What shall we do?</h2>
+          <p>{chosen?.description || "Ask, and approve what the agent may do."}</p>
+          {isTour && (
+            <ul class="suggestions">
+              {TOUR.map(([text, why]) => (
+                <li key={text}><button type="button" onClick={() => void begin(text, crypto.randomUUID())}>
+                  <span>{text}</span><small>{why}</small><Icon name="chevron" size={16} />
+                </button></li>
+              ))}
+            </ul>
+          )}
+        </div>
+      </div>
+      <Composer state="new" problem={problem} onSend={(message, id, _, workflow) => begin(message, id, workflow)} onCancel={() => undefined}
+        options={
+          <div class="options">
+            {who.agents.length > 1 && (
+              <label>Agent <select value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
+                {who.agents.map((one) => <option key={one.name} value={one.name}>{one.name}</option>)}
+              </select></label>
+            )}
+            <label>May do <select value={level} onChange={(event) => setLevel(event.currentTarget.value)}>
+              <option value="">as your settings say</option>
+              {LEVELS.map((name, at) => <option key={name} value={String(at)}>L{at} {name.toLowerCase()}</option>)}
+            </select></label>
+            <label class="toggle"><input type="checkbox" checked={preflight} onChange={(event) => setPreflight(event.currentTarget.checked)} /><span>Plan first</span></label>
+          </div>
+        } />
+    </section>
+  );
+}

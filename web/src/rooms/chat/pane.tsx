@@ -1,0 +1,89 @@
+/** One conversation. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { client, type OnBusy, type WorkflowWish } from "../../api/client";
+import { Problem, problemOf } from "../../api/http";
+import { Button, Failed, Loading } from "../../parts/ui";
+import { statusOf } from "../../state/conversation";
+import { openSession, sendMessage } from "../../state/live";
+import { useStore } from "../../state/store";
+import { Composer } from "./composer";
+import { Items } from "./items";
+import { PaneHead } from "./pane_head";
+
+export function Pane({ session_id, onClose, onOpen, back }: {
+  session_id: string; onClose?: () => void; onOpen: (session_id: string) => void; back: ComponentChildren;
+}) {
+  const session = useMemo(() => openSession(session_id), [session_id]);
+  useEffect(() => session.enter(), [session]);
+  const ready = useStore(session.ready);
+  const conversation = useStore(session.conversation);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const status = statusOf(conversation);
+
+  const attempt = async (work: () => Promise<unknown>) => {
+    setProblem(null);
+    try {
+      await work();
+      return true;
+    } catch (error) {
+      setProblem(problemOf(error));
+      return false;
+    }
+  };
+  const send = (message: string, message_id: string, on_busy: OnBusy, workflow?: WorkflowWish) =>
+    attempt(() => sendMessage({ session_id, message: message || undefined, message_id, on_busy, workflow }));
+  const cancel = () => void attempt(() => client.cancel(session_id, conversation.run?.run_id));
+  const fork = (at_seq?: number) => void attempt(async () => {
+    const made = await client.fork(session_id, at_seq, conversation.title ? `${conversation.title} (fork)` : undefined);
+    onOpen(made.session_id);
+  });
+
+  return (
+    <section class="pane" aria-label={conversation.title ?? "Conversation"} data-session={session_id} data-status={status}>
+      <PaneHead session_id={session_id} conversation={conversation} status={status} back={back} onClose={onClose} onFork={() => fork()} />
+      <Scroller follow={conversation}>
+        {ready instanceof Problem ? <Failed problem={ready} retry={() => void session.load()} />
+          : ready === "loading" && !conversation.seq ? <Loading what="the conversation" lines={6} />
+          : <Items conversation={conversation} onFork={fork} />}
+      </Scroller>
+      <Composer state={status} problem={problem} onSend={send} onCancel={cancel} />
+    </section>
+  );
+}
+
+/** Keeps to the end while one is there, and stays where one is otherwise. */
+function Scroller({ children, follow }: { children: ComponentChildren; follow: unknown }) {
+  const box = useRef<HTMLDivElement>(null);
+  const atEnd = useRef(true);
+  const [away, setAway] = useState(false);
+  const toEnd = () => {
+    const element = box.current;
+    if (element) element.scrollTop = element.scrollHeight;
+  };
+  useEffect(() => {
+    if (atEnd.current) toEnd();
+  }, [follow]);
+  useEffect(() => {
+    const content = box.current?.firstElementChild;
+    if (!content) return;
+    // Cards unfold and pictures of text grow after they are there.
+    const watch = new ResizeObserver(() => atEnd.current && toEnd());
+    watch.observe(content);
+    return () => watch.disconnect();
+  }, []);
+  return (
+    <div class="scroll-frame">
+      <div class="scroller" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off"
+        onScroll={(event) => {
+          const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
+          atEnd.current = scrollHeight - scrollTop - clientHeight < 60;
+          setAway(!atEnd.current);
+        }}>
+        <div class="scrolled">{children}</div>
+      </div>
+      {away && <div class="to-end"><Button icon="down" onClick={toEnd}>Latest</Button></div>}
+    </div>
+  );
+}

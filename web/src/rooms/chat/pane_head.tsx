@@ -1,0 +1,64 @@
+/** What a conversation is, and what can be done with it. */
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { client } from "../../api/client";
+import { problemOf } from "../../api/http";
+import { Badge, Button, Dialog, IconButton, Menu } from "../../parts/ui";
+import { LEVELS, money, short, tokens } from "../../parts/words";
+import type { Conversation } from "../../state/conversation";
+import { go, link } from "../../state/route";
+import { Grants } from "./grants";
+import { SessionSettings } from "./session_settings";
+
+export function PaneHead({ session_id, conversation, status, back, onClose, onFork }: {
+  session_id: string; conversation: Conversation; status: string; back: ComponentChildren; onClose?: () => void; onFork: () => void;
+}) {
+  const [shown, setShown] = useState<"settings" | "grants" | "close" | null>(null);
+  const level = Number(conversation.settings?.autonomy_level ?? 1);
+  const { usage } = conversation;
+  const hide = () => setShown(null);
+  return (
+    <header class="pane-head">
+      {back}
+      <div class="pane-title">
+        <h2 title={session_id}>{conversation.title ?? (conversation.seq ? `Session ${short(session_id)}` : "\u00a0")}</h2>
+        <p>
+          <span class={`status-dot ${status}`} aria-hidden="true" />
+          {conversation.agent && <>{conversation.agent} · </>}
+          <button type="button" class="text-button" onClick={() => setShown("settings")} title="What the agent may do by itself">L{level} {LEVELS[level]?.toLowerCase()}</button>
+          {usage.output_tokens > 0 && <> · <span class="numbers" title={money(usage.cost_usd)}>{tokens(usage)}{usage.cost_usd ? ` · ${money(usage.cost_usd)}` : ""}</span></>}
+        </p>
+      </div>
+      {conversation.grants > 0 && (
+        <button type="button" class="badge-button" onClick={() => setShown("grants")}><Badge tone="info">{conversation.grants} for this session</Badge></button>
+      )}
+      <Menu label="More about this conversation" items={[
+        { label: "Timeline", icon: "clock", onSelect: () => go(link("events", "timeline", { session: session_id })) },
+        { label: "Events", icon: "events", onSelect: () => go(link("events", "", { session: session_id })) },
+        { label: "Context of each step", icon: "layers", onSelect: () => go(link("context", session_id)) },
+        { label: "Fork from here", icon: "fork", onSelect: onFork },
+        { label: "Approved for the session", icon: "shield", onSelect: () => setShown("grants") },
+        { label: "Settings", icon: "settings", onSelect: () => setShown("settings") },
+        ...(conversation.closed ? [] : [{ label: "Close the session", icon: "close" as const, danger: true, onSelect: () => setShown("close") }]),
+      ]} />
+      {onClose && <IconButton icon="close" label="Close this pane" onClick={onClose} />}
+      {shown === "settings" && <SessionSettings session_id={session_id} conversation={conversation} onClose={hide} />}
+      {shown === "grants" && <Grants session_id={session_id} onClose={hide} />}
+      {shown === "close" && <CloseSession session_id={session_id} onClose={hide} />}
+    </header>
+  );
+}
+
+function CloseSession({ session_id, onClose }: { session_id: string; onClose: () => void }) {
+  const [problem, setProblem] = useState<string | null>(null);
+  const close = () => client.closeSession(session_id).then(onClose, (error) => setProblem(problemOf(error).message));
+  return (
+    <Dialog title="Close this session?" onClose={onClose} actions={
+      <><Button onClick={onClose}>Keep it open</Button><Button tone="danger" onClick={() => void close()}>Close it</Button></>
+    }>
+      <p>What runs is cancelled. The conversation can still be read and forked, but nothing can be said in it any more.</p>
+      {problem && <p class="wrong" role="alert">{problem}</p>}
+    </Dialog>
+  );
+}

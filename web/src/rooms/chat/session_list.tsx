@@ -1,0 +1,73 @@
+/** The sessions there are, and what each is doing. */
+
+import { useMemo, useState } from "preact/hooks";
+import type { Session } from "../../api/types";
+import { Icon } from "../../parts/icon";
+import { Ago } from "../../parts/time";
+import { Empty, Failed, IconButton, Loading } from "../../parts/ui";
+import { titled } from "../../parts/words";
+import { loadMoreSessions, loadSessions, me, sessions } from "../../state/live";
+import { go, link } from "../../state/route";
+import { useStore } from "../../state/store";
+
+const SAID: Record<string, string> = { running: "working", waiting: "waits for a person", closed: "closed", idle: "" };
+
+export function SessionList({ current, onOpen, onBeside }: {
+  current: string[]; onOpen: (id: string) => void; onBeside?: (id: string) => void;
+}) {
+  const list = useStore(sessions);
+  const [search, setSearch] = useState("");
+  const found = useMemo(() => {
+    const words = search.trim().toLowerCase();
+    return list.sessions.filter((session) => !words || `${session.title ?? ""} ${session.session_id} ${session.user_id} ${session.agent}`.toLowerCase().includes(words));
+  }, [list.sessions, search]);
+  return (
+    <aside class="session-list" aria-label="Conversations">
+      <header>
+        <h1>Chat</h1>
+        <a class="button primary" href={link("chat", "new")}><Icon name="plus" size={16} /><span>New</span></a>
+      </header>
+      <label class="search">
+        <Icon name="search" size={16} /><span class="sr-only">Search conversations</span>
+        <input type="search" placeholder="Search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+      </label>
+      {!list.loaded && <Loading what="conversations" lines={5} />}
+      {list.error && !list.sessions.length && <Failed problem={list.error} retry={() => void loadSessions()} />}
+      {list.loaded && !list.error && !found.length && (
+        <Empty icon="chat" title={search ? "Nothing matches" : "No conversations yet"}>{!search && "Begin one: the first message makes it."}</Empty>
+      )}
+      <ul>
+        {found.map((session) => (
+          <Row key={session.session_id} session={session} isOpen={current.includes(session.session_id)} onOpen={onOpen} onBeside={onBeside} />
+        ))}
+      </ul>
+      {list.next && !search && <button type="button" class="text-button more" onClick={() => void loadMoreSessions()}>Older ones</button>}
+    </aside>
+  );
+}
+
+function Row({ session, isOpen, onOpen, onBeside }: {
+  session: Session; isOpen: boolean; onOpen: (id: string) => void; onBeside?: (id: string) => void;
+}) {
+  const who = useStore(me);
+  const foreign = who && session.user_id !== who.user_id ? ` · ${session.user_id}` : "";
+  return (
+    <li class={`session-row ${session.status}`}>
+      <a href={link("chat", session.session_id)} aria-current={isOpen ? "true" : undefined}
+        onClick={(event) => {
+          if (event.ctrlKey || event.metaKey) return;
+          event.preventDefault();
+          if (!isOpen) onOpen(session.session_id);
+          else go(link("chat", session.session_id));
+        }}>
+        <span class="session-title">{titled(session)}</span>
+        <span class="session-facts">
+          <span class={`status-dot ${session.status}`} aria-hidden="true" />
+          {SAID[session.status] && <span class="session-state">{SAID[session.status]}</span>}
+          <Ago at={session.updated_at} />{foreign}
+        </span>
+      </a>
+      {onBeside && !isOpen && <IconButton icon="columns" label={`Open ${titled(session)} beside the others`} onClick={() => onBeside(session.session_id)} />}
+    </li>
+  );
+}

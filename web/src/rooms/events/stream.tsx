@@ -1,0 +1,112 @@
+/** The live stream of events, filtered; each can be opened. */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Frame } from "../../api/types";
+import { Icon } from "../../parts/icon";
+import { Button, Empty, Loading } from "../../parts/ui";
+import { VirtualList } from "../../parts/virtual";
+import { clock, number, short, titled } from "../../parts/words";
+import { type Filter, gistOf, KINDS, TONE } from "../../state/filter";
+import { eventLog, me, sessions } from "../../state/live";
+import { go, link, route } from "../../state/route";
+import { useStore } from "../../state/store";
+import { Detail } from "./detail";
+import { useFiltered } from "./use_filtered";
+
+const ROW_HEIGHT = 30;
+
+const isSame = (one: Frame, other: Frame) => one.session_id === other.session_id && one.seq === other.seq;
+
+export function Stream() {
+  const { query } = useStore(route);
+  const filter: Filter = {
+    session: query.session ?? "", kind: query.kind ?? "", tool: query.tool ?? "", agent: query.agent ?? "", words: query.words ?? "",
+  };
+  const put = (change: Partial<Filter>) => go(link("events", "", { ...filter, ...change }), true);
+  const [paused, setPaused] = useState(false);
+  const [chosen, setChosen] = useState<Frame | null>(null);
+  const { rows, held, version } = useFiltered(eventLog, filter, paused);
+  const loading = useStore(eventLog.loading);
+  useEffect(() => {
+    if (filter.session) void eventLog.readAll(filter.session).catch(() => undefined);
+  }, [filter.session]);
+  const isFiltered = Object.values(filter).some(Boolean);
+  return (
+    <>
+      <Filters filter={filter} put={put} />
+      <div class={`event-panes${chosen ? " with-detail" : ""}`}>
+        <div class="event-list">
+          {rows.length ? (
+            <VirtualList label="Events" rows={rows} rowHeight={ROW_HEIGHT} version={version} follow={!paused} isSame={isSame}
+              chosen={chosen} onChoose={setChosen} row={(frame) => <Row frame={frame} />} />
+          ) : loading ? <Loading what="events" lines={8} /> : (
+            <Empty icon="events" title={isFiltered ? "Nothing matches" : "Nothing has happened yet"}>
+              {isFiltered ? <button type="button" class="text-button" onClick={() => go(link("events"), true)}>Show everything</button>
+                : "Events appear here as soon as somebody talks with an agent."}
+            </Empty>
+          )}
+          <footer class="event-foot">
+            <Button tone="quiet" icon={paused ? "play" : "pause"} onClick={() => setPaused(!paused)} aria-pressed={paused}>
+              {paused ? (held ? `Go on, ${number(held)} new` : "Go on") : "Pause"}
+            </Button>
+            <span class="hint numbers" role="status">{number(rows.length)} {isFiltered && <>of {number(eventLog.frames.length)} </>}events
+              {eventLog.dropped > 0 && <>, {number(eventLog.dropped)} older ones left the page</>}</span>
+          </footer>
+        </div>
+        {chosen && <Detail frame={chosen} onChoose={setChosen} onClose={() => setChosen(null)} />}
+      </div>
+    </>
+  );
+}
+
+function Filters({ filter, put }: { filter: Filter; put: (change: Partial<Filter>) => void }) {
+  const list = useStore(sessions, (found) => found.sessions);
+  const agents = useStore(me)?.agents ?? [];
+  const version = useStore(eventLog.version);
+  // Often enough for a list of names.
+  const tools = useMemo(() => [...new Set(eventLog.frames.map((frame) => frame.body.tool).filter((tool) => typeof tool === "string"))].sort(), [Math.floor(version / 20)]);
+  const types = useMemo(() => [...new Set(eventLog.frames.map((frame) => frame.type))].sort(), [Math.floor(version / 20)]);
+  const known = list.some((session) => session.session_id === filter.session);
+  return (
+    <div class="filters" role="search" aria-label="Filter events">
+      <label class="search"><Icon name="search" size={16} /><span class="sr-only">Search events</span>
+        <input type="search" placeholder="Search" value={filter.words} onInput={(event) => put({ words: event.currentTarget.value })} /></label>
+      <select aria-label="Session" value={filter.session} onChange={(event) => put({ session: event.currentTarget.value })}>
+        <option value="">All sessions</option>
+        {filter.session && !known && <option value={filter.session}>Session {short(filter.session)}</option>}
+        {list.map((session) => <option key={session.session_id} value={session.session_id}>{titled(session)} · {short(session.session_id)}</option>)}
+      </select>
+      <select aria-label="Type" value={filter.kind} onChange={(event) => put({ kind: event.currentTarget.value })}>
+        <option value="">All types</option>
+        <optgroup label="About">{Object.entries(KINDS).map(([name, group]) => <option key={name} value={name}>{group.label}</option>)}</optgroup>
+        <optgroup label="One type">
+          {filter.kind && !KINDS[filter.kind] && !types.includes(filter.kind) && <option value={filter.kind}>{filter.kind}</option>}
+          {types.map((type) => <option key={type} value={type}>{type}</option>)}
+        </optgroup>
+      </select>
+      <select aria-label="Tool" value={filter.tool} onChange={(event) => put({ tool: event.currentTarget.value })}>
+        <option value="">All tools</option>
+        {filter.tool && !tools.includes(filter.tool) && <option value={filter.tool}>{filter.tool}</option>}
+        {tools.map((tool) => <option key={tool} value={tool}>{tool}</option>)}
+      </select>
+      {agents.length > 1 && (
+        <select aria-label="Agent" value={filter.agent} onChange={(event) => put({ agent: event.currentTarget.value })}>
+          <option value="">All agents</option>
+          {agents.map((agent) => <option key={agent.name} value={agent.name}>{agent.name}</option>)}
+        </select>
+      )}
+    </div>
+  );
+}
+
+function Row({ frame }: { frame: Frame }) {
+  return (
+    <>
+      <span class="event-at numbers">{clock(Date.parse(frame.at))}</span>
+      <span class="event-session" title={frame.session_id}>{short(frame.session_id)}</span>
+      <span class="event-seq numbers">{frame.seq}</span>
+      <span class={`event-type ${TONE[frame.type] ?? ""}`}>{frame.type}</span>
+      <span class="event-gist">{gistOf(frame)}</span>
+    </>
+  );
+}

@@ -1,0 +1,260 @@
+/**
+ * What the page knows, and how it stays true: who is signed in, the connection, the sessions, the
+ * conversations that are open, the questions that wait, and the events of everybody.
+ */
+
+import { client, type NewMessage } from "../api/client";
+import { Problem, problemOf } from "../api/http";
+import { Line, type LineState } from "../api/line";
+import type { Frame, Me, Question, Session } from "../api/types";
+import { EMPTY, type Conversation, fold, inherited } from "./conversation";
+import { EventLog } from "./event_log";
+import { Store } from "./store";
+
+export interface Connection {
+  state: LineState;
+  /** It was open once. */
+  wasOpen: boolean;
+}
+
+export const me = new Store<Me | null>(null);
+export const connection = new Store<Connection>({ state: "connecting", wasOpen: false });
+export const failure = new Store<Problem | null>(null);
+
+export interface SessionList {
+  sessions: Session[];
+  next: string | null;
+  loaded: boolean;
+  error: Problem | null;
+}
+
+export const sessions = new Store<SessionList>({ sessions: [], next: null, loaded: false, error: null });
+
+export interface Inbox {
+  questions: Question[];
+  loaded: boolean;
+  error: Problem | null;
+}
+
+export const inbox = new Store<Inbox>({ questions: [], loaded: false, error: null });
+
+export const eventLog = new EventLog();
+
+const line = new Line(
+  (state, reconnected) => {
+    connection.update((before) => ({ state, wasOpen: before.wasOpen || reconnected }));
+    if (reconnected) void refresh();
+  },
+  async () => {
+    try {
+      await client.me();
+      return true;
+    } catch (error) {
+      return !problemOf(error).isSignedOut;
+    }
+  },
+);
+
+/** Sends a message; sending the same again starts nothing. */
+export const sendMessage = (message: NewMessage) => line.request({ type: "send", ...message });
+
+export const retryAt = () => line.retryAt;
+export const reconnect = () => line.hurry();
+
+/** Begins. Whoever is not signed in is told so instead. */
+export async function start(): Promise<void> {
+  try {
+    me.set(await client.me());
+  } catch (error) {
+    failure.set(problemOf(error));
+    return;
+  }
+  failure.set(null);
+  line.start();
+  if (me.get()?.role === "admin") line.watch(overheard);
+  setInterval(() => document.visibilityState === "visible" && void loadInbox(), 15_000);
+}
+
+/** Sessions that somebody without everybody's events follows beside those that are open. */
+const FOLLOWED_MAX = 60;
+const followed = new Map<string, () => void>();
+let following = false;
+
+/** Whoever is no administrator hears of their own sessions one by one. */
+function followOwn(list: Session[]): void {
+  if (me.get()?.role === "admin") return;
+  const wanted = new Set(list.filter((one) => one.status !== "closed").slice(0, FOLLOWED_MAX).map((one) => one.session_id));
+  for (const [session_id, leave] of followed) {
+    if (wanted.has(session_id) && !open.has(session_id)) continue;
+    if (!open.has(session_id)) leave();
+    followed.delete(session_id);
+  }
+  for (const session_id of wanted) {
+    if (followed.has(session_id) || open.has(session_id)) continue;
+    const cursor = () => String(eventLog.head(session_id) || "");
+    followed.set(session_id, line.subscribe(session_id, { cursor, hear: (frame) => frame.type !== "text" && overheard(frame) }));
+  }
+}
+
+async function refresh(): Promise<void> {
+  await Promise.all([loadSessions(), loadInbox()]);
+  await eventLog.catchUp(sessions.get().sessions);
+  following = true;
+  followOwn(sessions.get().sessions);
+}
+
+export async function loadSessions(): Promise<void> {
+  try {
+    const { sessions: found, next } = await client.sessions();
+    sessions.set({ sessions: found, next, loaded: true, error: null });
+    if (following) followOwn(found);
+  } catch (error) {
+    sessions.update((before) => ({ ...before, loaded: true, error: problemOf(error) }));
+  }
+}
+
+export async function loadMoreSessions(): Promise<void> {
+  const before = sessions.get().next;
+  if (!before) return;
+  const page = await client.sessions(before);
+  sessions.update((list) => ({ ...list, sessions: [...list.sessions, ...page.sessions], next: page.next }));
+}
+
+export async function loadInbox(): Promise<void> {
+  try {
+    const { approvals } = await client.approvals({ state: "pending", limit: 200 });
+    inbox.set({ questions: approvals, loaded: true, error: null });
+  } catch (error) {
+    inbox.update((before) => ({ ...before, loaded: true, error: problemOf(error) }));
+  }
+}
+
+/** Does `work` soon, and once for all who ask meanwhile. */
+function soon(work: () => void, delay: number): () => void {
+  let timer = 0;
+  return () => {
+    if (timer) return;
+    timer = window.setTimeout(() => {
+      timer = 0;
+      work();
+    }, delay);
+  };
+}
+
+const inboxSoon = soon(() => void loadInbox(), 60);
+const sessionsSoon = soon(() => void loadSessions(), 400);
+
+const OF_INBOX = new Set([
+  "waiting_for_approval", "approval_decided", "approval_expired", "approval_cancelled", "approval_escalated",
+]);
+const OF_LIST = new Set([
+  "session_created", "session_forked", "session_closed", "session_settings_changed", "run_started", "done", "error",
+  ...OF_INBOX,
+]);
+
+/** Looks at what any session said for what it means beyond that session. */
+function overheard(frame: Frame): void {
+  eventLog.add([frame]);
+  const fresh = Date.now() - Date.parse(frame.at) < 60_000;
+  if (!fresh) return;
+  if (OF_INBOX.has(frame.type)) inboxSoon();
+  if (OF_LIST.has(frame.type)) sessionsSoon();
+}
+
+/** A session that is open on the page. */
+export class OpenSession {
+  readonly conversation = new Store<Conversation>(EMPTY);
+  /** Until what was said before has been heard. */
+  readonly ready = new Store<"loading" | "ready" | Problem>("loading");
+  private waiting: Frame[] = [];
+  private scheduled = false;
+  private leave: (() => void) | null = null;
+  private users = 0;
+
+  constructor(readonly session_id: string) {}
+
+  enter(): () => void {
+    this.users += 1;
+    if (this.users === 1) void this.load();
+    return () => {
+      this.users -= 1;
+      // Moving a pane about leaves and enters at once.
+      setTimeout(() => {
+        if (this.users) return;
+        this.leave?.();
+        this.leave = null;
+        open.delete(this.session_id);
+        followOwn(sessions.get().sessions);
+      }, 1_000);
+    };
+  }
+
+  /** Reads what there is page by page, then listens. */
+  async load(): Promise<void> {
+    this.ready.set("loading");
+    try {
+      const state = await history(this.session_id, this.conversation.get(), Infinity);
+      if (!this.users) return;
+      this.conversation.set(state);
+      this.ready.set("ready");
+      this.leave ??= line.subscribe(this.session_id, {
+        cursor: () => this.heardUpTo(),
+        hear: (frame) => this.hear(frame),
+      });
+    } catch (error) {
+      this.ready.set(problemOf(error));
+    }
+  }
+
+  private heardUpTo(): string {
+    this.flush();
+    return this.conversation.get().cursor;
+  }
+
+  private hear(frame: Frame): void {
+    this.waiting.push(frame);
+    if (me.get()?.role !== "admin" && frame.type !== "text") overheard(frame);
+    if (this.scheduled) return;
+    this.scheduled = true;
+    // What comes between two pictures is shown in one; a hidden page has no pictures.
+    const flush = () => this.scheduled && this.flush();
+    if (document.visibilityState === "visible") requestAnimationFrame(flush);
+    setTimeout(flush, 50);
+  }
+
+  private flush(): void {
+    this.scheduled = false;
+    if (!this.waiting.length) return;
+    const frames = this.waiting;
+    this.waiting = [];
+    this.conversation.update((state) => fold(state, frames));
+  }
+}
+
+const HISTORY_PAGE = 500;
+/** How far back forks of forks are followed. */
+const FORKS_MAX = 8;
+
+async function history(id: string, from: Conversation, until: number, depth = 0): Promise<Conversation> {
+  let state = from;
+  for (;;) {
+    const { frames } = await client.events(id, state.seq, HISTORY_PAGE);
+    const first = frames[0];
+    if (state.seq === 0 && first?.type === "session_forked" && depth < FORKS_MAX) {
+      const { from: source, at_seq } = first.body;
+      // The source may be gone, or somebody else's.
+      const before = await history(String(source), EMPTY, Number(at_seq), depth + 1).catch(() => EMPTY);
+      state = inherited(before);
+    }
+    state = fold(state, frames.filter((frame) => (frame.seq ?? 0) <= until));
+    if (frames.length < HISTORY_PAGE || state.seq >= until) return state;
+  }
+}
+
+const open = new Map<string, OpenSession>();
+
+export function openSession(session_id: string): OpenSession {
+  let found = open.get(session_id);
+  if (!found) open.set(session_id, (found = new OpenSession(session_id)));
+  return found;
+}

@@ -1,0 +1,92 @@
+/** What a conversation is made of. */
+
+import type { Json, JsonObject, Question, Risk, Usage } from "../api/types";
+
+export type CallPhase =
+  | "proposed" | "waiting" | "allowed" | "running" | "backing_off" | "completed" | "failed" | "denied";
+
+export interface Attempt {
+  attempt: number;
+  at: string;
+  endedAt: string | null;
+  /** Why it is tried again. */
+  reason: string | null;
+}
+
+export interface Call {
+  call_id: string;
+  tool: string;
+  arguments: Json;
+  risk: Risk;
+  digest: string;
+  step: number | null;
+  at: string;
+  seq: number;
+  phase: CallPhase;
+  /** Why it may run: `{kind, …}`. */
+  allowedBy: JsonObject | null;
+  edit: { arguments: Json; reason?: string } | null;
+  attempts: Attempt[];
+  retryUntil: string | null;
+  progress: { progress: number; total: number | null; message: string | null } | null;
+  result: Json | undefined;
+  truncated: boolean;
+  /** It is the result of an earlier call. */
+  cached: boolean;
+  error: string | null;
+  reason: string | null;
+  retriesExhausted: boolean;
+  requiredLevel: number | null;
+  endedAt: string | null;
+  late: string[];
+  approval_id: string | null;
+}
+
+export type Item =
+  | { kind: "user"; id: string; text: string; at: string; seq: number }
+  | { kind: "assistant"; id: string; text: string; at: string; streaming: boolean; stopped: boolean; seq: number }
+  | { kind: "call"; id: string; seq: number }
+  | { kind: "question"; id: string; seq: number }
+  | { kind: "notice"; id: string; tone: "info" | "warn" | "bad"; text: string; detail: string | null; at: string; seq: number }
+  | { kind: "end"; id: string; outcome: "completed" | "cancelled" | "failed"; text: string | null; usage: Usage | null; at: string; ms: number; seq: number };
+
+export interface Run {
+  run_id: string;
+  startedAt: string;
+  step: number;
+  model: string | null;
+  planning: boolean;
+  /** Until when it waits before it asks the model again. */
+  retryUntil: string | null;
+}
+
+export interface Queued {
+  message_id: string;
+  text: string;
+  delivery: string;
+}
+
+export interface Conversation {
+  seq: number;
+  cursor: string;
+  title: string | null;
+  agent: string;
+  owner: string;
+  settings: JsonObject | null;
+  closed: boolean;
+  items: Item[];
+  calls: Record<string, Call>;
+  questions: Record<string, Question>;
+  queued: Queued[];
+  run: Run | null;
+  usage: Usage;
+  /** How many approvals for the session hold. */
+  grants: number;
+}
+
+export const NO_USAGE: Usage = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_usd: 0 };
+
+export const EMPTY: Conversation = {
+  seq: 0, cursor: "", title: null, agent: "", owner: "", settings: null, closed: false, items: [],
+  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0,
+};

@@ -1,0 +1,111 @@
+import { describe, expect, it } from "vitest";
+import { linksOf } from "../src/state/causes";
+import { runsOf } from "../src/state/spans";
+import { figuresOf } from "../src/state/statistics";
+import { Session, USAGE } from "./frames";
+
+/** A run with a read that is tried twice, and a write that a person approves. */
+function run(): Session {
+  const session = new Session().begin("buy it");
+  session.say("message_started", { message_id: "a-1" });
+  session.say("message_completed", { message_id: "a-1", text: "", stopped: false });
+  session.say("step_completed", { usage: USAGE });
+  session.call("c-1", "look").call("c-2", "buy");
+  session.say("tool_call_allowed", { call_id: "c-1", by: { kind: "policy" } });
+  session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
+  session.say("waiting_for_approval", { approval_id: "q", plan: { purpose: "Execute 1 tool", steps: [{ call_id: "c-2" }] } });
+  session.say("tool_call_retrying", { call_id: "c-1", attempt: 1, reason: "temporary" });
+  session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 2 });
+  session.say("tool_call_completed", { call_id: "c-1", tool: "look", result: 1 });
+  session.say("approval_decided", { approval_id: "q", closed: true, steps: [{ call_id: "c-2", approved: true, by: "ada" }] }, { after: 5_000 });
+  session.say("tool_call_allowed", { call_id: "c-2", by: { kind: "approval", approval_id: "q" } });
+  session.say("tool_call_attempt_started", { call_id: "c-2", attempt: 1 });
+  session.say("tool_call_completed", { call_id: "c-2", tool: "buy", result: 1 });
+  session.say("thinking", { iteration: 2, model: "rehearsal" }, { step: 2 });
+  session.say("step_completed", { usage: USAGE });
+  session.say("done", { outcome: "completed", usage: USAGE });
+  return session;
+}
+
+/** From the event of that type on, what led to it, each by its type. */
+function chain(session: Session, type: string): string[] {
+  const { cause } = linksOf(session.frames);
+  const found = [];
+  let seq: number | undefined = session.frames.findLast((frame) => frame.type === type)?.seq ?? undefined;
+  while (seq !== undefined) {
+    found.push(session.frames[seq - 1]!.type);
+    seq = cause.get(seq);
+  }
+  return found;
+}
+
+describe("links between events", () => {
+  it("w2 lead from the end of a run back to the message that began it", () => {
+    expect(chain(run(), "done")).toEqual([
+      "done", "step_completed", "thinking", "tool_call_completed", "tool_call_attempt_started", "tool_call_allowed", "approval_decided",
+      "waiting_for_approval", "tool_call_started", "step_completed", "message_completed", "message_started", "thinking", "run_started", "message_accepted",
+    ]);
+  });
+
+  it("w2 point back in time only, and effects are causes turned round", () => {
+    const { cause, effects } = linksOf(run().frames);
+    for (const [effect, of] of cause) {
+      expect(of).toBeLessThan(effect);
+      expect(effects.get(of)).toContain(effect);
+    }
+  });
+
+  it("w2 lead from a rejected call to who rejected it", () => {
+    const session = new Session().begin().call("c-1", "buy");
+    session.say("waiting_for_approval", { approval_id: "q", plan: { steps: [{ call_id: "c-1" }] } });
+    session.say("approval_decided", { approval_id: "q", closed: true, steps: [{ call_id: "c-1", approved: false }] });
+    session.say("tool_call_failed", { call_id: "c-1", reason: "rejected", error: "no" });
+    expect(chain(session, "tool_call_failed").slice(0, 2)).toEqual(["tool_call_failed", "approval_decided"]);
+  });
+});
+
+describe("a timeline", () => {
+  it("w2 has a lane for the model, for each tool, and for people", () => {
+    const [only] = runsOf(run().frames);
+    expect(only).toMatchObject({ title: "buy it", outcome: "completed" });
+    expect(only!.lanes).toEqual(["model", "look", "buy", "people"].map((name) => ({ name, rows: 1 })));
+    expect(only!.spans.map((span) => [span.lane, span.kind, span.state])).toEqual([
+      ["model", "step", "good"], ["look", "attempt", "bad"], ["people", "person", "good"], ["look", "backoff", "warn"],
+      ["look", "attempt", "good"], ["buy", "attempt", "good"], ["model", "step", "good"],
+    ]);
+    for (const span of only!.spans) expect(span.to).toBeGreaterThanOrEqual(span.from);
+  });
+
+  it("w2 puts calls of one tool that overlap beneath one another", () => {
+    const session = new Session().begin().call("c-1").call("c-2").call("c-3");
+    for (const call_id of ["c-1", "c-2"]) session.say("tool_call_attempt_started", { call_id, attempt: 1 });
+    for (const call_id of ["c-1", "c-2"]) session.say("tool_call_completed", { call_id });
+    session.say("tool_call_attempt_started", { call_id: "c-3", attempt: 1 });
+    const [only] = runsOf(session.frames);
+    expect(only!.lanes.find((lane) => lane.name === "look")).toEqual({ name: "look", rows: 2 });
+    expect(only!.spans.filter((span) => span.lane === "look").map((span) => span.row)).toEqual([0, 1, 0]);
+  });
+
+  it("w2 leaves open what goes on", () => {
+    const session = run();
+    const [only] = runsOf(session.frames.slice(0, 12));
+    expect(only!.to).toBeNull();
+    expect(only!.spans.filter((span) => span.to === null).map((span) => span.lane)).toEqual(["look", "people"]);
+  });
+});
+
+describe("figures", () => {
+  it("w6 add up", () => {
+    const figures = figuresOf(run().frames);
+    expect(figures).toMatchObject({ runs: 1, failedRuns: 0, calls: 2, failed: 0, retries: 1, asked: 1, approved: 1, rejected: 0 });
+    expect(figures.usage).toMatchObject({ input: 20, output: 10, unpriced: true });
+    expect(figures.tools.find((tool) => tool.tool === "look")).toMatchObject({ calls: 1, completed: 1, retries: 1 });
+    expect(figures.waits.p50).toBe(5_300);
+    const sum = figures.buckets.reduce((total, bucket) => total + bucket.completed, 0);
+    expect(sum).toBe(2);
+  });
+
+  it("w6 of nothing are none", () => {
+    expect(figuresOf([])).toMatchObject({ runs: 0, steps: { p50: null, p95: null }, buckets: [] });
+  });
+});

@@ -1,0 +1,142 @@
+import { describe, expect, it } from "vitest";
+import { added, EMPTY, fold, inherited, statusOf } from "../src/state/conversation";
+import { Session, USAGE } from "./frames";
+
+const whole = (session: Session) => fold(EMPTY, session.frames);
+
+function answered(): Session {
+  const session = new Session().begin();
+  session.say("message_started", { message_id: "a-1" });
+  session.text("a-1", "Hel", 3);
+  session.text("a-1", "lo", 5);
+  session.say("message_completed", { message_id: "a-1", text: "Hello", stopped: false });
+  session.say("step_completed", { usage: USAGE });
+  session.say("done", { outcome: "completed", usage: USAGE });
+  return session;
+}
+
+describe("a conversation", () => {
+  it("w1 is the same however its frames arrive", () => {
+    const { frames } = answered();
+    const once = fold(EMPTY, frames);
+    for (let cut = 0; cut <= frames.length; cut++) {
+      const parts = fold(fold(EMPTY, frames.slice(0, cut)), frames.slice(cut));
+      expect(parts).toEqual(once);
+      // A reconnect may say what was heard already.
+      expect(fold(parts, frames.slice(Math.max(0, cut - 3)))).toEqual(once);
+    }
+  });
+
+  it("w1 grows by text and ends as the whole message", () => {
+    const { frames } = answered();
+    const text = (upTo: number) => fold(EMPTY, frames.slice(0, upTo)).items.filter((item) => item.kind === "assistant").map((item) => item.text);
+    expect(text(6)).toEqual(["Hel"]);
+    expect(text(7)).toEqual(["Hello"]);
+    expect(text(frames.length)).toEqual(["Hello"]);
+    expect(fold(EMPTY, frames.slice(0, 7)).cursor).toBe("5.5");
+  });
+
+  it("tells what it is doing", () => {
+    const session = new Session().begin();
+    expect(statusOf(whole(session))).toBe("running");
+    session.say("waiting_for_approval", { approval_id: "q-1", plan: { kind: "budget", purpose: "?" } });
+    expect(statusOf(whole(session))).toBe("waiting");
+    session.say("approval_decided", { approval_id: "q-1", closed: true, answer: { decision: "raise", by: "ada" } });
+    expect(statusOf(whole(session))).toBe("running");
+    session.say("done", { outcome: "completed", usage: USAGE });
+    expect(statusOf(whole(session))).toBe("idle");
+    session.say("session_closed", { by: "ada" });
+    expect(statusOf(whole(session))).toBe("closed");
+  });
+
+  it("r2 tells the story of a call that was tried again", () => {
+    const session = new Session().begin().call();
+    session.say("tool_call_allowed", { call_id: "c-1", by: { kind: "policy", why: "it reads" } });
+    session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
+    session.say("tool_call_retrying", { call_id: "c-1", attempt: 1, until: "2026-01-01T00:00:09Z", reason: "temporary" });
+    expect(whole(session).calls["c-1"]).toMatchObject({ phase: "backing_off", retryUntil: "2026-01-01T00:00:09Z" });
+    session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 2 });
+    session.say("tool_call_completed", { call_id: "c-1", tool: "look", result: { ok: true }, truncated: false });
+    const call = whole(session).calls["c-1"]!;
+    expect(call).toMatchObject({ phase: "completed", result: { ok: true }, retryUntil: null });
+    expect(call.attempts.map((attempt) => [attempt.attempt, attempt.reason, attempt.endedAt !== null])).toEqual([[1, "temporary", true], [2, null, true]]);
+  });
+
+  it("g8 keeps the decisions of a plan's steps until it closes", () => {
+    const session = new Session().begin().call("c-1").call("c-2");
+    session.say("waiting_for_approval", { approval_id: "q-1", plan: { kind: "plan", purpose: "Execute 2 tools", steps: [{ call_id: "c-1" }, { call_id: "c-2" }] } });
+    expect(whole(session).calls["c-2"]).toMatchObject({ phase: "waiting", approval_id: "q-1" });
+    session.say("approval_decided", { approval_id: "q-1", closed: false, steps: [{ call_id: "c-1", approved: true, by: "ada" }] });
+    session.say("tool_call_allowed", { call_id: "c-1", by: { kind: "approval", approval_id: "q-1" }, edit: { arguments: { n: 2 } } });
+    expect(whole(session).questions["q-1"]).toMatchObject({ state: "pending", decisions: [{ call_id: "c-1" }] });
+    expect(whole(session).calls["c-1"]).toMatchObject({ phase: "allowed", edit: { arguments: { n: 2 } } });
+    session.say("approval_decided", { approval_id: "q-1", closed: true, steps: [{ call_id: "c-2", approved: false, by: "bob" }] });
+    session.say("tool_call_failed", { call_id: "c-2", error: "no", reason: "rejected" });
+    expect(whole(session).questions["q-1"]).toMatchObject({ state: "decided" });
+    expect(whole(session).calls["c-2"]).toMatchObject({ phase: "failed", reason: "rejected" });
+  });
+
+  it("d3 does not show a call as running whose outcome nobody knows", () => {
+    const session = new Session().begin().call();
+    session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
+    session.say("waiting_for_approval", { approval_id: "q-1", plan: { kind: "unknown_outcome", purpose: "?", call: { call_id: "c-1" } } });
+    expect(whole(session).calls["c-1"]).toMatchObject({ phase: "waiting", approval_id: "q-1" });
+    session.say("approval_decided", { approval_id: "q-1", closed: true, answer: { decision: "done", by: "ada" } });
+    session.say("tool_call_completed", { call_id: "c-1", result: 7 });
+    expect(whole(session).calls["c-1"]).toMatchObject({ phase: "completed", result: 7 });
+  });
+
+  it("g10 never tells an expiry as a refusal", () => {
+    const session = new Session().begin();
+    session.say("waiting_for_approval", { approval_id: "q-1", plan: { kind: "plan", purpose: "?", steps: [] } });
+    session.say("approval_expired", { approval_id: "q-1" });
+    expect(whole(session).questions["q-1"]).toMatchObject({ state: "expired", decisions: [] });
+  });
+
+  it("m3 drops what was discarded, and says so", () => {
+    const session = new Session().begin();
+    session.say("message_started", { message_id: "a-1" });
+    session.text("a-1", "half of", 7);
+    session.say("message_discarded", { message_id: "a-1", reason: "cut" });
+    const kinds = whole(session).items.map((item) => item.kind);
+    expect(kinds).toEqual(["user", "notice"]);
+  });
+
+  it("s4 shows queued messages until they are accepted", () => {
+    const session = new Session().begin();
+    session.say("message_queued", { message_id: "m-2", text: "and then", delivery: "next_run" });
+    expect(whole(session).queued).toEqual([{ message_id: "m-2", text: "and then", delivery: "next_run" }]);
+    session.say("message_accepted", { message_id: "m-2", text: "and then" });
+    expect(whole(session).queued).toEqual([]);
+  });
+
+  it("s6 keeps the text of a run that was cancelled", () => {
+    const session = new Session().begin();
+    session.say("message_started", { message_id: "a-1" });
+    session.text("a-1", "as far as", 9);
+    session.say("done", { outcome: "cancelled", by: "ada", usage: USAGE });
+    expect(whole(session).items.slice(1)).toMatchObject([{ kind: "assistant", text: "as far as", stopped: true }, { kind: "end", outcome: "cancelled" }]);
+  });
+
+  it("s1 leaves nothing open in a fork", () => {
+    const session = new Session().begin().call();
+    session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
+    const fork = inherited(whole(session));
+    expect(fork.calls["c-1"]).toMatchObject({ phase: "failed", reason: "cancelled" });
+    expect(fork).toMatchObject({ seq: 0, run: null, queued: [], questions: {} });
+  });
+
+  it("passes over frames of a newer server", () => {
+    const session = new Session().begin();
+    const before = whole(session);
+    session.say("weather_changed", { to: "rain" });
+    expect(whole(session).items).toEqual(before.items);
+    expect(whole(session).seq).toBe(before.seq + 1);
+  });
+
+  it("m6 does not take an unknown price for zero", () => {
+    const priced = { ...USAGE, cost_usd: 1 };
+    expect(added(priced, priced)).toMatchObject({ cost_usd: 2, input_tokens: 20 });
+    expect(added(priced, USAGE).cost_usd).toBeNull();
+  });
+});

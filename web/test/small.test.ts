@@ -1,0 +1,134 @@
+import { describe, expect, it } from "vitest";
+import { fromFlat, fromNested, toFlat } from "../src/api/frames";
+import type { Actor } from "../src/api/types";
+import { countdown, duration, gist, money, relative } from "../src/parts/words";
+import { fieldsOf, read } from "../src/questions/schema";
+import { only, treeOf } from "../src/rooms/actors/tree";
+import { EVENTS_MAX, EventLog } from "../src/state/event_log";
+import { EVERYTHING, matcher, toolIn } from "../src/state/filter";
+import { choose, matching } from "../src/rooms/chat/workflows";
+import { link, parse } from "../src/state/route";
+import { Session } from "./frames";
+
+describe("frames", () => {
+  it("are the same over both transports", () => {
+    const flat = {
+      type: "done", outcome: "completed", message_id: "m", seq: 16, session_id: "s", run_id: "r", step: 2, agent_id: "s", agent_type: "default", at: "2026-01-01T00:00:00Z",
+    };
+    const nested = {
+      type: "done", session_id: "s", plan_id: null, step_index: 2, timestamp: "2026-01-01T00:00:00Z", seq: 16, cursor: "16",
+      payload: { outcome: "completed", message_id: "m", run_id: "r", agent_id: "s", agent_type: "default" },
+    };
+    expect(fromNested(nested)).toEqual(fromFlat(flat));
+    const { agent_id: _, ...shown } = flat;
+    expect(toFlat(fromFlat(flat))).toEqual(shown);
+  });
+});
+
+describe("a route", () => {
+  it("survives being written and read", () => {
+    expect(parse(link("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ room: "events", part: "timeline", query: { session: "a b&c" } });
+    expect(parse("")).toEqual({ room: "chat", part: "", query: {} });
+    expect(parse("#/chat/%E0%A4%A")).toMatchObject({ part: "%E0%A4%A" });
+  });
+});
+
+describe("words", () => {
+  it("say times as people do", () => {
+    expect([0, 4_000, 61_000, 7_200_000].map((ms) => relative(0, ms))).toEqual(["now", "now", "1 min ago", "2 h ago"]);
+    expect(relative(90_000, 0)).toBe("in 1 min");
+    expect([581_000, 9_000, 0, -5, 3_900_000].map(countdown)).toEqual(["9:41", "0:09", "0:00", "0:00", "1 h 5 min"]);
+    expect([12, 1_540, 61_000].map(duration)).toEqual(["12 ms", "1.5 s", "1 min 1 s"]);
+  });
+
+  it("m6 tell an unknown price from none", () => {
+    expect([money(null), money(0), money(0.004), money(2)]).toEqual(["cost unknown", "$0", "$0.0040", "$2.00"]);
+  });
+
+  it("cut what is long", () => {
+    expect(gist({ a: "x".repeat(500) }).length).toBeLessThan(50);
+    expect(gist([1, 2])).toBe("[1,2]");
+  });
+});
+
+describe("a form", () => {
+  const schema = {
+    type: "object", required: ["side"],
+    properties: { side: { enum: ["buy", "sell"] }, quantity: { type: "integer", minimum: 1, maximum: 9 }, note: { type: ["string", "null"] }, tags: { type: "array" } },
+  };
+
+  it("g8 knows the fields of a schema, and those that the value has beside", () => {
+    const fields = fieldsOf(schema, { extra: true });
+    expect(fields.map((field) => [field.name, field.kind, field.required])).toEqual([
+      ["side", "choice", true], ["quantity", "integer", false], ["note", "text", false], ["tags", "json", false], ["extra", "boolean", false],
+    ]);
+    expect(fields[1]!.bounds).toBe("1 to 9");
+  });
+
+  it("g8 takes values of their kind only", () => {
+    expect(read("integer", "7", [])).toEqual({ value: 7 });
+    for (const [kind, text] of [["integer", "1.5"], ["integer", ""], ["number", "many"], ["json", "{"]] as const) expect(read(kind, text, [])).toHaveProperty("error");
+    expect(read("choice", "2", [1, 2])).toEqual({ value: 2 });
+  });
+});
+
+describe("workflows", () => {
+  const workflow = (name: string, inputs: { name: string; required: boolean; default?: number }[] = []) =>
+    ({ name, source: "file" as const, description: `does ${name}`, inputs: inputs.map((input) => ({ type: "integer", ...input })) });
+
+  it("c3 are found by their beginning first", () => {
+    const all = [workflow("order-review"), workflow("restock"), workflow("review")];
+    expect(matching(all, "/re").map((one) => one.name)).toEqual(["restock", "review", "order-review"]);
+    expect(matching(all, "/").length).toBe(3);
+  });
+
+  it("c3 begin with their defaults, and are complete when what is required is there", () => {
+    expect(choose(workflow("a", [{ name: "n", required: false, default: 3 }]))).toMatchObject({ complete: true, wish: { name: "a", inputs: { n: 3 } } });
+    expect(choose(workflow("b", [{ name: "n", required: true }])).complete).toBe(false);
+  });
+});
+
+describe("the event log", () => {
+  it("w2 takes each event once, in whatever way it comes", () => {
+    const log = new EventLog();
+    const { frames } = new Session().begin();
+    log.add(frames);
+    log.add([...frames].reverse());
+    expect(log.frames).toEqual(frames);
+  });
+
+  it("w2 is bounded", () => {
+    const log = new EventLog();
+    const session = new Session();
+    for (let n = 0; n <= EVENTS_MAX; n++) session.say("thinking");
+    log.add(session.frames);
+    expect(log.frames.length).toBeLessThanOrEqual(EVENTS_MAX);
+    expect(log.frames.length + log.dropped).toBe(EVENTS_MAX + 1);
+    expect(log.frames.at(-1)).toBe(session.frames.at(-1));
+  });
+
+  it("w2 is filtered by session, kind, tool and words", () => {
+    const session = new Session().begin().call("c-1", "buy");
+    const types = (change: object) => session.frames.filter(matcher({ ...EVERYTHING, ...change }, toolIn)).map((frame) => frame.type);
+    expect(types({ session: "other" })).toEqual([]);
+    expect(types({ kind: "model" })).toEqual(["thinking"]);
+    expect(types({ kind: "run_started" })).toEqual(["run_started"]);
+    expect(types({ tool: "buy" })).toEqual(["tool_call_started"]);
+    expect(types({ words: "REHEARSAL" })).toEqual(["thinking"]);
+  });
+});
+
+describe("the tree of actors", () => {
+  const actor = (path: string, more: Partial<Actor> = {}): Actor => ({
+    path, kind: "K", state: "idle", waiting: null, mailbox_depth: 0, mailbox_depth_max: 0, current_message: null, current_message_since: null,
+    handled: 0, failed: 0, restarts: 0, started_at: "", last_error: null, ...more,
+  });
+
+  it("a1 puts children under their parents, also under those that are none", () => {
+    const tree = treeOf([actor("/sessions/a"), actor("/sessions/a/steps/1", { waiting: { for_whom: "x", since: "" } }), actor("/desk")]);
+    expect(tree.map((branch) => [branch.name, branch.actor !== null, branch.count, branch.waiting])).toEqual([["sessions", false, 2, 1], ["desk", true, 1, 0]]);
+    const waiting = only(tree, (one) => one.waiting !== null);
+    expect(waiting).toHaveLength(1);
+    expect(waiting[0]!.children[0]!.children[0]!.children[0]!.path).toBe("/sessions/a/steps/1");
+  });
+});
