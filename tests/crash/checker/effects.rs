@@ -1,0 +1,124 @@
+//! What may have happened in the world: only what the log has as allowed and begun, once, and told
+//! as it was.
+
+use super::{ASKED_FOR, Call, Report, Rule, UNREPEATABLE, calls, text};
+use crate::history::{Effect, History};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let calls = calls(history);
+    let mut arrived = BTreeMap::<&str, u32>::new();
+    for arrival in &history.arrivals {
+        *arrived.entry(arrival.key.as_str()).or_default() += 1;
+        let call = calls.get(arrival.key.as_str());
+        let recorded = call
+            .is_some_and(|call| call.tool == arrival.tool && call.arguments == arrival.arguments);
+        report.unless(recorded, Rule::EffectsAreAllowed, || {
+            format!("the market was called by {arrival:?}, which the log does not know")
+        });
+    }
+    let mut effects = BTreeMap::<&str, Vec<&Effect>>::new();
+    for effect in &history.effects {
+        effects.entry(effect.key.as_str()).or_default().push(effect);
+        let recorded = calls.get(effect.key.as_str()).is_some_and(|call| {
+            call.tool == effect.tool && is_same(&call.arguments, &effect.arguments)
+        });
+        report.unless(recorded, Rule::EffectsAreAllowed, || {
+            format!("the market did {effect:?}, which the log does not know")
+        });
+    }
+    for (call_id, call) in &calls {
+        let arrived = arrived.get(call_id).copied().unwrap_or_default();
+        let effects = effects.get(call_id).map(Vec::as_slice).unwrap_or_default();
+        allowed(call_id, call, arrived, report);
+        once(call_id, call, arrived, effects, report);
+        told(call_id, call, effects, report);
+    }
+}
+
+/// What reached the market was begun, and allowed by whom it takes.
+fn allowed(call_id: &str, call: &Call<'_>, arrived: u32, report: &mut Report) {
+    report.unless(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
+        format!("call {call_id} arrived {arrived} times in {} recorded attempts", call.attempts)
+    });
+    let by_person = |event: &&Value| event["by"]["kind"] == "approval";
+    let asked = !ASKED_FOR.contains(&call.tool) || call.allowed.iter().any(by_person);
+    let allowed = arrived == 0 || (asked && !call.allowed.is_empty());
+    report.unless(allowed, Rule::EffectsAreAllowed, || {
+        format!("call {call_id} ({}) ran without the word it takes", call.tool)
+    });
+}
+
+/// Nothing happened twice, and nothing that may not repeat was sent twice by itself.
+fn once(call_id: &str, call: &Call<'_>, arrived: u32, effects: &[&Effect], report: &mut Report) {
+    report.unless(effects.len() <= 1, Rule::NothingTwice, || {
+        format!("call {call_id} took effect {} times", effects.len())
+    });
+    if !UNREPEATABLE.contains(&call.tool) {
+        return;
+    }
+    let again = call.words.iter().filter(|word| word["decision"] == "retry").count();
+    report.unless(arrived as usize <= 1 + again, Rule::NothingTwice, || {
+        format!(
+            "call {call_id} ({}) arrived {arrived} times, and people said {again} times \
+                 that it shall run again",
+            call.tool
+        )
+    });
+}
+
+/// The end of a call says what happened, or that nobody knows.
+fn told(call_id: &str, call: &Call<'_>, effects: &[&Effect], report: &mut Report) {
+    let Some(end) = call.ends.first() else { return };
+    let a_person_said = |decision: &str| {
+        let mut words = call.words.iter();
+        words.any(|word| word["decision"] == decision)
+    };
+    let holds = match text(end, "type") {
+        "tool_call_completed" => {
+            let mut effects = effects.iter();
+            let happened = effects.any(|effect| is_same(&effect.result, &end["result"]));
+            happened || a_person_said("done") || is_read_only(call.tool)
+        }
+        "tool_call_failed" => match text(end, "reason") {
+            // It may have happened: then that must be said.
+            "cancelled" | "outcome_unknown" => {
+                effects.is_empty() || text(end, "error").contains("have taken effect")
+            }
+            _ => effects.is_empty() || a_person_said("failed"),
+        },
+        _ => effects.is_empty(),
+    };
+    report.unless(holds, Rule::NothingGuessed, || {
+        format!("call {call_id} ended with {end}, and the market has {effects:?}")
+    });
+    // Whatever began twice by itself was a guess that it had not happened.
+    let again = call.words.iter().filter(|word| word["decision"] == "retry").count();
+    let asked = !UNREPEATABLE.contains(&call.tool) || call.attempts as usize <= 1 + again;
+    report.unless(asked, Rule::NothingGuessed, || {
+        format!("call {call_id} ({}) began {} times by itself", call.tool, call.attempts)
+    });
+}
+
+fn is_read_only(tool: &str) -> bool {
+    ["get_", "scan_", "list_"].iter().any(|prefix| tool.starts_with(prefix))
+}
+
+/// Whether two values are the same, also where one program wrote 5 and another 5.0.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let there = |(key, value): (&String, &Value)| {
+                other.get(key).is_some_and(|other| is_same(value, other))
+            };
+            one.len() == other.len() && one.iter().all(there)
+        }
+        _ => one == other,
+    }
+}

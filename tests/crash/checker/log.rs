@@ -1,0 +1,138 @@
+//! What the log must say: whole, with every acknowledged command in it, and every run at its end or
+//! visibly waiting.
+
+use super::{Report, Rule, calls, text};
+use crate::history::{Acknowledged, Command, History, Session};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    for (id, session) in &history.sessions {
+        whole(history, id, session, report);
+        runs(id, session, report);
+        one_run_for_each_message(id, session, report);
+    }
+    for (call_id, call) in calls(history) {
+        let running = history.sessions[call.session].status == "waiting"
+            && !ended(&history.sessions[call.session], call.run_id);
+        let ends = call.ends.len();
+        report.unless(ends == 1 || (running && ends == 0), Rule::RunsEndOrWait, || {
+            format!("call {call_id} ({}) of session {} has {ends} ends", call.tool, call.session)
+        });
+    }
+    for acknowledged in &history.acknowledged {
+        let session = history.sessions.get(&acknowledged.session);
+        let logged = session.is_some_and(|session| is_logged(acknowledged, session));
+        report.unless(logged, Rule::AcknowledgedIsLogged, || format!("{acknowledged:?}"));
+    }
+}
+
+/// Numbers from 1 without a gap, the same in the file, with the same first event and owner.
+fn whole(history: &History, id: &str, session: &Session, report: &mut Report) {
+    let told: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
+    let expected: Vec<_> = (1..=told.len() as u64).map(Some).collect();
+    report.unless(told == expected && !told.is_empty(), Rule::LogIsWhole, || {
+        format!("session {id} has the events {told:?}")
+    });
+    let stored = history.stored.get(id).cloned().unwrap_or_default();
+    let same = stored.iter().copied().map(Some).eq(told.iter().copied());
+    report.unless(same, Rule::LogIsWhole, || {
+        format!("session {id} has {} events, and in the file {stored:?}", told.len())
+    });
+}
+
+fn ended(session: &Session, run_id: &str) -> bool {
+    session.events.iter().any(|event| is_end(event) && text(event, "run_id") == run_id)
+}
+
+fn is_end(event: &Value) -> bool {
+    ["done", "error"].contains(&text(event, "type"))
+}
+
+/// Each run has one end and none has two; the last one may wait, if that shows.
+fn runs(id: &str, session: &Session, report: &mut Report) {
+    let mut ends = BTreeMap::<&str, u32>::new();
+    for event in &session.events {
+        let run_id = text(event, "run_id");
+        if text(event, "type") == "run_started" {
+            ends.entry(run_id).or_default();
+        } else if is_end(event) {
+            *ends.entry(run_id).or_default() += 1;
+        }
+    }
+    let open: Vec<_> = ends.iter().filter(|(_, ends)| **ends == 0).map(|(run, _)| *run).collect();
+    let waits = session.status == "waiting" && !session.questions.is_empty();
+    let may_be_open = usize::from(waits);
+    report.unless(open.len() <= may_be_open, Rule::RunsEndOrWait, || {
+        let (status, questions) = (&session.status, &session.questions);
+        format!("session {id} is {status} with the questions {questions:?}, and open are {open:?}")
+    });
+    let settled = waits || ["idle", "closed"].contains(&session.status.as_str());
+    report.unless(settled, Rule::RunsEndOrWait, || {
+        format!("session {id} is still {}", session.status)
+    });
+    for (run_id, ends) in ends {
+        report.unless(ends <= 1, Rule::RunsEndOrWait, || format!("run {run_id} has {ends} ends"));
+    }
+}
+
+fn one_run_for_each_message(id: &str, session: &Session, report: &mut Report) {
+    let mut runs = BTreeMap::<&str, u32>::new();
+    let mut accepted = BTreeMap::<&str, u32>::new();
+    for event in &session.events {
+        let message_id = text(event, "message_id");
+        match text(event, "type") {
+            "run_started" => *runs.entry(message_id).or_default() += 1,
+            "message_accepted" => *accepted.entry(message_id).or_default() += 1,
+            _ => {}
+        }
+    }
+    for (what, counts) in [("runs", runs), ("places in the conversation", accepted)] {
+        for (message_id, count) in counts {
+            report.unless(count == 1, Rule::OneRunForOneMessage, || {
+                format!("message {message_id} of session {id} has {count} {what}")
+            });
+        }
+    }
+}
+
+fn is_logged(acknowledged: &Acknowledged, session: &Session) -> bool {
+    let has = |is: &dyn Fn(&Value) -> bool| session.events.iter().any(is);
+    let of = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
+    match &acknowledged.command {
+        Command::Create => session.events.first().is_some_and(of("session_created")),
+        Command::Submit { message_id, text: said, run_id, seq } => has(&|event| {
+            ["message_queued", "message_accepted"].contains(&text(event, "type"))
+                && text(event, "message_id") == message_id
+                && text(event, "text") == said
+                && text(event, "run_id") == run_id
+                && seq.is_none_or(|seq| event["seq"] == seq)
+        }),
+        Command::Cancel { run_id } => has(&|event| {
+            of("done")(event) && event["outcome"] == "cancelled" && text(event, "run_id") == run_id
+        }),
+        Command::Decide { approval_id, decision } => has(&|event| {
+            of("approval_decided")(event)
+                && text(event, "plan_id") == approval_id
+                && says(event, decision)
+        }),
+        Command::Retitle { title } => {
+            has(&|event| of("session_settings_changed")(event) && text(event, "title") == title)
+        }
+        Command::Fork { from, at_seq } => session.events.first().is_some_and(|event| {
+            of("session_forked")(event) && text(event, "from") == from && event["at_seq"] == *at_seq
+        }),
+        Command::Close => has(&of("session_closed")),
+    }
+}
+
+/// Whether a recorded answer is this one.
+fn says(event: &Value, decision: &str) -> bool {
+    let approved = match decision {
+        "approve" => true,
+        "reject" => false,
+        _ => return text(&event["answer"], "decision") == decision,
+    };
+    let steps = event["steps"].as_array();
+    steps.is_some_and(|steps| steps.iter().any(|step| step["approved"] == approved))
+}

@@ -1,0 +1,213 @@
+//! Killed again and again, at every moment that matters, under load: nothing is lost, and nothing is
+//! done twice (D1, D2, D3, E2).
+//!
+//! Several houses play side by side, each with a real `greenroom`, a real market and a scripted
+//! model. Its server is killed at random moments and at named points (`GREENROOM_FAULT`), started
+//! again on the same files, and so on; its clients go on regardless, and note what they were told.
+//! After the last start all that is open is brought to an end, but for some questions that are left
+//! to wait. Then an independent [`checker`] reads what clients saw, the log and the market's record.
+//!
+//! `CRASH_KILLS` is how often, `CRASH_HOUSES` how many houses, `CRASH_SEED` what chance begins with;
+//! a failure prints its seed. The same seed plays the same kills and lines; what the machine makes
+//! of them differs, as always with real time.
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+
+#[path = "../../actors/core/tests/simulation/chance.rs"]
+#[allow(dead_code, reason = "the simulation uses more of it")]
+mod chance;
+mod checker;
+mod history;
+mod listeners;
+mod players;
+mod reading;
+mod script;
+mod theatre;
+
+use crate::{
+    chance::Chance,
+    history::History,
+    theatre::{PATIENCE, Stage, Theatre, a_moment, lock},
+};
+use actix_web::rt::spawn;
+use futures::future::join_all;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+/// Kills, all houses together, where nothing else is said.
+const KILLS: u64 = 200;
+/// Houses side by side.
+const HOUSES: u64 = 4;
+/// People who write in one house.
+const PLAYERS: u64 = 5;
+/// One in so many questions is left to wait for ever.
+const LEFT_WAITING: usize = 4;
+
+#[actix_web::test]
+async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
+    let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let kills = number("CRASH_KILLS").unwrap_or(KILLS);
+    let houses = number("CRASH_HOUSES").unwrap_or(HOUSES).max(1);
+    eprintln!("CRASH_SEED={seed} CRASH_KILLS={kills} CRASH_HOUSES={houses}");
+    let began = Instant::now();
+    let plays = (0..houses).map(|house| {
+        let share = kills / houses + u64::from(house < kills % houses);
+        play(seed.wrapping_add(house), share)
+    });
+    let outcomes = join_all(plays).await;
+    let mut counts = BTreeMap::new();
+    for outcome in &outcomes {
+        for (what, count) in &outcome.counts {
+            *counts.entry(what.clone()).or_insert(0) += count;
+        }
+    }
+    eprintln!("in {:.0?}:", began.elapsed());
+    for (what, count) in &counts {
+        eprintln!("  {count:>8} {what}");
+    }
+    let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.broken).collect();
+    assert!(broken.is_empty(), "CRASH_SEED={seed}: {} broken promises:\n{}", broken.len(), {
+        let lines: Vec<_> = broken.iter().take(20).map(|what| what.as_str()).collect();
+        lines.join("\n")
+    });
+    assert_eq!(counts["kills"], kills);
+    if kills >= KILLS {
+        assert_struck(&counts);
+    }
+}
+
+/// A play in which nothing happened would pass as well.
+fn assert_struck(counts: &BTreeMap<String, u64>) {
+    let kills = theatre::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
+    let played = [
+        "questions unknown_outcome",
+        "questions plan",
+        "events message_discarded",
+        "events step_retrying",
+        "events tool_call_retrying",
+        "sessions idle",
+        "sessions closed",
+        "sessions waiting",
+        "effects of the market",
+    ];
+    for what in kills.chain(played.map(str::to_owned)) {
+        assert!(counts.contains_key(&what), "nobody saw {what}: {counts:?}");
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not `{text}`")))
+}
+
+/// What came of one house.
+struct Outcome {
+    counts: BTreeMap<String, u64>,
+    broken: Vec<String>,
+}
+
+async fn play(seed: u64, kills: u64) -> Outcome {
+    let mut chance = Chance::new(seed);
+    let mut theatre = Theatre::new(chance.next());
+    let stage = theatre.stage.clone();
+    let players: Vec<_> =
+        (0..PLAYERS).map(|_| spawn(players::play(stage.clone(), chance.next()))).collect();
+    let clerk = spawn(players::answer(stage.clone(), chance.next()));
+    for _ in 0..kills {
+        theatre.live_and_die().await;
+    }
+    stage.is_ending.store(true, Relaxed);
+    assert!(theatre.start(None).await, "it starts once more: {}", theatre.told());
+    let mut listeners = Vec::new();
+    for player in join_all(players).await {
+        listeners.extend(player.expect("a player does not fail"));
+    }
+    clerk.await.expect("who answers does not fail");
+    let sessions = settle(&stage, &mut chance).await;
+    let heads = sessions.iter().map(|(id, session)| (id.clone(), session.events.len() as u64));
+    stage.heads.send_replace(Some(heads.collect()));
+    join_all(listeners).await;
+    let history = History {
+        sessions,
+        stored: reading::stored(theatre.folder()).await,
+        acknowledged: lock(&stage.acknowledged).clone(),
+        heard: lock(&stage.heard).clone(),
+        arrivals: reading::arrivals(theatre.folder()),
+        effects: reading::effects(theatre.folder()),
+    };
+    let violations = checker::violations(&history);
+    let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    if !broken.is_empty() {
+        broken.push(format!("the files of it are in {}", theatre.keep().display()));
+    }
+    Outcome { counts: counts(&theatre, &history), broken }
+}
+
+/// Answers what waits, but for some of it, until nothing goes on any more; what there is then.
+async fn settle(stage: &Arc<Stage>, chance: &mut Chance) -> BTreeMap<String, history::Session> {
+    let mut left = Vec::<Value>::new();
+    let settles = async {
+        loop {
+            let waiting = players::waiting(stage).await;
+            let fresh: Vec<_> = waiting
+                .into_iter()
+                .filter(|question| left.iter().all(|id| *id != question["approval_id"]))
+                .collect();
+            for question in &fresh {
+                // Some in any case, so that a play always ends with sessions that wait.
+                if left.len() < 2 || chance.one_in(LEFT_WAITING) {
+                    left.push(question["approval_id"].clone());
+                } else {
+                    players::decide(stage, chance, question).await;
+                }
+            }
+            if fresh.is_empty() && reading::is_settled(stage, &left).await {
+                return;
+            }
+            a_moment().await;
+        }
+    };
+    // What has not settled by then is the checker's to say.
+    drop(tokio::time::timeout(PATIENCE, settles).await);
+    reading::sessions(stage).await
+}
+
+fn counts(theatre: &Theatre, history: &History) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::<String, u64>::new();
+    let mut add = |what: &str, count: usize| {
+        *counts.entry(what.to_owned()).or_default() += count as u64;
+    };
+    for (point, kills) in &theatre.kills {
+        add("kills", *kills as usize);
+        add(&format!("kills {point}"), *kills as usize);
+    }
+    add("sessions", history.sessions.len());
+    add("commands acknowledged", history.acknowledged.len());
+    add("calls that reached the market", history.arrivals.len());
+    add("effects of the market", history.effects.len());
+    add("listeners", history.heard.len());
+    for hearing in &history.heard {
+        add("frames heard", hearing.frames.len());
+        add("connections of listeners", hearing.connections as usize);
+    }
+    for session in history.sessions.values() {
+        add("events", session.events.len());
+        add(&format!("sessions {}", session.status), 1);
+        for event in &session.events {
+            let kind = event["type"].as_str().unwrap_or_default();
+            match kind {
+                "run_started" | "message_discarded" | "tool_call_retrying" | "step_retrying"
+                | "late_result" => add(&format!("events {kind}"), 1),
+                "waiting_for_approval" => {
+                    let kind = event["plan"]["kind"].as_str().unwrap_or_default();
+                    add(&format!("questions {kind}"), 1);
+                }
+                _ => {}
+            }
+        }
+    }
+    counts
+}

@@ -1,0 +1,129 @@
+//! What is played: the model's lines and the server's configuration.
+
+use crate::chance::Chance;
+use std::path::Path;
+
+/// The rules after the first step of whatever called tools.
+const AFTERWARDS: &str = r#"
+[[rule]]
+user = 'number (?P<n>\d+)'
+[[rule.reply]]
+text = "This is what became of number {{ n }}: {{ last | length }} results, and that is all."
+"#;
+
+/// Tools that one message makes the model call at once, with their arguments.
+const PLAYS: [(&str, &[(&str, &str)]); 8] = [
+    ("bookmark", &[BOOKMARK]),
+    ("list", &[LIST]),
+    ("order", &[ORDER]),
+    ("transfer", &[TRANSFER]),
+    ("cost", &[COST]),
+    ("scan", &[("scan_opportunities", "{ region_id = 10000002, seconds = 1 }")]),
+    ("several", &[COST, BOOKMARK, ORDER, LIST]),
+    ("everything", &[TRANSFER, COST, BOOKMARK, ORDER]),
+];
+
+const BOOKMARK: (&str, &str) = ("create_bookmark", r#"{ name = "Home {{ n }}", system = "Jita" }"#);
+const LIST: (&str, &str) = ("create_shopping_list", r#"{ name = "List {{ n }}" }"#);
+const ORDER: (&str, &str) = (
+    "market_order_create",
+    r#"{ type_id = 34, region_id = 10000002, side = "sell", quantity = "{{ n | int }}", price = 4.5 }"#,
+);
+const TRANSFER: (&str, &str) = ("wallet_transfer", r#"{ to = "Nr {{ n }}", amount = 5 }"#);
+const COST: (&str, &str) = ("get_production_cost", r#"{ type_id = 587, region_id = 10000002 }"#);
+
+/// The whole script.
+pub(crate) fn script() -> String {
+    let mut script = String::from("[defaults]\nchunk = { text = 12, delay_ms = 1 }\n");
+    for (name, calls) in PLAYS {
+        script.push_str(&format!(
+            "[[rule]]\nuser = '^{name} number (?P<n>\\d+)'\nstep = 0\n\
+             [[rule.reply]]\ntext = \"Let me see about number {{{{ n }}}}.\"\n"
+        ));
+        for (tool, arguments) in calls {
+            script.push_str(&format!(
+                "[[rule.reply]]\ntool_call = {{ name = \"{tool}\", arguments = {arguments} }}\n"
+            ));
+        }
+    }
+    script.push_str(
+        r#"
+[[rule]]
+user = '^story number'
+chunk = { text = 7, delay_ms = 4 }
+[[rule.reply]]
+for_each = "range(8)"
+text = "Zoë über Ærø – 🚀 number {{ item }} of the fleet goes home; "
+[[rule]]
+user = '^limit number'
+fail = { status = 429, times = 1 }
+[[rule.reply]]
+text = "I was asked too often, and am back again."
+[[rule]]
+user = '^cut number'
+cut = { after = 40, times = 1 }
+[[rule.reply]]
+text = "This is the first half of what I say, and then there is a second half of it."
+"#,
+    );
+    script.push_str(AFTERWARDS);
+    script
+}
+
+/// Something to say.
+pub(crate) fn line(chance: &mut Chance, number: u64) -> String {
+    let others = ["story", "limit", "cut"];
+    let names: Vec<_> = PLAYS.iter().map(|(name, _)| *name).chain(others).collect();
+    format!("{} number {number}", chance.pick(&names))
+}
+
+/// The server's configuration. Bookmarks are made without asking and may not be repeated.
+pub(crate) fn configuration(folder: &Path, model_url: &str, market: &Path) -> String {
+    let quoted = |path: &Path| serde_json::json!(path.display().to_string()).to_string();
+    format!(
+        r#"
+[limits]
+idle_timeout = "150ms"
+requests_per_second = 100000
+running_runs_per_user = 10000
+open_sessions_per_user = 10000
+[defaults.settings]
+autonomy_level = 2
+[models.scripted]
+wire = "anthropic"
+model = "rehearsal"
+base_url = "{model_url}"
+api_key_env = "MODEL_KEY"
+[agents.default]
+model = "scripted"
+approvals = {{ deadline = "10m" }}
+[agents.hasty]
+model = "scripted"
+approvals = {{ deadline = "300ms" }}
+[mcpServers.market]
+command = {market}
+env = {{ MARKET_FILE = {effects}, MARKET_LOG = {arrivals} }}
+[tools.create_bookmark]
+risk = "write_low_risk"
+idempotent = false
+[tools.create_shopping_list]
+risk = "write_low_risk"
+idempotent = true
+[tools.market_order_create]
+risk = "write_high_risk"
+idempotent = true
+[tools.wallet_transfer]
+risk = "critical"
+idempotent = false
+exclusive = "'wallet'"
+[tools.get_production_cost]
+risk = "read_only"
+retry = {{ max = 3, base = "40ms", cap = "80ms" }}
+[tools.scan_opportunities]
+risk = "read_only"
+"#,
+        market = quoted(market),
+        effects = quoted(&folder.join("market.jsonl")),
+        arrivals = quoted(&folder.join("calls.jsonl")),
+    )
+}
