@@ -130,8 +130,14 @@ impl World {
         let message_id = MessageId::parse(&format!("m{}", self.decided)).expect("an id");
         let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
         let on_busy = OnBusy::Queue;
-        let effects =
-            self.take(Input::SubmitMessage { message_id, text, digest, on_busy, preflight: None });
+        let effects = self.take(Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight: None,
+            workflow: None,
+        });
         let call = ProposedCall {
             call_id: CallId(Uuid::nil()),
             provider_id: "toolu_1".to_owned(),

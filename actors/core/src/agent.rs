@@ -3,6 +3,7 @@
 use crate::{
     approval::ApprovalRules,
     budget::{Budget, Measure, Scope},
+    context::READ_SKILL,
     ids::AgentName,
     limits,
 };
@@ -20,6 +21,10 @@ pub struct AgentProfile {
     pub system: String,
     /// Globs over tool names (`*` matches any text); a tool must match one. `["*"]` is all.
     pub tools: Vec<String>,
+    /// Globs over the names of skills that it may read (C2). `["*"]` is all.
+    pub skills: Vec<String>,
+    /// The workflow of its runs that are started with none (S7).
+    pub workflow: Option<String>,
     /// Steps of a run (S2).
     pub max_steps: u32,
     /// Output tokens of a step (S2).
@@ -41,6 +46,8 @@ impl AgentProfile {
             models: Vec::new(),
             system: String::new(),
             tools: vec!["*".to_owned()],
+            skills: vec!["*".to_owned()],
+            workflow: None,
             max_steps: limits::STEPS_PER_RUN_DEFAULT,
             max_tokens: limits::OUTPUT_TOKENS_DEFAULT,
             headless: false,
@@ -58,8 +65,11 @@ impl AgentProfile {
         self.budgets.iter().any(limits_models)
     }
 
-    /// Whether the agent may see the tool of that name.
+    /// Whether the agent may see the tool of that name. Whether it reads skills is said by `skills`.
     pub fn may_use(&self, tool: &str) -> bool {
+        if tool == READ_SKILL {
+            return !self.skills.is_empty();
+        }
         self.tools.iter().any(|glob| crate::text::glob_matches(glob, tool))
     }
 }

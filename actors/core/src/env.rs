@@ -4,6 +4,7 @@ use crate::{
     agent::AgentProfile,
     budget::Account,
     call::RetryPolicy,
+    context::ContextRules,
     limits,
     policy::{Matrix, ToolBook},
     time::Timestamp,
@@ -29,6 +30,8 @@ pub struct Rules {
     pub model_retry: RetryPolicy,
     /// What models cost, by their names in configuration; of others the price is unknown (M6).
     pub prices: Arc<BTreeMap<String, Price>>,
+    /// What models are told beside the conversation.
+    pub context: ContextRules,
 }
 
 impl Rules {
@@ -42,6 +45,7 @@ impl Rules {
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
+            context: ContextRules::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod approval;
+pub mod breaker;
 pub mod budget;
 pub mod call;
 pub mod chain;
@@ -13,6 +14,7 @@ pub mod context;
 pub mod cursor;
 pub mod duration;
 pub mod env;
+pub mod feedback;
 pub mod ids;
 pub mod json;
 pub mod limits;
@@ -24,6 +26,7 @@ pub mod scrub;
 pub mod session;
 pub mod text;
 pub mod time;
+pub mod trace;
 pub mod usage;
 
 pub use env::{Env, Rules};

@@ -46,6 +46,48 @@ pub const TOOL_ERROR_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of a progress message.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1024;
 
+/// Tokens that a model's context is taken to hold where configuration says nothing (C1).
+pub const CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
+/// Tokens that a conversation may always have, whatever else there is.
+pub const CONVERSATION_TOKENS_MIN: u64 = 2_000;
+/// Bytes that a result keeps when a request has no room for all of it.
+pub const CONTEXT_RESULT_BYTES_MIN: usize = 1024;
+/// Bytes of the front matter of a skill or a workflow.
+pub const FRONT_MATTER_BYTES_MAX: usize = 16 * 1024;
+/// Characters of a skill's name (C2).
+pub const SKILL_NAME_CHARS_MAX: usize = 64;
+/// Characters of a skill's description.
+pub const SKILL_DESCRIPTION_CHARS_MAX: usize = 1024;
+/// Bytes of the index of skills that a model is shown.
+pub const SKILLS_INDEX_BYTES_MAX: usize = 16 * 1024;
+
+/// Percent of a conversation's room at which its older part is summarised, where configuration says
+/// nothing (C4).
+pub const COMPACT_AT_DEFAULT: u8 = 70;
+/// Percent of that room that the newest rounds keep as they are.
+pub const COMPACT_KEEPS: u64 = 30;
+/// Percent of that room that a summary may take.
+pub const SUMMARY_PERCENT_MAX: u64 = 20;
+/// Bytes of a summary.
+pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
+/// Output tokens of the call that makes one.
+pub const SUMMARY_TOKENS_MAX: u32 = 2_048;
+/// Bytes of one message that the call that makes one is shown.
+pub const SUMMARISED_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes of a workflow's file (C3).
+pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
+/// Inputs of a workflow.
+pub const WORKFLOW_INPUTS_MAX: usize = 64;
+/// Bytes of one input's text.
+pub const WORKFLOW_INPUT_BYTES_MAX: usize = 16 * 1024;
+/// Globs over tools of a workflow.
+pub const WORKFLOW_TOOLS_MAX: usize = 1_000;
+/// Bytes that a workflow's template may make.
+pub const WORKFLOW_TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Work that rendering a workflow's template may take, in instructions.
+pub const WORKFLOW_FUEL: u64 = 100_000;
+
 /// Retries after the first attempt, of a tool call (R2) or a step (M3).
 pub const RETRIES_DEFAULT: u32 = 3;
 /// First delay before a retry.
@@ -65,9 +107,24 @@ pub const PREFLIGHT_STEPS_MAX: usize = 64;
 pub const PREFLIGHT_WARNINGS_MAX: usize = 32;
 /// Bytes kept of each text of such a plan; also of a tool's name in it.
 pub const PREFLIGHT_TEXT_BYTES_MAX: usize = 1024;
+/// Questions that one attempt of a tool may put to people (T1); later ones are cancelled.
+pub const ELICITATIONS_PER_ATTEMPT_MAX: u32 = 16;
+/// Bytes kept of what a tool says to a person when it asks.
+pub const ELICITATION_MESSAGE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of the schema of a form that a tool asks to be filled in.
+pub const ELICITATION_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the address of a page that a tool asks a person to visit.
+pub const ELICITATION_URL_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of what a person fills in.
+pub const ELICITATION_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
 pub const CLOSED_APPROVALS_KEPT: usize = 256;
+
+/// How long the catalog may let results be used again (T6).
+pub const RESULT_CACHE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Times people may give feedback in one session (C5).
+pub const FEEDBACK_PER_SESSION_MAX: u32 = 10_000;
 
 /// Tools of one server; further ones are left out.
 pub const TOOLS_PER_SERVER_MAX: usize = 1_000;

@@ -1,15 +1,23 @@
 //! Requests are what providers accept, whatever the conversation went through (M1, M2).
 
 use greenroom_core::{
-    call::RetryPolicy,
-    ids::{CallId, MessageId, ToolName},
+    Env, Rules, Timestamp,
+    agent::AgentProfile,
+    call::{RetryPolicy, ToolOutcome, ToolOutput},
+    context::{assemble, inspect},
+    ids::{AgentName, CallId, MessageId, SessionId, ToolName, UserId},
+    json::Digest,
     limits,
     message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall, Reasoning},
     model::{
-        anthropic, openai,
-        request::{ModelRequest, tool_name},
+        anthropic,
+        delta::{Completion, StopReason},
+        openai,
+        request::{ModelRequest, SystemPrompt, tool_name},
     },
-    policy::{Risk, RiskSource, Tool},
+    policy::{Matrix, Risk, RiskSource, Settings, Tool, ToolBook, schema},
+    session::{Effect, Input, OnBusy, SessionState, decide, evolve},
+    usage::Usage,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -36,6 +44,7 @@ fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
         constraints: Vec::new(),
         cost: None,
         exclusive: None,
+        cache: None,
     })
 }
 
@@ -68,8 +77,16 @@ fn id(number: u128) -> CallId {
 }
 
 fn request(messages: Vec<Message>, tools: Vec<Arc<Tool>>) -> ModelRequest {
-    let (model, system) = ("m-1".to_owned(), "Be brief.".to_owned());
-    ModelRequest { model, system, messages, tools, max_tokens: 4096, forced_tool: None }
+    let (model, system) = ("m-1".to_owned(), "Be brief.".into());
+    ModelRequest {
+        model,
+        system,
+        messages,
+        tools,
+        max_tokens: 4096,
+        forced_tool: None,
+        trace: None,
+    }
 }
 
 fn anthropic_body(request: &ModelRequest) -> Value {
@@ -185,7 +202,7 @@ fn what_providers_refuse_is_made_to_fit() {
         says("last ", vec![], vec![]),
     ];
     let mut request = request(messages, vec![]);
-    request.system = String::new();
+    request.system = SystemPrompt::default();
     let body = anthropic_body(&request);
     check_anthropic(&body);
     assert_eq!(body.get("system"), None);
@@ -421,4 +438,114 @@ fn g14_a_forced_tool_is_forced_on_both_wires_and_without_thinking() {
     for body in bodies {
         assert_eq!((body.get("tool_choice"), body.get("thinking")), (None, None));
     }
+}
+
+/// A session that is asked, answers and calls, with a model that has little room.
+struct Talk {
+    state: SessionState,
+    rules: Rules,
+    seed: u64,
+    requests: usize,
+    summaries: usize,
+    events: usize,
+}
+
+impl Talk {
+    fn new(window: u64) -> Self {
+        let mut agent = AgentProfile::named(AgentName::parse("trader").expect("the life goes on"));
+        (agent.models, agent.max_tokens) = (vec!["small".to_owned()], 1_000);
+        agent.system = "You trade.".to_owned();
+        let any = json!({"type": "object"});
+        let read = tool("get_price", any.clone());
+        let validator = schema::compile(&any);
+        let read = Tool { validator, ..Arc::into_inner(read).expect("the life goes on") };
+        let book = Arc::new(ToolBook::new([read]));
+        let mut rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), book);
+        rules.context.windows = Arc::new([("small".to_owned(), window)].into());
+        let state = SessionState::vacant(SessionId(Uuid::from_u128(1)));
+        let mut talk = Self { state, rules, seed: 0, requests: 0, summaries: 0, events: 0 };
+        let (owner, agent) = (
+            UserId::parse("ann").expect("the life goes on"),
+            AgentName::parse("trader").expect("the life goes on"),
+        );
+        let settings = Settings::default();
+        talk.does(Input::CreateSession { owner, agent, title: None, settings });
+        talk
+    }
+
+    /// Decides and evolves, and answers whatever that leads to.
+    fn does(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            self.seed += 1;
+            let env = Env::new(Timestamp(1_000_000), self.seed, &self.rules);
+            let decision = decide(&self.state, input, &env).expect("the life goes on");
+            self.events += decision.events.len();
+            self.state = decision.events.iter().fold(self.state.clone(), evolve);
+            inputs.extend(decision.effects.into_iter().rev().map(|effect| self.answer(effect)));
+        }
+    }
+
+    fn answer(&mut self, effect: Effect) -> Input {
+        match effect {
+            Effect::StartModel { attempt_id, .. } => {
+                let result = Ok(self.model_answers());
+                Input::StepFinished { attempt_id, result }
+            }
+            Effect::StartTool { call_id, attempt_id, .. } => {
+                let text = "4.12 ISK in The Forge. ".repeat(25);
+                let outcome = ToolOutcome::Completed(ToolOutput { text, ..Default::default() });
+                Input::ToolFinished { call_id, attempt_id, outcome }
+            }
+            other @ (Effect::StopModel { .. }
+            | Effect::AwaitTurn { .. }
+            | Effect::AnswerTool { .. }
+            | Effect::StopTool { .. }) => panic!("nothing else is started: {other:?}"),
+        }
+    }
+
+    /// Checks what the model is asked, on both wires.
+    fn model_answers(&mut self) -> Completion {
+        self.requests += 1;
+        let request = assemble(&self.state, &self.rules, "small".to_owned());
+        check_anthropic(&anthropic_body(&request));
+        check_openai(&openai_body(&request));
+        let run = self.state.active.run.as_ref().expect("the life goes on");
+        let mut message = AssistantMessage::default();
+        if run.compacting().is_some() {
+            self.summaries += 1;
+            message.text = format!("Summary {}: they asked for prices.", self.summaries);
+        } else {
+            let told = inspect(&self.state, &self.rules, "small".to_owned());
+            assert!(told.tokens + told.output_tokens <= told.window_tokens, "{told:?}");
+            let conversation = told.sections.last().expect("the life goes on");
+            assert_eq!((conversation.left_out, conversation.cut), (0, 0), "{told:?}");
+            if run.step == 1 {
+                let arguments = || Arguments::Json(json!({"type_id": 34}));
+                message.calls = (0..2).map(|n| call(n, "c", "get_price", arguments())).collect();
+            } else {
+                message.text = "It costs 4.12 ISK. ".repeat(20);
+            }
+        }
+        let usage = Usage { input_tokens: 1, ..Usage::default() };
+        Completion { message, usage, stop_reason: StopReason::EndTurn }
+    }
+}
+
+/// C4: however long it gets, nothing is cut or left out, and providers accept every request.
+#[test]
+fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
+    let mut talk = Talk::new(8_000);
+    for turn in 0..200 {
+        let message_id = MessageId::parse(&format!("u{turn}")).expect("the life goes on");
+        let digest = Digest::of(&json!(turn));
+        let text = format!("Turn {turn}: what does it cost?").into();
+        let (on_busy, preflight, workflow) = (OnBusy::Queue, None, None);
+        talk.does(Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow });
+        assert!(talk.state.is_idle(), "turn {turn}");
+    }
+    assert_eq!(talk.requests, 400 + talk.summaries);
+    assert!((10..120).contains(&talk.summaries), "{} summaries", talk.summaries);
+    assert_eq!(talk.state.conversation.len(), 800, "nothing is forgotten");
+    assert_eq!(talk.state.usage.tokens.input_tokens, talk.requests as u64, "M6: all is counted");
 }

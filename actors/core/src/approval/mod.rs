@@ -2,6 +2,7 @@
 
 mod deadline;
 mod edit;
+mod elicitation;
 mod grant;
 mod plan;
 mod question;
@@ -10,6 +11,7 @@ mod word;
 
 pub use deadline::{ApprovalRules, Overdue, Timing};
 pub use edit::{Edit, restored};
+pub use elicitation::{Elicitation, ElicitationAnswer, ElicitationQuestion, Wanted};
 pub use grant::{Grant, GrantWish};
 pub use plan::{PlanStep, StepDecision};
 pub use question::{

@@ -1,6 +1,6 @@
 //! A question: what is asked, whether it waits, and how it ended (G8, G10, G11).
 
-use super::{Overdue, PlanStep, Role, StepDecision, Word};
+use super::{ElicitationQuestion, Overdue, PlanStep, Role, StepDecision, Word};
 use crate::{
     budget::{Budget, Expense},
     ids::{ApprovalId, CallId, RunId},
@@ -49,6 +49,8 @@ pub enum Question {
     UnknownOutcome(UnknownOutcome),
     /// Whether a run may go about it as its model plans (G14).
     Preflight(Checklist),
+    /// What a running tool wants to know of a person (T1).
+    Elicitation(ElicitationQuestion),
 }
 
 /// A budget that has no room for what comes next.
@@ -98,11 +100,14 @@ pub enum ApprovalKind {
     UnknownOutcome,
     /// Whether a plan may be carried out.
     Preflight,
+    /// What a running tool wants to know.
+    Elicitation,
 }
 
 impl ApprovalKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight];
+    pub const ALL: [Self; 5] =
+        [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight, Self::Elicitation];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
@@ -111,6 +116,7 @@ impl ApprovalKind {
             Self::Budget => "budget",
             Self::UnknownOutcome => "unknown_outcome",
             Self::Preflight => "preflight",
+            Self::Elicitation => "elicitation",
         }
     }
 
@@ -121,6 +127,7 @@ impl ApprovalKind {
             Self::Budget => "`raise` or `stop`",
             Self::UnknownOutcome => "`retry`, `done` or `failed`",
             Self::Preflight => "`approve`, with `steps` by `position`, or `reject`",
+            Self::Elicitation => "`answer`, with `value`, or `reject`",
         }
     }
 }
@@ -133,16 +140,17 @@ impl Question {
             Self::Budget(_) => ApprovalKind::Budget,
             Self::UnknownOutcome(_) => ApprovalKind::UnknownOutcome,
             Self::Preflight(_) => ApprovalKind::Preflight,
+            Self::Elicitation(_) => ApprovalKind::Elicitation,
         }
     }
 
-    /// The calls that wait for the answer.
+    /// The calls that don't run until there is an answer. One that asks while it runs is none.
     pub fn calls(&self) -> Vec<CallId> {
         match self {
             Self::Plan { steps } => steps.iter().map(|step| step.call_id).collect(),
             Self::Budget(asked) => asked.calls.clone(),
             Self::UnknownOutcome(asked) => vec![asked.call_id],
-            Self::Preflight(_) => Vec::new(),
+            Self::Preflight(_) | Self::Elicitation(_) => Vec::new(),
         }
     }
 }
@@ -157,7 +165,10 @@ impl Approval {
     pub fn steps(&self) -> &[PlanStep] {
         match &self.question {
             Question::Plan { steps } => steps,
-            Question::Budget(_) | Question::UnknownOutcome(_) | Question::Preflight(_) => &[],
+            Question::Budget(_)
+            | Question::UnknownOutcome(_)
+            | Question::Preflight(_)
+            | Question::Elicitation(_) => &[],
         }
     }
 
@@ -169,7 +180,11 @@ impl Approval {
                 step.map(|step| step.tool.as_str())
             }
             Question::UnknownOutcome(asked) if asked.call_id == call_id => Some(&asked.tool),
-            Question::UnknownOutcome(_) | Question::Budget(_) | Question::Preflight(_) => None,
+            Question::Elicitation(asked) if asked.call_id == call_id => Some(&asked.tool),
+            Question::UnknownOutcome(_)
+            | Question::Budget(_)
+            | Question::Preflight(_)
+            | Question::Elicitation(_) => None,
         }
     }
 

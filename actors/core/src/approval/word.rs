@@ -20,8 +20,10 @@ pub enum Resolution {
     Stop,
     /// To a preflight: the plan may be carried out, with these changes (G14).
     Approve(Vec<StepEdit>),
-    /// To a preflight: the run ends.
+    /// To a preflight: the run ends. To a running tool: nobody tells it.
     Reject,
+    /// To a running tool: this is what it asked for (T1).
+    Answer(Value),
 }
 
 impl Resolution {
@@ -35,6 +37,7 @@ impl Resolution {
             Self::Stop => "stop",
             Self::Approve(_) => "approve",
             Self::Reject => "reject",
+            Self::Answer(_) => "answer",
         }
     }
 }

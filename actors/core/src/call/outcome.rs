@@ -17,6 +17,9 @@ pub struct ToolOutput {
     /// Whether the result was longer than the limit and `text` was cut (T4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// Whether it is that of an earlier call with the same arguments (T6).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 /// How an attempt ended.

@@ -1,48 +1,45 @@
-//! What the model is told: the request for a step, assembled from its parts (C1).
+//! What the model is told (C1): the request of a step, assembled from its parts; the skills that are
+//! read on demand (C2).
 
-use crate::{
-    env::Rules,
-    message::Message,
-    model::request::ModelRequest,
-    policy::Tool,
-    preflight::{self, SUBMIT_PLAN},
-    session::{Run, SessionState},
-};
-use std::sync::Arc;
+mod assembler;
+mod compaction;
+mod front_matter;
+pub mod skill;
+pub mod tokens;
+mod window;
+pub mod workflow;
 
-/// The request for the step that is going. `model` is the name configuration gives it.
-///
-/// Tools come in the order of their names and the conversation only grows, so that providers'
-/// prompt caches hit.
-pub fn assemble(state: &SessionState, rules: &Rules, model: String) -> ModelRequest {
-    let agent = &rules.agent;
-    let offered =
-        |tool: &&Arc<Tool>| tool.unavailable.is_none() && agent.may_use(tool.name.as_str());
-    let run = state.active.run.as_ref();
-    let request = ModelRequest {
-        model,
-        system: with_approved_plan(&agent.system, run),
-        messages: state.conversation.messages().into_iter().cloned().collect::<Vec<Message>>(),
-        tools: rules.tools.iter().filter(offered).cloned().collect(),
-        max_tokens: agent.max_tokens,
-        forced_tool: None,
-    };
-    if run.is_some_and(Run::is_planning) { asking_for_plan(request) } else { request }
+pub use assembler::{Manifest, Section, SectionName, assemble, inspect};
+pub(crate) use compaction::{Compact, summary_of};
+pub use skill::{READ_SKILL, Skill, SkillBook, SkillFile};
+pub use workflow::{StartedWorkflow, Workflow};
+
+use crate::limits::{COMPACT_AT_DEFAULT, CONTEXT_TOKENS_DEFAULT};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What configuration and files say of what models are told. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ContextRules {
+    /// What every agent is told, before its own prompt.
+    pub system: Arc<str>,
+    /// The tokens that models' contexts hold, by their names in configuration.
+    pub windows: Arc<BTreeMap<String, u64>>,
+    /// The skills there are now.
+    pub skills: Arc<SkillBook>,
+    /// Percent of a conversation's room at which its older part is summarised; `None` is never (C4).
+    pub compact_at: Option<u8>,
 }
 
-/// The system prompt with what a person made of the run's plan (G14).
-fn with_approved_plan(system: &str, run: Option<&Run>) -> String {
-    match run.and_then(|run| run.preflight.approved()) {
-        None => system.to_owned(),
-        Some(plan) if system.is_empty() => plan.for_model(),
-        Some(plan) => format!("{system}\n\n{}", plan.for_model()),
+impl Default for ContextRules {
+    fn default() -> Self {
+        let compact_at = Some(COMPACT_AT_DEFAULT);
+        Self { system: Arc::from(""), windows: Arc::default(), skills: Arc::default(), compact_at }
     }
 }
 
-/// The request as the call for a plan: the model sees its tools and must submit what it means to
-/// do with them (G14).
-fn asking_for_plan(mut request: ModelRequest) -> ModelRequest {
-    request.tools.retain(|tool| tool.name.as_str() != SUBMIT_PLAN);
-    request.tools.push(preflight::tool());
-    ModelRequest { forced_tool: Some(SUBMIT_PLAN.to_owned()), ..request }
+impl ContextRules {
+    /// The tokens that the context of that model is taken to hold.
+    pub fn window_of(&self, model: &str) -> u64 {
+        self.windows.get(model).copied().unwrap_or(CONTEXT_TOKENS_DEFAULT)
+    }
 }

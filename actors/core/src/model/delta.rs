@@ -100,6 +100,8 @@ pub struct ModelFailure {
 pub enum FailureKind {
     /// It may work later: 408, 409, 429, 5xx, overloaded, connection failed or cut.
     Temporary,
+    /// It was not asked, because it failed again and again (R4). It may work later.
+    CircuitOpen,
     /// It will not work: 400, 401, 403, 404, a stream that is no stream.
     Permanent,
 }
@@ -112,6 +114,15 @@ impl ModelFailure {
             message: message.into(),
             status: None,
             retry_after_ms: None,
+        }
+    }
+
+    /// The failure of what was not even asked (R4), and how long until it may be.
+    pub fn circuit_open(message: impl Into<String>, wait: Duration) -> Self {
+        Self {
+            kind: FailureKind::CircuitOpen,
+            retry_after_ms: u64::try_from(wait.as_millis()).ok(),
+            ..Self::temporary(message)
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{
     ids::CallId,
     message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall},
     policy::Tool,
+    trace::Trace,
 };
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
@@ -21,12 +22,12 @@ pub(super) const NO_RESULT: &str = "error: the call has no recorded result";
 pub(super) const NO_OUTPUT: &str = "(no output)";
 
 /// One model call. The answer is always streamed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ModelRequest {
     /// The provider's name of the model.
     pub model: String,
     /// The system prompt; may be empty.
-    pub system: String,
+    pub system: SystemPrompt,
     /// The conversation, oldest first.
     pub messages: Vec<Message>,
     /// The tools the model may call, in the order it reads them.
@@ -35,6 +36,36 @@ pub struct ModelRequest {
     pub max_tokens: u32,
     /// The tool that the model must call, if it must call a certain one.
     pub forced_tool: Option<String>,
+    /// Its place in the run's trace; sent along, and in no body.
+    pub trace: Option<Trace>,
+}
+
+/// The system prompt, in parts by how long they last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemPrompt {
+    /// What stays from run to run.
+    pub lasting: String,
+    /// What is said for one run.
+    pub of_run: String,
+}
+
+impl From<&str> for SystemPrompt {
+    fn from(text: &str) -> Self {
+        Self { lasting: text.to_owned(), of_run: String::new() }
+    }
+}
+
+impl SystemPrompt {
+    /// The parts that say something, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        let parts = [self.lasting.as_str(), self.of_run.as_str()];
+        parts.into_iter().filter(|part| !part.trim().is_empty())
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.parts().collect::<Vec<_>>().join("\n\n")
+    }
 }
 
 /// A turn of the conversation, as providers want it.

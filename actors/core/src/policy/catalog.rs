@@ -49,6 +49,8 @@ pub struct CatalogEntry {
     pub cost_unit: Option<String>,
     /// The key by which its calls run one at a time across sessions (T8).
     pub exclusive: Option<Expression>,
+    /// How long its results may be used again (T6); of read-only tools alone.
+    pub cache: Option<Span>,
 }
 
 /// A tool's own retries; what is absent is the default.
@@ -104,6 +106,14 @@ impl CatalogEntry {
             return Some(format!(
                 "risk = \"{risk}\" and read_only = {read_only} contradict each other"
             ));
+        }
+        if let Some(risk) = self.stated_risk().filter(|risk| *risk != Risk::ReadOnly)
+            && self.cache.is_some()
+        {
+            return Some(format!("cache is for read-only tools, and its risk is \"{risk}\""));
+        }
+        if self.cache.is_some_and(|cache| cache.0 > limits::RESULT_CACHE_MAX) {
+            return Some("cache must be at most \"1d\"".to_owned());
         }
         let most = limits::TOOL_RESULT_BYTES_MAX;
         if self.result_bytes_max.is_some_and(|bytes| bytes == 0 || bytes > most) {
@@ -278,6 +288,10 @@ impl Catalog {
                 .collect(),
             cost: first(&entries, CatalogEntry::cost_rule),
             exclusive: first(&entries, |entry| entry.exclusive.clone()),
+            // What writes, or may write, is never answered from memory.
+            cache: first(&entries, |entry| entry.cache)
+                .map(|span| span.0)
+                .filter(|_| verdict.risk == Risk::ReadOnly && verdict.repeatable),
         }
     }
 

@@ -25,6 +25,7 @@ pub use cost::{Cost, CostRule};
 pub use expression::{Expression, Facts};
 pub use judge::{Denial, JudgeContext, Verdict, judge, judge_any};
 pub use matrix::{Cell, Matrix, Preset, Ruling};
+pub use names::BUILT_IN;
 pub use risk::{Autonomy, Risk, RiskSource};
 pub use settings::{Settings, SettingsError, SettingsPatch, TooMany, Widening, narrowed};
 pub use tool::{Tool, ToolBook};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAME_CHARS_MAX: usize = 64;
 
 /// The server of tools that are part of Greenroom; their names stay as they are.
-pub(super) const BUILT_IN: &str = "built-in";
+pub const BUILT_IN: &str = "built-in";
 
 const WRITING: [&str; 14] = [
     "create", "delete", "update", "transfer", "add", "remove", "set", "mark", "clear", "apply",

@@ -11,6 +11,15 @@ use std::collections::HashMap;
 /// Patterns are of the kind that takes linear time (no look-around, no back-references), and
 /// `$ref` reaches only into the schema itself.
 pub fn compile(schema: &Value) -> Result<Validator, String> {
+    compile_with(schema, false)
+}
+
+/// The same for a form that people fill in (T1): there `format`, as of an e-mail address, counts.
+pub fn compile_form(schema: &Value) -> Result<Validator, String> {
+    compile_with(schema, true)
+}
+
+fn compile_with(schema: &Value, formats: bool) -> Result<Validator, String> {
     if !schema.is_object() {
         return Err("it must be a JSON object".to_owned());
     }
@@ -24,7 +33,9 @@ pub fn compile(schema: &Value) -> Result<Validator, String> {
     let patterns = PatternOptions::regex()
         .size_limit(limits::SCHEMA_PATTERN_BYTES_MAX)
         .dfa_size_limit(limits::SCHEMA_PATTERN_BYTES_MAX);
-    jsonschema::options().offline().with_pattern_options(patterns).build(schema).map_err(|error| {
+    let options = jsonschema::options().offline().with_pattern_options(patterns);
+    let options = if formats { options.should_validate_formats(true) } else { options };
+    options.build(schema).map_err(|error| {
         crate::text::cut(&error.to_string(), limits::TOOL_ERROR_BYTES_MAX).to_owned()
     })
 }

@@ -4,7 +4,7 @@ use super::{
     Constraint, CostRule, Expression, Facts,
     risk::{Risk, RiskSource},
 };
-use crate::{call::RetryPolicy, ids::ToolName, limits};
+use crate::{call::RetryPolicy, context::tokens, ids::ToolName, limits};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -49,9 +49,17 @@ pub struct Tool {
     pub cost: Option<CostRule>,
     /// The key by which its calls run one at a time across sessions (T8).
     pub exclusive: Option<Expression>,
+    /// How long its results may be used again, of calls with the same arguments (T6).
+    pub cache: Option<Duration>,
 }
 
 impl Tool {
+    /// The bytes of what a model is shown of it.
+    fn declared_bytes(&self) -> u64 {
+        let words = self.name.as_str().len() + self.description.len();
+        words as u64 + tokens::of_json(&self.input_schema)
+    }
+
     /// Whether judging its calls needs [`Facts`].
     pub fn has_expressions(&self) -> bool {
         !self.constraints.is_empty() || self.cost.is_some() || self.exclusive.is_some()
@@ -93,13 +101,23 @@ impl Tool {
 #[derive(Debug, Default)]
 pub struct ToolBook {
     tools: BTreeMap<ToolName, Arc<Tool>>,
+    /// Bytes of each as a model is shown it.
+    sizes: BTreeMap<ToolName, u64>,
 }
 
 impl ToolBook {
     /// A book of these tools; of two with one name the later stands.
     pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
-        let tools = tools.into_iter().map(|tool| (tool.name.clone(), Arc::new(tool))).collect();
-        Self { tools }
+        let tools: BTreeMap<_, _> =
+            tools.into_iter().map(|tool| (tool.name.clone(), Arc::new(tool))).collect();
+        let sizes =
+            tools.iter().map(|(name, tool)| (name.clone(), tool.declared_bytes())).collect();
+        Self { tools, sizes }
+    }
+
+    /// The bytes of `tool` as a model is shown it.
+    pub fn declared_bytes(&self, tool: &Tool) -> u64 {
+        self.sizes.get(&tool.name).copied().unwrap_or_else(|| tool.declared_bytes())
     }
 
     /// The tool of that name.
@@ -136,6 +154,7 @@ impl Tool {
             constraints: Vec::new(),
             cost: None,
             exclusive: None,
+            cache: None,
         }
     }
 }

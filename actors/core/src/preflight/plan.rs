@@ -153,6 +153,7 @@ pub fn tool() -> Arc<Tool> {
         constraints: Vec::new(),
         cost: None,
         exclusive: None,
+        cache: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What must happen in the world, once the events that say so are committed.
 
 use crate::{
+    approval::ElicitationAnswer,
     ids::{AttemptId, CallId, MessageId, RunId},
     message::Arguments,
 };
@@ -48,6 +49,15 @@ pub enum Effect {
         call_id: CallId,
         /// The key.
         key: String,
+    },
+    /// Tell a running tool what became of its question (T1).
+    AnswerTool {
+        /// The attempt that asked.
+        attempt_id: AttemptId,
+        /// Which of its questions.
+        ask: u32,
+        /// The answer.
+        answer: ElicitationAnswer,
     },
     /// Stop a tool attempt (MCP cancellation); its answer is no longer wanted.
     StopTool {

@@ -5,6 +5,8 @@ use crate::{
     approval::{Approval, Edit, Grant, Role, StepDecision, Word},
     budget::Budget,
     call::{FailReason, ToolOutput},
+    context::StartedWorkflow,
+    feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
     },
@@ -103,6 +105,9 @@ pub enum SessionEvent {
         /// Whether its run begins with a plan (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         preflight: bool,
+        /// The workflow that its run is started with (C3).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workflow: Option<Arc<StartedWorkflow>>,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
@@ -148,6 +153,9 @@ pub enum SessionEvent {
         /// Whether the model submits a plan first (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         preflight: bool,
+        /// The workflow that it is started with (C3).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workflow: Option<Arc<StartedWorkflow>>,
     },
     /// A run has its final answer.
     RunCompleted {
@@ -188,6 +196,10 @@ pub enum SessionEvent {
         /// (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         planning: bool,
+        /// Set where it is the call for a summary of so many messages from the conversation's
+        /// beginning, which comes between steps and is none of them (C4).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        compacting: Option<u64>,
     },
     /// The model call is done.
     StepCompleted {
@@ -211,6 +223,39 @@ pub enum SessionEvent {
         reason: String,
         /// Tokens of the attempt, as far as they were told, and their cost.
         #[serde(default)]
+        usage: Spending,
+    },
+
+    /// A model is exhausted, and the run goes on with the next of its profile (M4).
+    StepModelFallback {
+        /// The attempt that ended.
+        attempt: u32,
+        /// The model that is given up for this run.
+        from: String,
+        /// The model that is asked from now on.
+        to: String,
+        /// Why.
+        reason: String,
+        /// Tokens of the attempt, as far as they were told, and their cost.
+        #[serde(default)]
+        usage: Spending,
+    },
+
+    /// A summary stands for the older part of the conversation in what models are told from now on
+    /// (C4). The log keeps what it stands for.
+    ContextCompacted {
+        /// So many messages from the conversation's beginning.
+        through: u64,
+        /// The summary.
+        summary: Arc<str>,
+        /// What making it cost.
+        usage: Spending,
+    },
+    /// There is no summary; the run goes on with what has room.
+    ContextCompactionFailed {
+        /// Why, for people.
+        reason: String,
+        /// What trying cost, as far as it was told.
         usage: Spending,
     },
 
@@ -364,7 +409,7 @@ pub enum SessionEvent {
         /// The question.
         approval_id: ApprovalId,
     },
-    /// The question is moot: its run was cancelled.
+    /// The question is moot: its run was cancelled, or the tool that asked no longer waits.
     ApprovalCancelled {
         /// The question.
         approval_id: ApprovalId,
@@ -412,6 +457,15 @@ pub enum SessionEvent {
         approval_id: ApprovalId,
         /// The budget, with the limit as it is now.
         budget: Budget,
+        /// Who.
+        by: UserId,
+    },
+
+    /// A person said what they think of an answer, or of a call (C5).
+    FeedbackGiven {
+        /// What, of what.
+        #[serde(flatten)]
+        feedback: Feedback,
         /// Who.
         by: UserId,
     },

@@ -2,8 +2,8 @@
 //! sense in a state changes nothing but the head.
 
 use super::{
-    Active, Allowance, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, SessionState,
-    StepPhase, Submission, state::Identity,
+    Active, Allowance, Compacted, Compaction, EventRecord, Lifecycle, QueuedMessage, Run,
+    SessionEvent, SessionState, StepPhase, Submission, state::Identity,
 };
 use crate::{
     approval::{
@@ -12,11 +12,11 @@ use crate::{
     },
     budget::{Raise, Scope},
     call::{Call, CallEnd, CallPhase, FailReason, Reservation},
-    ids::{ApprovalId, CallId},
+    ids::{ApprovalId, CallId, RunId},
     json::Digest,
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
-    policy::Cost,
+    policy::{Cost, Settings},
     preflight::{ApprovedPlan, Preflight},
     time::Day,
 };
@@ -73,6 +73,10 @@ impl SessionState {
                 }
             }
             E::StepStarted { .. } => self.seal_step(record),
+            E::ContextCompacted { through, summary, .. } => {
+                let (through, summary) = (*through, summary.clone());
+                self.compacted = Some(Compacted { through, summary });
+            }
             E::RunCompleted { usage, .. }
             | E::RunFailed { usage, .. }
             | E::RunCancelled { usage, .. } => {
@@ -91,6 +95,7 @@ impl SessionState {
             E::ApprovalCancelled { approval_id } => {
                 self.close_approval(*approval_id, ApprovalEnd::Cancelled, &[], None, record);
             }
+            E::FeedbackGiven { .. } => self.feedback = self.feedback.saturating_add(1),
             E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageStarted { .. }
@@ -99,6 +104,8 @@ impl SessionState {
             | E::RunStarted { .. }
             | E::StepCompleted { .. }
             | E::StepRetrying { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompactionFailed { .. }
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
@@ -122,9 +129,8 @@ impl SessionState {
 
     /// The step is over: its message and the results of its calls become conversation.
     fn seal_step(&mut self, record: &EventRecord) {
-        let run = self.active.run.as_ref().filter(|run| Some(run.run_id) == record.run_id);
-        let said = run.map(|run| said_in_step(run, "no result was recorded"));
-        said.into_iter().flatten().for_each(|message| self.conversation.push(message));
+        let said = self.active.said_in_step_of(record.run_id);
+        said.into_iter().for_each(|message| self.conversation.push(message));
     }
 
     /// What was said up to here, for a session that goes on from it: of the step that is going its
@@ -214,14 +220,16 @@ impl Active {
             E::SessionSettingsChanged { settings, title, .. } => {
                 self.settings = settings.clone();
                 self.title.clone_from(title);
+                self.narrow();
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
-            E::MessageQueued { message_id, text, digest, steers, preflight } => {
+            E::MessageQueued { message_id, text, digest, steers, preflight, workflow } => {
                 let own_run_id = steers.map(|steering| steering.own_run_id);
                 let Some(run_id) = own_run_id.or(record.run_id) else { return };
                 let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
-                let preflight = *preflight;
-                let message = QueuedMessage { message_id, run_id, text, digest, preflight };
+                let (preflight, workflow) = (*preflight, workflow.clone());
+                let message =
+                    QueuedMessage { message_id, run_id, text, digest, preflight, workflow };
                 match self.run.as_mut().filter(|_| own_run_id.is_some()) {
                     Some(run) => run.steering.push(message),
                     None => self.queue.push_back(message),
@@ -232,11 +240,15 @@ impl Active {
                 self.queue.retain(waits);
                 self.run.iter_mut().for_each(|run| run.steering.retain(waits));
             }
-            E::RunStarted { .. } => self.start_run(record),
+            E::RunStarted { .. } => {
+                self.start_run(record);
+                self.narrow();
+            }
             E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
                 self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
                 let ended = self.run.take_if(|run| Some(run.run_id) == record.run_id);
                 if ended.is_some() {
+                    self.narrowed = None;
                     self.raises.retain(|raise| raise.budget.scope != Scope::Run);
                 }
                 // What was to steer it and came too late is next.
@@ -296,7 +308,10 @@ impl Active {
             | E::MessageDiscarded { .. }
             | E::StepStarted { .. }
             | E::StepCompleted { .. }
-            | E::StepRetrying { .. } => self.apply_to_step(record),
+            | E::StepRetrying { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. } => self.apply_to_step(record),
             E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
@@ -305,8 +320,31 @@ impl Active {
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
             | E::BudgetReserved { .. } => self.apply_to_call(record),
-            E::ToolCallProgress { .. } | E::LateResult { .. } | E::BudgetReached { .. } => {}
+            E::ToolCallProgress { .. }
+            | E::LateResult { .. }
+            | E::BudgetReached { .. }
+            | E::FeedbackGiven { .. } => {}
         }
+    }
+
+    /// What the step that is going adds to the conversation when it is over, if it is of that run.
+    pub(super) fn said_in_step_of(&self, run_id: Option<RunId>) -> Vec<Message> {
+        let run = self.run.as_ref().filter(|run| Some(run.run_id) == run_id);
+        run.map(|run| said_in_step(run, "no result was recorded")).unwrap_or_default()
+    }
+
+    /// What is allowed now: what the session allows, and less where the run's workflow says so.
+    pub fn settings_in_force(&self) -> &Settings {
+        self.narrowed.as_deref().unwrap_or(&self.settings)
+    }
+
+    /// Takes from the settings what the run's workflow does not want (C3).
+    fn narrow(&mut self) {
+        let run = self.run.as_ref();
+        let most = run.and_then(|run| run.workflow.as_ref()?.autonomy);
+        self.narrowed = most
+            .filter(|most| *most < self.settings.autonomy_level)
+            .map(|most| Box::new(Settings { autonomy_level: most, ..self.settings.clone() }));
     }
 
     /// The question of that id, if it waits.
@@ -315,7 +353,7 @@ impl Active {
     }
 
     fn start_run(&mut self, record: &EventRecord) {
-        let (SessionEvent::RunStarted { message_id, preflight }, Some(run_id)) =
+        let (SessionEvent::RunStarted { message_id, preflight, workflow }, Some(run_id)) =
             (&record.event, record.run_id)
         else {
             return;
@@ -328,10 +366,13 @@ impl Active {
             message: None,
             calls: Vec::new(),
             steering: Vec::new(),
+            model: None,
             answer: None,
             usage: crate::usage::Spending::default(),
             costs: BTreeMap::new(),
             preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
+            workflow: workflow.clone(),
+            compaction: Compaction::Idle,
             started_at: record.at,
         });
     }
@@ -345,7 +386,7 @@ impl Active {
     fn apply_to_step(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         let Some(run) = &mut self.run else { return };
-        if let E::StepStarted { attempt_id, attempt, .. } = &record.event {
+        if let E::StepStarted { attempt_id, attempt, model, compacting, .. } = &record.event {
             // A message that nobody saw anything of stays open over a retry.
             let (message_id, failures) = match &run.phase {
                 StepPhase::BackingOff { message_id, failures, .. } => {
@@ -356,6 +397,16 @@ impl Active {
             run.step = record.step.unwrap_or(run.step);
             run.message = None;
             run.calls.clear();
+            run.compaction = match (compacting, run.compaction) {
+                (Some(through), _) => Compaction::Going { through: *through },
+                (None, Compaction::GivenUp) => Compaction::GivenUp,
+                (None, Compaction::Idle | Compaction::Going { .. } | Compaction::Done) => {
+                    Compaction::Idle
+                }
+            };
+            if run.model.as_deref() != Some(model.as_str()) {
+                run.model = Some(model.as_str().into());
+            }
             let (attempt_id, attempt) = (*attempt_id, *attempt);
             run.phase = StepPhase::Streaming { attempt_id, attempt, failures, message_id };
         } else if let E::StepRetrying { attempt, failures, until, usage, .. } = &record.event {
@@ -363,6 +414,19 @@ impl Active {
             let message_id = run.open_message().cloned();
             let (until, attempts, failures) = (*until, *attempt, *failures);
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
+        } else if let E::StepModelFallback { attempt, to, usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            run.model = Some(to.as_str().into());
+            // The next one starts at once, and with a clean record.
+            let message_id = run.open_message().cloned();
+            let (until, attempts, failures) = (record.at, *attempt, 0);
+            run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
+        } else if let E::ContextCompacted { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            (run.phase, run.compaction) = (StepPhase::Between, Compaction::Done);
+        } else if let E::ContextCompactionFailed { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            (run.phase, run.compaction) = (StepPhase::Between, Compaction::GivenUp);
         } else if let E::StepCompleted { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
             if run.is_planning() {
@@ -467,6 +531,10 @@ impl Active {
             | E::StepStarted { .. }
             | E::StepCompleted { .. }
             | E::StepRetrying { .. }
+            | E::FeedbackGiven { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. }
             | E::ToolCallProgress { .. }
             | E::LateResult { .. }
             | E::ApprovalRequested { .. }

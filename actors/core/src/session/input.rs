@@ -1,8 +1,10 @@
 //! What a session is asked, and what it is told.
 
 use crate::{
-    approval::{GrantWish, Question, Resolution, Role, Surface},
+    approval::{Elicitation, GrantWish, Question, Resolution, Role, Surface},
     call::ToolOutcome,
+    context::StartedWorkflow,
+    feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
     },
@@ -74,6 +76,8 @@ pub enum Input {
         on_busy: OnBusy,
         /// Whether its run begins with a plan (G14); what the session says, where this does not.
         preflight: Option<bool>,
+        /// The workflow that its run is started with (C3).
+        workflow: Option<Arc<StartedWorkflow>>,
     },
     /// Cancel the run that is going and answer this message at once, before those that wait (S4).
     Interrupt {
@@ -85,6 +89,8 @@ pub enum Input {
         digest: Digest,
         /// Whether its run begins with a plan, as above.
         preflight: Option<bool>,
+        /// The workflow that its run is started with.
+        workflow: Option<Arc<StartedWorkflow>>,
         /// Who asks.
         by: UserId,
         /// What the stopped model stream had said.
@@ -121,6 +127,15 @@ pub enum Input {
         /// Who asks.
         by: UserId,
     },
+    /// Keep what a person thinks of an answer, or of a call (C5).
+    GiveFeedback {
+        /// What, of what.
+        feedback: Feedback,
+        /// The run it was said or made in.
+        run_id: Option<RunId>,
+        /// Who says so.
+        by: UserId,
+    },
     /// A model attempt ended.
     StepFinished {
         /// Which.
@@ -149,6 +164,24 @@ pub enum Input {
         total: Option<f64>,
         /// In words.
         message: Option<String>,
+    },
+    /// A running tool asks a person for something (T1).
+    ToolAsked {
+        /// The call.
+        call_id: CallId,
+        /// Which attempt.
+        attempt_id: AttemptId,
+        /// Which of its questions, from 1.
+        ask: u32,
+        /// What it asks.
+        elicitation: Elicitation,
+    },
+    /// A running tool no longer wants to know what it asked.
+    ToolAskWithdrawn {
+        /// Which attempt.
+        attempt_id: AttemptId,
+        /// Which of its questions.
+        ask: u32,
     },
     /// No other call with that key runs: this one may, if it still wants to (T8).
     TurnGranted {
@@ -199,10 +232,16 @@ pub enum ApprovalAnswer {
 
 impl ApprovalAnswer {
     /// In the words of `question`: a preflight is approved or rejected as one, and has what was
-    /// only shown redacted put back.
+    /// only shown redacted put back; a tool that asks is answered or not.
     #[must_use]
     pub fn to(self, question: &Question) -> Self {
-        let Question::Preflight(checklist) = question else { return self };
+        let checklist = match question {
+            Question::Preflight(checklist) => checklist,
+            Question::Elicitation(_) => return self.for_a_tool(),
+            Question::Plan { .. } | Question::Budget(_) | Question::UnknownOutcome(_) => {
+                return self;
+            }
+        };
         match self {
             Self::Whole { approved: true, reason } => {
                 Self::Resolve { resolution: Resolution::Approve(Vec::new()), reason }
@@ -213,6 +252,19 @@ impl ApprovalAnswer {
             Self::Resolve { resolution: Resolution::Approve(edits), reason } => {
                 let resolution = Resolution::Approve(checklist.restored(edits));
                 Self::Resolve { resolution, reason }
+            }
+            answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
+        }
+    }
+
+    /// To approve is to say that what was asked is done, which is all there is to say of a page.
+    fn for_a_tool(self) -> Self {
+        match self {
+            Self::Whole { approved: true, reason } => {
+                Self::Resolve { resolution: Resolution::Answer(Value::Null), reason }
+            }
+            Self::Whole { approved: false, reason } => {
+                Self::Resolve { resolution: Resolution::Reject, reason }
             }
             answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
         }

@@ -6,6 +6,7 @@ use crate::{
     budget::{Costs, Raise},
     call::{Call, CallPhase},
     chain::Chain,
+    context::{READ_SKILL, StartedWorkflow},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, Conversation},
@@ -31,14 +32,44 @@ pub struct SessionState {
     pub identity: Option<Identity>,
     /// What was said.
     pub conversation: Conversation,
+    /// What stands for its older part in what models are told (C4).
+    pub compacted: Option<Compacted>,
     /// The messages that were taken, by the client's id (S5).
     pub submissions: Submissions,
     /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
     pub closed_approvals: VecDeque<ClosedApproval>,
     /// Tokens of all runs that have ended, and their cost.
     pub usage: Spending,
+    /// How often people gave feedback.
+    pub feedback: u32,
     /// What is going on.
     pub active: Active,
+}
+
+/// What stands for the older part of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    /// So many messages from its beginning.
+    pub through: u64,
+    /// The summary of them.
+    pub summary: Arc<str>,
+}
+
+/// Where a run stands with summarising (C4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compaction {
+    /// It may be done before the next step.
+    #[default]
+    Idle,
+    /// A model attempt that is under way is for it.
+    Going {
+        /// So many messages from the conversation's beginning.
+        through: u64,
+    },
+    /// It was done before the step that is next.
+    Done,
+    /// It failed, and is not tried again in this run.
+    GivenUp,
 }
 
 /// Whose a session is and what it is.
@@ -104,6 +135,8 @@ pub struct Active {
     pub title: Option<String>,
     /// What it allows.
     pub settings: Settings,
+    /// What the run's workflow leaves of it, where that is less (C3).
+    pub narrowed: Option<Box<Settings>>,
     /// Messages that wait, oldest first.
     pub queue: VecDeque<QueuedMessage>,
     /// The run that is going.
@@ -131,7 +164,7 @@ pub enum Lifecycle {
 }
 
 /// A message that waits for its run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct QueuedMessage {
     /// The client's id.
     pub message_id: MessageId,
@@ -143,6 +176,8 @@ pub struct QueuedMessage {
     pub digest: Digest,
     /// Whether its run begins with a plan.
     pub preflight: bool,
+    /// The workflow that its run is started with.
+    pub workflow: Option<Arc<StartedWorkflow>>,
 }
 
 /// The run that is going.
@@ -162,6 +197,9 @@ pub struct Run {
     pub calls: Vec<Call>,
     /// Messages to be told with the next step's input, oldest first (S4).
     pub steering: Vec<QueuedMessage>,
+    /// The model that is asked, by its name in configuration: the one it began with, or one that it
+    /// fell back to (M4).
+    pub model: Option<Arc<str>>,
     /// The model's last complete message.
     pub answer: Option<MessageId>,
     /// Tokens so far, and their cost.
@@ -170,6 +208,10 @@ pub struct Run {
     pub costs: BTreeMap<Arc<str>, f64>,
     /// Where it stands with its plan (G14).
     pub preflight: Preflight,
+    /// The workflow that it was started with (C3).
+    pub workflow: Option<Arc<StartedWorkflow>>,
+    /// Where it stands with summarising.
+    pub compaction: Compaction,
     /// When it began.
     pub started_at: Timestamp,
 }
@@ -207,6 +249,20 @@ pub enum StepPhase {
 }
 
 impl Run {
+    /// How many messages a model attempt that is under way is to summarise, if it is for that.
+    pub fn compacting(&self) -> Option<u64> {
+        match self.compaction {
+            Compaction::Going { through } => Some(through),
+            Compaction::Idle | Compaction::Done | Compaction::GivenUp => None,
+        }
+    }
+
+    /// Whether its workflow lets it use the tool of that name. Skills may always be read.
+    pub fn may_use(&self, tool: &str) -> bool {
+        let by_workflow = |workflow: &Arc<StartedWorkflow>| workflow.may_use(tool);
+        tool == READ_SKILL || self.workflow.as_ref().is_none_or(by_workflow)
+    }
+
     /// Whether it is still to have a plan: a model attempt that is under way then is for that.
     pub fn is_planning(&self) -> bool {
         self.step == 0 && self.preflight == Preflight::Wanted
@@ -221,9 +277,11 @@ impl SessionState {
             head: Seq(0),
             identity: None,
             conversation: Conversation::default(),
+            compacted: None,
             submissions: Submissions::default(),
             closed_approvals: VecDeque::new(),
             usage: Spending::default(),
+            feedback: 0,
             active: Active::default(),
         }
     }

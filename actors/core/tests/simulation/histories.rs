@@ -4,6 +4,8 @@
 //! what it added up to when it was recorded. `GREENROOM_WRITE_HISTORIES=1` records the history of
 //! this version anew; those of released versions are never touched again.
 
+mod features;
+
 use crate::{
     rules,
     world::{World, user},
@@ -15,6 +17,7 @@ use greenroom_core::{
         ApprovalKind, ApprovalRules, GrantWish, Overdue, Resolution, Role, Surface, Timing,
     },
     call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    feedback::{Feedback, Rating},
     ids::{AttemptId, CallId, MessageId, SessionId, ToolName},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
@@ -43,7 +46,7 @@ const CURRENT: &str = "v0_1_every_event";
 const FORK: &str = "v0_1_fork";
 
 /// Every type of event there is.
-const TYPES: [&str; 37] = [
+const TYPES: [&str; 41] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -53,6 +56,9 @@ const TYPES: [&str; 37] = [
     "budget_raised",
     "budget_reached",
     "budget_reserved",
+    "context_compacted",
+    "context_compaction_failed",
+    "feedback_given",
     "grant_added",
     "grant_revoked",
     "late_result",
@@ -72,6 +78,7 @@ const TYPES: [&str; 37] = [
     "session_forked",
     "session_settings_changed",
     "step_completed",
+    "step_model_fallback",
     "step_retrying",
     "step_started",
     "tool_call_allowed",
@@ -133,6 +140,8 @@ fn read(path: &Path) -> Vec<EventRecord> {
 fn write(folder: &Path) {
     write_log(folder, CURRENT, &live());
     write_log(folder, FORK, &forked());
+    write_log(folder, crate::asking::HISTORY, &crate::asking::live());
+    features::write(folder);
 }
 
 fn write_log(folder: &Path, name: &str, log: &[EventRecord]) {
@@ -174,6 +183,7 @@ fn name_of(event: &SessionEvent) -> &'static str {
         E::PreflightSkipped { .. } => "preflight_skipped",
         E::RunCancelled { .. } => "run_cancelled",
         E::RunCompleted { .. } => "run_completed",
+        E::FeedbackGiven { .. } => "feedback_given",
         E::GrantAdded { .. } => "grant_added",
         E::GrantRevoked { .. } => "grant_revoked",
         E::RunFailed { .. } => "run_failed",
@@ -183,6 +193,9 @@ fn name_of(event: &SessionEvent) -> &'static str {
         E::SessionForked { .. } => "session_forked",
         E::SessionSettingsChanged { .. } => "session_settings_changed",
         E::StepCompleted { .. } => "step_completed",
+        E::ContextCompacted { .. } => "context_compacted",
+        E::ContextCompactionFailed { .. } => "context_compaction_failed",
+        E::StepModelFallback { .. } => "step_model_fallback",
         E::StepRetrying { .. } => "step_retrying",
         E::StepStarted { .. } => "step_started",
         E::ToolCallAllowed { .. } => "tool_call_allowed",
@@ -236,7 +249,7 @@ fn said(message: &Message) -> Value {
 /// One session in which everything happens.
 fn live() -> Vec<EventRecord> {
     let mut agent = AgentProfile::named(rules::agent_name());
-    agent.models = vec!["small".to_owned()];
+    agent.models = vec!["small".to_owned(), "spare".to_owned()];
     agent.approvals = ApprovalRules::by(|kind, _| {
         let escalate = Overdue::Escalate { to: Role::Approver, within_ms: Some(90_000) };
         let then = if kind == ApprovalKind::Budget { escalate } else { Overdue::Deny };
@@ -249,13 +262,18 @@ fn live() -> Vec<EventRecord> {
     story.first_run();
     story.dear_run();
     story.planned_runs();
+    story.long_runs();
     story.runs_that_end_badly();
     story.world.log
 }
 
 /// A session that goes on from the middle of [`live`], where calls are open and a plan waits.
 fn forked() -> Vec<EventRecord> {
-    let log = live();
+    fork_of(&live())
+}
+
+/// A session that goes on from where the first question waits in that log.
+fn fork_of(log: &[EventRecord]) -> Vec<EventRecord> {
     let asked =
         |record: &&EventRecord| matches!(record.event, SessionEvent::ApprovalRequested { .. });
     let at_seq = log.iter().find(asked).expect("somebody is asked").seq;
@@ -282,12 +300,12 @@ fn forked() -> Vec<EventRecord> {
     story.world.log
 }
 
-struct Story {
-    world: World,
+pub(crate) struct Story {
+    pub(crate) world: World,
 }
 
 impl Story {
-    fn opens(&mut self) {
+    pub(crate) fn opens(&mut self) {
         let (owner, agent) = (user("ann"), rules::agent_name());
         let (title, settings) = (Some("Prices".to_owned()), Settings::default());
         self.take(Input::CreateSession { owner, agent, title, settings });
@@ -335,6 +353,7 @@ impl Story {
                 text: "5.01".to_owned(),
                 structured: Some(json!({"price": 5.01})),
                 truncated: true,
+                cached: true,
             }),
         );
         self.ends("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
@@ -393,6 +412,19 @@ impl Story {
         self.says("It is done.", vec![]);
     }
 
+    /// What was said is summarised, and the other time it is not.
+    fn long_runs(&mut self) {
+        self.world.rules.context.compact_at = Some(1);
+        self.world.rules.context.windows = Arc::new([("small".to_owned(), 1)].into());
+        self.submit("long");
+        self.says("They asked for prices.", vec![]);
+        self.says("It is done.", vec![]);
+        self.submit("longer");
+        self.says(" ", vec![]);
+        self.says("It is done.", vec![]);
+        self.world.rules.context.compact_at = None;
+    }
+
     /// Cancelled while it streams, cancelled while it waits, failed, and closed.
     fn runs_that_end_badly(&mut self) {
         for message_id in ["u2", "u3", "u4", "u5"] {
@@ -403,20 +435,26 @@ impl Story {
         self.take(Input::Cancel { run_id: None, by: user("ann"), partial: Some(partial) });
         self.says("", vec![("high", Arguments::Json(json!({})))]);
         self.take(Input::Cancel { run_id: None, by: user("bob"), partial: None });
+        let open = ModelFailure::circuit_open("it is left alone", Duration::from_secs(1));
+        self.model(Err(StepFailure { failure: open, streamed: false, usage: Usage::default() }));
         self.model(Err(StepFailure {
             failure: ModelFailure::permanent("no such model"),
             streamed: false,
             usage: Usage::default(),
         }));
+        let rating = Rating::try_from(5).expect("it is one");
+        let message_id = MessageId::parse("m1").expect("it is short");
+        let feedback = Feedback::Message { message_id, rating, comment: Some("just so".into()) };
+        self.take(Input::GiveFeedback { feedback, run_id: None, by: user("ann") });
         self.take(Input::Close { by: user("ann"), partial: None });
     }
 
-    fn take(&mut self, input: Input) {
+    pub(crate) fn take(&mut self, input: Input) {
         self.world.now = self.world.now.after(Duration::from_millis(250));
         self.world.take(input).expect("the story is possible");
     }
 
-    fn submit(&mut self, message_id: &str) {
+    pub(crate) fn submit(&mut self, message_id: &str) {
         self.submit_with(message_id, None);
     }
 
@@ -425,7 +463,8 @@ impl Story {
         let message_id = MessageId::parse(message_id).expect("it is short");
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
-        self.take(Input::SubmitMessage { message_id, text, digest, on_busy, preflight });
+        let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::workflow_of_story()));
+        self.take(Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow });
     }
 
     fn model(&mut self, result: Result<Completion, StepFailure>) {
@@ -433,7 +472,7 @@ impl Story {
         self.take(Input::StepFinished { attempt_id, result });
     }
 
-    fn says(&mut self, text: &str, calls: Vec<(&str, Arguments)>) {
+    pub(crate) fn says(&mut self, text: &str, calls: Vec<(&str, Arguments)>) {
         let thinking = Reasoning::Thinking { text: "hm".into(), signature: Some("sig".into()) };
         let redacted = Reasoning::Redacted { payload: "opaque".into() };
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
@@ -457,7 +496,7 @@ impl Story {
         run.calls.iter().find(|call| call.tool == tool).expect("it was called").call_id
     }
 
-    fn running(&self, tool: &str) -> (CallId, AttemptId) {
+    pub(crate) fn running(&self, tool: &str) -> (CallId, AttemptId) {
         let run = self.world.state.active.run.as_ref().expect("a run is going");
         let call = run.calls.iter().find(|call| call.tool == tool).expect("it was called");
         let CallPhase::Running { attempt_id, .. } = call.phase else {
@@ -466,7 +505,7 @@ impl Story {
         (call.call_id, attempt_id)
     }
 
-    fn ends(&mut self, tool: &str, outcome: ToolOutcome) {
+    pub(crate) fn ends(&mut self, tool: &str, outcome: ToolOutcome) {
         let (call_id, attempt_id) = self.running(tool);
         self.take(Input::ToolFinished { call_id, attempt_id, outcome });
     }
@@ -481,7 +520,7 @@ impl Story {
     }
 
     /// A person's word on the question that has no steps.
-    fn resolve(&mut self, resolution: Resolution) {
+    pub(crate) fn resolve(&mut self, resolution: Resolution) {
         let mut open = self.world.state.active.approvals.iter();
         let open = open.find(|open| open.approval.steps().is_empty()).expect("a question waits");
         let approval_id = open.approval.approval_id;

@@ -116,6 +116,7 @@ fn asked(seed: u64, chance: &mut Chance) -> (World, ApprovalId, Vec<PlanStep>) {
             text,
             digest,
             preflight: None,
+            workflow: None,
             on_busy: OnBusy::Queue,
         })
         .expect("it is idle");

@@ -1,34 +1,65 @@
-//! Many lives, one after the other, for a given number of steps.
+//! Many lives, side by side, for a given number of steps.
 //!
 //! `GREENROOM_SIM_STEPS` says how many, `GREENROOM_SIM_SEED` where to begin. A life that breaks a
 //! promise prints its seed; with that seed it is the first one, and breaks again in the same way.
 
 use crate::{chance::Chance, world::World};
+use std::{
+    panic::resume_unwind,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    thread,
+};
 
-const STEPS_DEFAULT: u64 = 200_000;
+const STEPS_DEFAULT: u64 = 1_000_000;
 const STEPS_PER_LIFE: u64 = 500;
 const SEED_DEFAULT: u64 = 1;
+/// Steps of a session that goes on from the middle of another.
+const STEPS_OF_A_FORK: u64 = 60;
 
 #[test]
 fn no_promise_breaks_in_a_long_run() {
     let steps = from_environment("GREENROOM_SIM_STEPS", STEPS_DEFAULT);
-    let mut seed = from_environment("GREENROOM_SIM_SEED", SEED_DEFAULT);
-    let mut alone = 0;
-    for _ in 0..steps.div_ceil(STEPS_PER_LIFE) {
-        let shown = ShownOnPanic { seed };
-        let chance = &mut Chance::new(seed);
-        let mut world = World::new(seed);
-        world.create(chance);
-        for _ in 0..STEPS_PER_LIFE {
-            world.step(chance.next());
+    let first = from_environment("GREENROOM_SIM_SEED", SEED_DEFAULT);
+    let lives = usize::try_from(steps.div_ceil(STEPS_PER_LIFE)).expect("there is time for them");
+    let seeds = std::iter::successors(Some(first), |seed| Some(Chance::new(*seed).next()));
+    let seeds: Vec<_> = seeds.take(lives).collect();
+    let (next, alone) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let lead = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Relaxed)) {
+            alone.fetch_add(live(*seed), Relaxed);
         }
-        alone += world.turns.began_alone();
-        world.finish(chance.next());
-        drop(shown);
-        seed = chance.next();
-    }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(lead)).collect();
+        for ended in threads.into_iter().map(thread::ScopedJoinHandle::join) {
+            ended.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
     // T8 would hold in a world in which no turn ever comes.
-    assert!(alone > 0 || steps < STEPS_DEFAULT, "no exclusive call ever began");
+    assert!(alone.into_inner() > 0 || steps < STEPS_DEFAULT, "no exclusive call ever began");
+}
+
+/// One life; how many exclusive calls began in it.
+fn live(seed: u64) -> u64 {
+    let shown = ShownOnPanic { seed };
+    let chance = &mut Chance::new(seed);
+    let mut world = World::new(seed);
+    world.create(chance);
+    for _ in 0..STEPS_PER_LIFE {
+        world.step(chance.next());
+    }
+    let alone = world.turns.began_alone();
+    if chance.one_in(4) {
+        let mut fork = world.fork(chance);
+        for _ in 0..STEPS_OF_A_FORK {
+            fork.step(chance.next());
+        }
+        fork.finish(chance.next());
+    }
+    world.finish(chance.next());
+    drop(shown);
+    u64::from(alone)
 }
 
 fn from_environment(name: &str, default: u64) -> u64 {
@@ -42,7 +73,7 @@ struct ShownOnPanic {
 
 impl Drop for ShownOnPanic {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             let seed = self.seed;
             eprintln!("replay: GREENROOM_SIM_SEED={seed} GREENROOM_SIM_STEPS={STEPS_PER_LIFE}");
         }

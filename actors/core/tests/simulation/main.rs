@@ -5,6 +5,7 @@
 //! many steps as it is told, [`interleavings`] lets everybody decide on one plan at once, and
 //! [`histories`] keeps one rich life on file.
 
+mod asking;
 mod chance;
 mod histories;
 mod interleavings;

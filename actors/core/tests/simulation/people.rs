@@ -6,12 +6,18 @@ use crate::{
     world::{World, user},
 };
 use greenroom_core::{
-    approval::{GrantWish, OpenApproval, Overdue, PlanStep, Question, Resolution, Role, Surface},
-    ids::{ApprovalId, CallId, GrantId, MessageId, RunId},
+    approval::{
+        ElicitationQuestion, GrantWish, OpenApproval, Overdue, PlanStep, Question, Resolution,
+        Role, Surface, Wanted,
+    },
+    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
     model::delta::Completion,
     preflight::StepEdit,
-    session::{ApprovalAnswer, Decision, Input, Lifecycle, OnBusy, Rejection, Reply, StepAnswer},
+    session::{
+        ApprovalAnswer, Decision, EventRecord, Input, Lifecycle, OnBusy, Rejection, Reply,
+        SessionEvent, StepAnswer,
+    },
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -34,24 +40,69 @@ impl World {
         // What was refused was not taken: its id is still free.
         let message_id = MessageId::parse(&format!("u{number}")).expect("it is short");
         let digest = Digest::of_bytes(message_id.as_str().as_bytes());
-        let on_busy = *chance.pick(&[OnBusy::Queue, OnBusy::Queue, OnBusy::Reject]);
+        let choices = [OnBusy::Queue, OnBusy::Queue, OnBusy::Reject, OnBusy::Steer];
+        let on_busy = *chance.pick(&choices);
         let input = Input::SubmitMessage {
             message_id: message_id.clone(),
             text: format!("{number} {text}").into(),
             digest,
             on_busy,
             preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
+            workflow: chance.one_in(4).then(|| rules::workflow(chance)),
         };
         let decision = self.take(input)?;
-        let Reply::Submitted { run_id, seq, repeated } = decision.reply else {
-            panic!("{decision:?}");
+        let (run_id, seq) = match decision.reply {
+            Reply::Submitted { run_id, seq, repeated: false } => (run_id, seq),
+            Reply::Steered { run_id, seq, after_decision: _ } if on_busy == OnBusy::Steer => {
+                (run_id, seq)
+            }
+            Reply::Done
+            | Reply::Submitted { .. }
+            | Reply::Steered { .. }
+            | Reply::Decided { .. }
+            | Reply::Cancelled { .. } => panic!("{decision:?}"),
         };
-        assert!(!repeated);
+        self.note_submitted(message_id, run_id, seq);
+        Ok(decision)
+    }
+
+    fn note_submitted(&mut self, message_id: MessageId, run_id: RunId, seq: Seq) {
         if !self.is_lost() {
             let again = Reply::Submitted { run_id, seq, repeated: true };
             self.submitted.push((message_id, again));
         }
-        Ok(decision)
+    }
+
+    /// S4: the run that is going ends, and this one is next, before those that wait.
+    pub(crate) fn somebody_interrupts(&mut self, chance: &mut Chance) {
+        let message_id = MessageId::parse(&format!("u{}", self.submitted.len()));
+        let message_id = message_id.expect("it is short");
+        let before = self.state.active.run.as_ref().map(|run| run.run_id);
+        let partial = self.partial(chance).filter(|_| before.is_some());
+        let result = self.take(Input::Interrupt {
+            message_id: message_id.clone(),
+            text: chance.text().into(),
+            digest: Digest::of_bytes(message_id.as_str().as_bytes()),
+            preflight: *chance.pick(&[None, Some(true)]),
+            workflow: None,
+            by: user("bob"),
+            partial,
+        });
+        let decision = match result {
+            Ok(decision) => decision,
+            Err(Rejection::SessionClosed) => {
+                return assert_eq!(self.state.active.lifecycle, Lifecycle::Closed);
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let Reply::Submitted { run_id, seq, repeated: false } = decision.reply else {
+            panic!("{decision:?}");
+        };
+        self.note_submitted(message_id, run_id, seq);
+        let ended =
+            |record: &EventRecord| matches!(record.event, SessionEvent::RunCancelled { .. });
+        let cancelled = decision.events.iter().find(|record| ended(record));
+        assert_eq!(cancelled.and_then(|record| record.run_id), before, "S4: what was going ends");
     }
 
     /// S5: at any later time the same message has the same answer, and another body none.
@@ -68,6 +119,7 @@ impl World {
             text: "again".into(),
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
             preflight: *chance.pick(&[None, Some(true)]),
+            workflow: None,
         };
         match self.take(input) {
             Ok(Decision { events, claims: _, effects, reply }) => {
@@ -84,6 +136,10 @@ impl World {
     pub(crate) fn somebody_cancels(&mut self, chance: &mut Chance) {
         let running = self.state.active.run.as_ref().map(|run| run.run_id);
         let queued: Vec<_> = self.state.active.queue.iter().map(|queued| queued.run_id).collect();
+        // What steers the run that ends comes first.
+        let steering = self.state.active.run.iter().flat_map(|run| &run.steering);
+        let steering = steering.map(|steering| steering.run_id);
+        let next: Vec<_> = steering.chain(queued.iter().copied()).collect();
         let stray = RunId(Uuid::from_u128(7));
         let run_id = match chance.below(4) {
             0 => queued.first().copied(),
@@ -108,10 +164,10 @@ impl World {
                 let may_fail_at_once = agent.headless && !agent.budgets.is_empty();
                 if !self.is_lost() && !may_fail_at_once {
                     let now = self.state.active.run.as_ref().map(|run| run.run_id);
-                    assert_eq!(now, queued.first().copied());
-                    assert_eq!(self.state.is_idle(), queued.is_empty());
+                    assert_eq!(now, next.first().copied());
+                    assert_eq!(self.state.is_idle(), next.is_empty());
                 }
-                if !self.is_dying() && queued.is_empty() && chance.one_in(2) {
+                if !self.is_dying() && next.is_empty() && chance.one_in(2) {
                     self.submit_fresh(chance).expect("S6: the session is usable");
                     assert!(self.state.active.run.is_some() || may_fail_at_once);
                 }
@@ -243,6 +299,9 @@ impl World {
             2 => Resolution::Failed,
             3 => Resolution::Raise(*chance.pick(&[0.0, 5.0, 1e6, f64::NAN, -1.0])),
             4 => Resolution::Stop,
+            5 if chance.one_in(2) => {
+                Resolution::Answer(chance.pick(&[json!(1), json!({"n": 2})]).clone())
+            }
             5 => Resolution::Approve(changes(chance)),
             6..10 if is_preflight => Resolution::Approve(changes(chance)),
             _ => resolution(open, chance),
@@ -310,10 +369,21 @@ fn resolution(open: &OpenApproval, chance: &mut Chance) -> Resolution {
         Question::Budget(_) => Resolution::Stop,
         Question::Preflight(_) if chance.one_in(4) => Resolution::Reject,
         Question::Preflight(_) => Resolution::Approve(Vec::new()),
+        Question::Elicitation(asked) => {
+            chance.pick(&[answer_to(asked), Resolution::Reject]).clone()
+        }
         Question::UnknownOutcome(_) | Question::Plan { .. } => chance
             .pick(&[Resolution::Retry, Resolution::Done(json!("it did")), Resolution::Failed])
             .clone(),
     }
+}
+
+/// What somebody fills in.
+fn answer_to(asked: &ElicitationQuestion) -> Resolution {
+    Resolution::Answer(match asked.elicitation.wanted {
+        Wanted::Form { .. } => json!({"n": 1}),
+        Wanted::Url { .. } => Value::Null,
+    })
 }
 
 /// What a person makes of a plan: good changes, changes to other tools and none, positions that are

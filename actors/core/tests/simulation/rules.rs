@@ -6,6 +6,7 @@ use greenroom_core::{
     approval::{ApprovalRules, Overdue, Role, Timing},
     budget::{Budget, Measure, Scope},
     call::RetryPolicy,
+    context::StartedWorkflow,
     env::Rules,
     ids::{AgentName, ToolName},
     policy::{
@@ -23,7 +24,7 @@ pub(crate) fn agent_name() -> AgentName {
 /// Rules drawn by chance.
 pub(crate) fn draw(chance: &mut Chance) -> Rules {
     let mut agent = AgentProfile::named(agent_name());
-    agent.models = vec!["small".to_owned()];
+    agent.models = vec!["small".to_owned(), "spare".to_owned()];
     agent.max_steps = *chance.pick(&[1, 2, 3, 5]);
     agent.headless = chance.one_in(8);
     agent.approvals = approvals(chance);
@@ -32,6 +33,8 @@ pub(crate) fn draw(chance: &mut Chance) -> Rules {
     let retries_max = *chance.pick(&[0, 1, 3]);
     let tools = Arc::new(book(retries_max, false));
     let mut rules = Rules::new(Arc::new(agent), Arc::new(preset.into()), tools);
+    rules.context.compact_at = *chance.pick(&[None, Some(1), Some(70)]);
+    rules.context.windows = Arc::new(["small", "spare"].map(|it| (it.to_owned(), 1)).into());
     rules.parallel_calls_max = *chance.pick(&[1, 2, 3, 8]);
     rules.queued_messages_max = *chance.pick(&[0, 1, 4]);
     rules.model_retry.retries_max = *chance.pick(&[0, 1, 3]);
@@ -124,6 +127,7 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
                 amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it is valid"),
                 unit: UNIT.to_owned(),
             }),
+            cache: None,
             exclusive: name.starts_with("alone").then(|| {
                 let key = "has(args.text) && args.text == 'plain' ? 'wallet' : 'ledger'";
                 Expression::compile(key).expect("it is valid")
@@ -162,4 +166,27 @@ pub(crate) fn settings(chance: &mut Chance) -> Settings {
     settings.budget_limit = limit(chance);
     settings.preflight = chance.one_in(2);
     settings
+}
+
+/// A workflow that narrows what its run may do, now and then.
+pub(crate) fn workflow(chance: &mut Chance) -> Arc<StartedWorkflow> {
+    let levels = [None, Some(Autonomy::ReadOnly), Some(Autonomy::Assisted)];
+    Arc::new(StartedWorkflow {
+        autonomy: *chance.pick(&levels),
+        tools: chance.one_in(2).then(|| vec!["high*".to_owned(), "read".to_owned()]),
+        preflight: chance.one_in(3),
+        ..workflow_of_story()
+    })
+}
+
+/// A workflow with everything in it.
+pub(crate) fn workflow_of_story() -> StartedWorkflow {
+    StartedWorkflow {
+        name: "restock".to_owned(),
+        inputs: [("n".to_owned(), 1.into())].into_iter().collect(),
+        text: "Buy 1.".into(),
+        tools: Some(vec!["*".to_owned()]),
+        autonomy: Some(Autonomy::Supervised),
+        preflight: false,
+    }
 }

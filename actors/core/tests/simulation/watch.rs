@@ -17,9 +17,15 @@ pub(crate) struct Watch {
     head: Seq,
     /// Attempts of which the world knows that they did not run.
     pub(crate) did_not_run: BTreeSet<AttemptId>,
+    /// What tools asked and nobody told them yet.
+    pub(crate) asks: BTreeSet<(AttemptId, u32)>,
     pub(crate) calls: BTreeMap<CallId, CallTrack>,
     approvals: BTreeMap<ApprovalId, ApprovalTrack>,
     waiting: VecDeque<RunId>,
+    /// Messages for the run that is going, with the runs they get if it ends before.
+    steering: VecDeque<(MessageId, RunId)>,
+    /// Whether a run was cancelled just now, and a message may take its place.
+    is_interrupted: bool,
     run: Option<RunTrack>,
     ended: BTreeSet<RunId>,
     open_message: Option<MessageId>,
@@ -75,6 +81,9 @@ impl Watch {
         self.head = record.seq;
         self.follow_messages(record);
         self.follow_runs(record);
+        let cancelled = matches!(record.event, SessionEvent::RunCancelled { .. });
+        let accepted = matches!(record.event, SessionEvent::MessageAccepted { .. });
+        self.is_interrupted = cancelled || (accepted && self.is_interrupted);
         self.follow_preflight(record);
         self.follow_calls(record);
         self.follow_approvals(record);
@@ -99,15 +108,31 @@ impl Watch {
     /// comes after the ends of all its calls and questions.
     fn follow_runs(&mut self, record: &EventRecord) {
         use SessionEvent as E;
-        if let E::MessageQueued { .. } = &record.event {
-            self.waiting.push_back(record.run_id.expect("a queued message has its run"));
+        if let E::MessageQueued { message_id, steers, .. } = &record.event {
+            let run_id = record.run_id.expect("a queued message has its run");
+            match steers {
+                None => self.waiting.push_back(run_id),
+                Some(steering) => {
+                    let going = self.run.as_ref().map(|run| run.run_id);
+                    assert_eq!(going, Some(run_id), "S4: it steers another run");
+                    self.steering.push_back((message_id.clone(), steering.own_run_id));
+                }
+            }
+        }
+        if let E::MessageAccepted { message_id, .. } = &record.event
+            && self.run.is_some()
+        {
+            let next = self.steering.pop_front().map(|(message_id, _)| message_id);
+            assert_eq!(next.as_ref(), Some(message_id), "S4: it steers out of turn");
         }
         if let E::RunStarted { preflight, .. } = &record.event {
             let run_id = record.run_id.expect("a run has an id");
             assert!(self.run.is_none(), "two runs are going");
             assert!(!self.ended.contains(&run_id), "a run began after its end");
-            let next = self.waiting.pop_front().unwrap_or(run_id);
-            assert_eq!(next, run_id, "a message overtook another");
+            if self.waiting.contains(&run_id) || !self.is_interrupted {
+                let next = self.waiting.pop_front().unwrap_or(run_id);
+                assert_eq!(next, run_id, "a message overtook another");
+            }
             self.run = Some(RunTrack { run_id, step: 0, is_preflight: *preflight });
             self.planned.clear();
         }
@@ -119,11 +144,22 @@ impl Watch {
                 self.step_attempt = Some(*attempt_id);
                 return;
             }
+            if let E::StepStarted { compacting: Some(_), .. } = &record.event {
+                let of_run = (run.step > 0).then_some(run.step);
+                assert_eq!(record.step, of_run, "C4: a summary is no step");
+                assert_eq!(self.open_message, None, "C4: nobody hears of it");
+                self.step_attempt = Some(*attempt_id);
+                return;
+            }
             let step = record.step.expect("a step has a number");
             assert!(step == run.step || step == run.step + 1, "a step was left out");
             assert!(step <= self.max_steps, "S2: {step} steps of {}", self.max_steps);
             run.step = step;
             self.step_attempt = Some(*attempt_id);
+        }
+        if let E::StepModelFallback { from, to, .. } = &record.event {
+            assert_eq!((from.as_str(), to.as_str()), ("small", "spare"), "M4: not the next");
+            self.step_attempt = None;
         }
         if let E::RunFailed { code: RunFailure::MaxIterations, error, .. } = &record.event {
             assert_eq!(error, "maximum iterations reached without final answer");
@@ -143,6 +179,10 @@ impl Watch {
 
     fn run_ended(&mut self, run_id: RunId) {
         self.run = None;
+        // S4: what came too late for it is next.
+        for (_, own_run_id) in self.steering.drain(..).rev() {
+            self.waiting.push_front(own_run_id);
+        }
         assert_eq!(self.open_message, None, "a message outlived its run");
         let mut of_run = self.calls.values().filter(|call| call.run_id == run_id);
         assert!(of_run.all(|call| call.is_ended), "S6: a call outlived its run");
@@ -317,6 +357,11 @@ impl Watch {
                 assert!(!call.repeatable && !call.attempts.is_empty(), "D3: nothing is unknown");
                 call.doubted = Some(approval.approval_id);
             }
+            if let Question::Elicitation(asked) = &approval.question {
+                assert!(self.asks.contains(&(asked.attempt_id, asked.ask)), "T1: nobody asked");
+                let call = self.open_call(asked.call_id);
+                assert_eq!(call.attempts.last(), Some(&asked.attempt_id), "T1: it is over");
+            }
             for step in approval.steps() {
                 let call = self.open_call(step.call_id);
                 assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
@@ -367,6 +412,12 @@ impl Watch {
             Effect::AwaitTurn { call_id, .. } => {
                 let call = self.open_call(*call_id);
                 assert!(call.allowed.is_some(), "T8: asked for the turn of what may not run");
+            }
+            // T1: what is answered was asked, by an attempt that runs.
+            Effect::AnswerTool { attempt_id, ask, .. } => {
+                assert!(self.dispatched.contains(attempt_id), "answered who never began");
+                let asked = self.asks.remove(&(*attempt_id, *ask));
+                assert!(asked, "T1: answered twice, or what nobody asked");
             }
             Effect::StopModel { attempt_id } | Effect::StopTool { attempt_id, .. } => {
                 assert!(self.dispatched.contains(attempt_id), "stopped what never began");

@@ -2,6 +2,7 @@
 
 use crate::{chance::Chance, rules, world::World};
 use greenroom_core::{
+    approval::{Elicitation, Wanted},
     call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
     ids::{AttemptId, CallId},
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
@@ -114,6 +115,34 @@ impl World {
         assert_eq!(self.state.active, before);
     }
 
+    /// T1: a running tool asks a person something, and sometimes thinks better of it.
+    pub(crate) fn a_tool_asks(&mut self, chance: &mut Chance) {
+        if self.tools.is_empty() {
+            return;
+        }
+        let (call_id, attempt_id) = *chance.pick(&self.tools);
+        let open = self.watch.asks.iter().find(|(asking, _)| *asking == attempt_id).copied();
+        if let Some((_, ask)) = open.filter(|_| chance.one_in(2)) {
+            self.watch.asks.remove(&(attempt_id, ask));
+            self.take(Input::ToolAskWithdrawn { attempt_id, ask })
+                .expect("facts are never refused");
+            return;
+        }
+        self.asked += 1;
+        let ask = self.asked;
+        if !self.is_lost() && self.is_wanted(call_id, attempt_id) {
+            self.watch.asks.insert((attempt_id, ask));
+        }
+        let wanted = match chance.below(4) {
+            0 => Wanted::Url { url: "https://example.org/sign".to_owned() },
+            1 => Wanted::Url { url: "javascript:alert(1)".to_owned() },
+            _ => Wanted::Form { schema: json!({"type": "object", "required": ["n"]}) },
+        };
+        let elicitation = Elicitation { message: chance.text(), wanted };
+        self.take(Input::ToolAsked { call_id, attempt_id, ask, elicitation })
+            .expect("facts are never refused");
+    }
+
     fn is_wanted(&self, call_id: CallId, attempt_id: AttemptId) -> bool {
         let mut calls = self.state.active.run.iter().flat_map(|run| &run.calls);
         calls.any(|call| {
@@ -198,8 +227,9 @@ fn call(chance: &mut Chance) -> ProposedCall {
 
 fn failure(chance: &mut Chance) -> StepFailure {
     let message = chance.text();
-    let failure = match chance.below(4) {
+    let failure = match chance.below(5) {
         0 => ModelFailure::permanent(message),
+        4 => ModelFailure::circuit_open(message, Duration::from_secs(chance.next() % 99)),
         1 => ModelFailure::of_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
         _ => ModelFailure::temporary(message),
     };
@@ -220,6 +250,7 @@ fn outcome(chance: &mut Chance) -> ToolOutcome {
             text: error,
             structured: chance.one_in(2).then(|| json!({"price": 0.1, "name": "\u{0}é"})),
             truncated: chance.one_in(5),
+            cached: chance.one_in(5),
         }),
     }
 }

@@ -1,10 +1,11 @@
 //! The world around one session: who may act, what is under way, what is stored.
 
 use crate::{chance::Chance, rules, turns::Turns, watch::Watch};
-use greenroom_core::call::CallPhase;
 use greenroom_core::{
     Env, Rules, Timestamp,
+    approval::Question,
     budget::{Account, Measure, Spent},
+    call::{Call, CallPhase},
     ids::{ApprovalId, AttemptId, CallId, MessageId, SessionId, UserId},
     message::Message,
     policy::{BudgetLimit, Period},
@@ -43,6 +44,10 @@ pub(crate) struct World {
     fault: Option<Fault>,
     /// Whose turn it is.
     pub(crate) turns: Turns,
+    /// Questions that tools asked.
+    pub(crate) asked: u32,
+    /// Calls of the session that this one was forked from.
+    inherited: BTreeSet<CallId>,
 }
 
 /// Where a process can die around one decision.
@@ -85,6 +90,8 @@ impl World {
             elsewhere: 0.0,
             fault: None,
             turns: Turns::default(),
+            asked: 0,
+            inherited: BTreeSet::new(),
         }
     }
 
@@ -93,6 +100,32 @@ impl World {
         let title = chance.one_in(2).then(|| chance.text());
         let settings = rules::settings(chance);
         self.take(Input::CreateSession { owner, agent, title, settings }).expect("it is new");
+    }
+
+    /// S1: another session, which goes on from what was said here up to some event.
+    pub(crate) fn fork(&self, chance: &mut Chance) -> Self {
+        let count = 1 + chance.below(self.log.len());
+        let past = SessionState::replay(self.state.session_id, &self.log[..count]);
+        let conversation = past.conversation_so_far();
+        let mut fork = Self::with_rules(chance.next(), self.rules.clone());
+        for message in &conversation {
+            if let Message::Assistant(said) = message {
+                fork.inherited.extend(said.calls.iter().map(|call| call.call_id));
+            }
+        }
+        fork.now = self.now;
+        fork.take(Input::ForkSession {
+            from: self.state.session_id,
+            at_seq: past.head,
+            owner: user("ann"),
+            agent: rules::agent_name(),
+            title: None,
+            settings: past.active.settings,
+            conversation,
+        })
+        .expect("it is new");
+        assert!(fork.state.is_idle(), "S1: what was going on goes on there alone");
+        fork
     }
 
     /// Something happens, and afterwards everything still holds.
@@ -106,9 +139,11 @@ impl World {
             15..18 => self.somebody_submits_again(chance),
             18..43 => self.a_model_answers(chance),
             43..67 => self.a_tool_answers(chance),
-            68..72 => self.a_tool_progresses(chance),
+            68..70 => self.a_tool_progresses(chance),
+            70..72 => self.a_tool_asks(chance),
             72..86 => self.somebody_decides(chance),
-            86..89 => self.somebody_cancels(chance),
+            86..88 => self.somebody_cancels(chance),
+            88 => self.somebody_interrupts(chance),
             89 => self.somebody_revokes(chance),
             90 => self.somebody_changes_settings(chance),
             67 => {
@@ -254,7 +289,7 @@ impl World {
                 }
                 Effect::AwaitTurn { call_id, key } => self.turns.enter(*call_id, key),
                 // What is stopped may have answered already, or answer nevertheless.
-                Effect::StopModel { .. } | Effect::StopTool { .. } => {}
+                Effect::StopModel { .. } | Effect::StopTool { .. } | Effect::AnswerTool { .. } => {}
             }
         }
     }
@@ -311,6 +346,13 @@ impl World {
         assert!(under_way.len() <= self.rules.parallel_calls_max, "S3: too many at once");
         assert!(under_way.iter().filter(|call| !call.parallel).count() <= 1, "S3: not in order");
         self.turns.check(&self.state);
+        // T1: who asks runs.
+        for open in &active.approvals {
+            if let Question::Elicitation(asked) = &open.approval.question {
+                let runs = |call: &Call| matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == asked.attempt_id);
+                assert!(run.calls.iter().any(runs), "T1: nobody waits for the answer");
+            }
+        }
         // Everything under way is under way: it was dispatched, and may answer.
         if let StepPhase::Streaming { attempt_id, .. } = run.phase {
             assert!(self.models.contains(&attempt_id), "a model attempt nobody makes");
@@ -398,7 +440,9 @@ impl World {
             assert_eq!(results.iter().map(|result| result.call_id).collect::<Vec<_>>(), calls);
             assert!(calls.into_iter().all(|call_id| said.insert(call_id)), "a call said twice");
         }
-        assert_eq!(said, self.watch.calls.keys().copied().collect(), "calls that nobody reads");
+        let own = self.watch.calls.keys().copied();
+        let expected: BTreeSet<_> = self.inherited.iter().copied().chain(own).collect();
+        assert_eq!(said, expected, "calls that nobody reads");
         assert!(self.watch.calls.values().all(|call| call.is_ended));
     }
 }

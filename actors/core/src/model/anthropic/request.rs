@@ -13,8 +13,8 @@ const CONTINUE: &str = "Continue.";
 
 /// The body of `POST /v1/messages`.
 ///
-/// The system prompt, the last tool and the newest message end in cache marks, so that the next
-/// step pays for what is new.
+/// Both parts of the system prompt, the last tool and the newest message end in cache marks, so that
+/// the next step pays for what is new. Four are as many as the format allows.
 pub fn encode(request: &ModelRequest) -> Vec<u8> {
     let turns = request::transcript(&request.messages, |id| Some(request::plain(id)));
     let mut tools: Vec<_> = request::declared(&request.tools)
@@ -39,12 +39,9 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
     if let Some(last) = tools.last_mut() {
         last.cache_control = Some(EPHEMERAL);
     }
-    let system = (!request.system.trim().is_empty()).then(|| {
-        [Block {
-            cache_control: Some(EPHEMERAL),
-            ..Block::of(Content::Text { text: &request.system })
-        }]
-    });
+    let marked =
+        |text| Block { cache_control: Some(EPHEMERAL), ..Block::of(Content::Text { text }) };
+    let system = request.system.parts().map(marked).collect();
     let body = Body {
         model: &request.model,
         max_tokens: request.max_tokens,
@@ -63,8 +60,8 @@ struct Body<'a> {
     model: &'a str,
     max_tokens: u32,
     stream: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<[Block<'a>; 1]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]

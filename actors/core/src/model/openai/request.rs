@@ -37,6 +37,7 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
             },
         })
         .collect();
+    let system = request.system.text();
     let most = Some(request.max_tokens);
     let body = Body {
         model: &request.model,
@@ -49,7 +50,7 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
             kind: FUNCTION,
             function: Named { name: request::tool_name(tool) },
         }),
-        messages: messages(&request.system, &turns, options),
+        messages: messages(&system, &turns, options),
     };
     serde_json::to_vec(&body).expect("maps with text keys are always JSON")
 }

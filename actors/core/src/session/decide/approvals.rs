@@ -1,12 +1,12 @@
 //! Asking people, taking their answers, and what happens when nobody answers (G10, G11). What
-//! each kind of question is about stands in [`super::plans`], [`super::budgets`] and
-//! [`super::unknown`].
+//! each kind of question is about stands in [`super::plans`], [`super::budgets`],
+//! [`super::unknown`] and [`super::elicitations`].
 
 use super::{Deciding, Rejection, Reply, plans};
 use crate::{
     approval::{
-        Approval, ApprovalEnd, ClosedApproval, GrantWish, OpenApproval, Overdue, Question,
-        Resolution, Role, Surface, Timing, Word,
+        Approval, ApprovalEnd, ClosedApproval, ElicitationAnswer, GrantWish, OpenApproval, Overdue,
+        Question, Resolution, Role, Surface, Timing, Word,
     },
     call::FailReason,
     ids::{ApprovalId, UserId},
@@ -108,6 +108,7 @@ impl Deciding<'_> {
             Question::Preflight(checklist) => {
                 self.resolve_preflight(approval_id, checklist, word)?;
             }
+            Question::Elicitation(asked) => self.resolve_elicitation(approval_id, asked, word)?,
             Question::Plan { .. } => {}
         }
         Ok(Reply::Decided { closed: true, repeated: false })
@@ -170,6 +171,9 @@ impl Deciding<'_> {
                 let error = "nobody answered in time whether the plan may be carried out";
                 self.fail_run(RunFailure::ApprovalExpired, error.to_owned());
             }
+            Question::Elicitation(asked) => {
+                self.answer_tool(asked, ElicitationAnswer::Cancelled);
+            }
             // It has no deadline.
             Question::UnknownOutcome(_) => {}
         }
@@ -183,7 +187,9 @@ impl Question {
                 matches!(self, Self::UnknownOutcome(_))
             }
             Resolution::Raise(_) | Resolution::Stop => matches!(self, Self::Budget(_)),
-            Resolution::Approve(_) | Resolution::Reject => matches!(self, Self::Preflight(_)),
+            Resolution::Approve(_) => matches!(self, Self::Preflight(_)),
+            Resolution::Reject => matches!(self, Self::Preflight(_) | Self::Elicitation(_)),
+            Resolution::Answer(_) => matches!(self, Self::Elicitation(_)),
         }
     }
 }

@@ -31,7 +31,10 @@ impl Deciding<'_> {
     pub(super) fn waits_for_budget(&self) -> bool {
         self.active.approvals.iter().any(|open| match &open.approval.question {
             Question::Budget(asked) => asked.calls.is_empty(),
-            Question::Plan { .. } | Question::UnknownOutcome(_) | Question::Preflight(_) => false,
+            Question::Plan { .. }
+            | Question::UnknownOutcome(_)
+            | Question::Preflight(_)
+            | Question::Elicitation(_) => false,
         })
     }
 
@@ -186,7 +189,8 @@ impl Deciding<'_> {
             | Resolution::Done(_)
             | Resolution::Failed
             | Resolution::Approve(_)
-            | Resolution::Reject => {}
+            | Resolution::Reject
+            | Resolution::Answer(_) => {}
         }
         Ok(())
     }

@@ -51,7 +51,8 @@ impl Deciding<'_> {
     /// The tool of that name, if the agent may use it.
     pub(super) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
         let rules = self.env.rules;
-        rules.tools.get(name).filter(|_| rules.agent.may_use(name)).cloned()
+        let in_run = self.active.run.as_ref().is_none_or(|run| run.may_use(name));
+        rules.tools.get(name).filter(|_| rules.agent.may_use(name) && in_run).cloned()
     }
 
     fn propose(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
@@ -162,7 +163,7 @@ impl Deciding<'_> {
     pub(super) fn judging<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
         let rules = self.env.rules;
         JudgeContext {
-            settings: &self.active.settings,
+            settings: self.active.settings_in_force(),
             matrix: &rules.matrix,
             headless: rules.agent.headless,
             user: self.session.identity.as_ref().map_or("", |identity| identity.owner.as_str()),
@@ -271,6 +272,7 @@ impl Deciding<'_> {
                 return Reply::Done;
             }
         };
+        self.forget_asks_of(finished);
         match after_failure(&outcome, repeatable) {
             None => {
                 let ToolOutcome::Completed(output) = outcome else { return Reply::Done };

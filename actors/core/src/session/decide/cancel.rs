@@ -5,6 +5,7 @@ use crate::{
     call::{Call, CallPhase, FailReason},
     ids::{MessageId, RunId, UserId},
     model::delta::Completion,
+    policy::Risk,
     session::{Effect, RunFailure, SessionEvent, StepPhase},
     usage::{Spending, Usage},
 };
@@ -76,7 +77,8 @@ impl Deciding<'_> {
         let error = match call.phase {
             CallPhase::Running { attempt_id, .. } => {
                 self.effects.push(Effect::StopTool { call_id, attempt_id });
-                if call.repeatable {
+                // That it could be repeated does not say that it did not happen.
+                if call.risk == Risk::ReadOnly {
                     format!("{why} while the call ran")
                 } else {
                     format!("{why} while the call ran; it may have taken effect")

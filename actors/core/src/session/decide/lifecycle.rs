@@ -2,7 +2,9 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
-    ids::{AgentName, UserId},
+    feedback::Feedback,
+    ids::{AgentName, RunId, UserId},
+    limits::FEEDBACK_PER_SESSION_MAX,
     model::delta::Completion,
     policy::Settings,
     session::{Lifecycle, SessionEvent},
@@ -56,5 +58,20 @@ impl Deciding<'_> {
             Lifecycle::Closed => Err(Rejection::SessionClosed),
             Lifecycle::Vacant => Err(Rejection::UnknownSession),
         }
+    }
+
+    /// Keeps it. Of a closed session, too: what was said can still be judged.
+    pub(super) fn give_feedback(
+        &mut self,
+        feedback: Feedback,
+        run_id: Option<RunId>,
+        by: UserId,
+    ) -> Result<Reply, Rejection> {
+        let limit = FEEDBACK_PER_SESSION_MAX;
+        if self.session.feedback >= limit {
+            return Err(Rejection::TooMuchFeedback { limit });
+        }
+        self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by });
+        Ok(Reply::Done)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
+    context::StartedWorkflow,
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::delta::Completion,
@@ -9,23 +10,27 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// A message, as it was submitted.
+pub(super) struct Submitted {
+    pub(super) message_id: MessageId,
+    pub(super) text: Arc<str>,
+    pub(super) digest: Digest,
+    pub(super) preflight: Option<bool>,
+    pub(super) workflow: Option<Arc<StartedWorkflow>>,
+}
+
 impl Deciding<'_> {
     pub(super) fn submit(
         &mut self,
-        message_id: MessageId,
-        text: Arc<str>,
-        digest: Digest,
+        message: Submitted,
         on_busy: OnBusy,
-        preflight: Option<bool>,
     ) -> Result<Reply, Rejection> {
-        if let Some(reply) = self.taken_before(&message_id, digest)? {
+        if let Some(reply) = self.taken_before(&message.message_id, message.digest)? {
             return Ok(reply);
         }
         self.must_be_open()?;
-        let own_run_id = RunId(self.env.uuid());
-        let preflight = self.wants_preflight(preflight);
-        let run_id = own_run_id;
-        let message = QueuedMessage { message_id, run_id, text, digest, preflight };
+        let message = self.queued(message);
+        let own_run_id = message.run_id;
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
             return Ok(self.start_at_once(message));
         };
@@ -39,38 +44,47 @@ impl Deciding<'_> {
         if self.active.queue.len() + steering >= limit {
             return Err(Rejection::QueueFull { limit });
         }
-        let QueuedMessage { message_id, text, digest, .. } = message;
+        let QueuedMessage { message_id, text, digest, preflight, workflow, .. } = message;
+        let queued = |steers| SessionEvent::MessageQueued {
+            message_id,
+            text,
+            digest,
+            steers,
+            preflight,
+            workflow,
+        };
         if steers {
             let after_decision = !self.active.approvals.is_empty();
-            let steers = Some(Steering { own_run_id, after_decision });
-            let queued =
-                SessionEvent::MessageQueued { message_id, text, digest, steers, preflight };
-            self.emit(queued);
+            self.emit(queued(Some(Steering { own_run_id, after_decision })));
             return Ok(Reply::Steered { run_id, seq: self.head, after_decision });
         }
-        let steers = None;
-        let event = SessionEvent::MessageQueued { message_id, text, digest, steers, preflight };
-        self.emit_for(Some(own_run_id), None, event);
+        self.emit_for(Some(own_run_id), None, queued(None));
         Ok(Reply::Submitted { run_id: own_run_id, seq: self.head, repeated: false })
     }
 
     pub(super) fn interrupt(
         &mut self,
-        message_id: MessageId,
-        text: Arc<str>,
-        digest: Digest,
-        preflight: Option<bool>,
+        message: Submitted,
         by: &UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
-        if let Some(reply) = self.taken_before(&message_id, digest)? {
+        if let Some(reply) = self.taken_before(&message.message_id, message.digest)? {
             return Ok(reply);
         }
         self.must_be_open()?;
         self.cancel_run(by, partial);
+        let message = self.queued(message);
+        Ok(self.start_at_once(message))
+    }
+
+    /// The message with a run to be.
+    fn queued(&self, message: Submitted) -> QueuedMessage {
+        let Submitted { message_id, text, digest, preflight, workflow } = message;
         let run_id = RunId(self.env.uuid());
-        let preflight = self.wants_preflight(preflight);
-        Ok(self.start_at_once(QueuedMessage { message_id, run_id, text, digest, preflight }))
+        // A workflow that wants a plan gets one, whatever else is said: it may only narrow.
+        let by_workflow = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
+        let preflight = by_workflow || self.wants_preflight(preflight);
+        QueuedMessage { message_id, run_id, text, digest, preflight, workflow }
     }
 
     /// Whether a message's run begins with a plan: as it says itself, else as the session does.
@@ -100,11 +114,12 @@ impl Deciding<'_> {
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
-        let QueuedMessage { message_id, run_id, text, digest, preflight } = message;
+        let QueuedMessage { message_id, run_id, text, digest, preflight, workflow } = message;
         let accepted =
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
-        self.emit_for(Some(run_id), None, SessionEvent::RunStarted { message_id, preflight });
+        let started = SessionEvent::RunStarted { message_id, preflight, workflow };
+        self.emit_for(Some(run_id), None, started);
     }
 
     /// Tells the model what was said while the step before was going (S4).

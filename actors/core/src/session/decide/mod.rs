@@ -2,15 +2,17 @@
 //!
 //! | family | inputs |
 //! |---|---|
-//! | [`lifecycle`] | create, settings, close |
+//! | [`lifecycle`] | create, settings, close, feedback |
 //! | [`messages`] | submit; starting runs |
 //! | [`steps`] | a model attempt ended; starting and retrying steps |
 //! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
 //! | [`approvals`] | a person decided; a deadline passed |
 //! | [`plans`] | which calls a person lets run |
+//! | [`compaction`] | a summary of what was said, between steps |
 //! | [`preflight`] | a plan before the first step, and what a person makes of it |
 //! | [`budgets`] | what may be spent; raising it |
 //! | [`turns`] | a call's turn came |
+//! | [`elicitations`] | what a running tool asks of people |
 //! | [`unknown`] | what became of a call that nobody knows the end of |
 //! | [`grants`] | what holds for the session |
 //! | [`cancel`] | cancel |
@@ -22,6 +24,8 @@ mod approvals;
 mod budgets;
 mod calls;
 mod cancel;
+mod compaction;
+mod elicitations;
 mod grants;
 mod lifecycle;
 mod messages;
@@ -43,10 +47,12 @@ use crate::{
     budget::Claim,
     env::Env,
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
+    message::Message,
     preflight::Preflight,
     usage::Spending,
 };
 use approvals::Person;
+use messages::Submitted;
 
 /// What an input leads to.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,8 +178,8 @@ pub enum Rejection {
     /// The time to answer has passed (G10).
     #[error("the approval has expired; nobody answered in time")]
     ApprovalExpired,
-    /// The run was cancelled before.
-    #[error("the approval was cancelled together with its run")]
+    /// The run was cancelled before, or the tool that asked no longer waits.
+    #[error("the approval was cancelled: nothing waits for it any more")]
     ApprovalCancelled,
     /// The answer names a call that the plan does not have, or none at all.
     #[error("the plan has no undecided step for call {call_id}")]
@@ -194,6 +200,12 @@ pub enum Rejection {
     InvalidGrant {
         /// Why.
         problem: String,
+    },
+    /// People have said enough about this session.
+    #[error("feedback was given {limit} times already")]
+    TooMuchFeedback {
+        /// The limit.
+        limit: u32,
     },
     /// There is no such grant.
     #[error("there is no such grant: {grant_id}")]
@@ -233,11 +245,13 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         _ if !exists => return Err(Rejection::UnknownSession),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
-        Input::SubmitMessage { message_id, text, digest, on_busy, preflight } => {
-            d.submit(message_id, text, digest, on_busy, preflight)?
+        Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow } => {
+            let message = Submitted { message_id, text, digest, preflight, workflow };
+            d.submit(message, on_busy)?
         }
-        Input::Interrupt { message_id, text, digest, preflight, by, partial } => {
-            d.interrupt(message_id, text, digest, preflight, &by, partial)?
+        Input::Interrupt { message_id, text, digest, preflight, workflow, by, partial } => {
+            let message = Submitted { message_id, text, digest, preflight, workflow };
+            d.interrupt(message, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
         Input::DecideApproval { approval_id, answer, for_session, by, role, surface } => {
@@ -245,6 +259,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             d.decide_approval(approval_id, answer, for_session, &person)?
         }
         Input::RevokeGrants { grant_id, by } => d.revoke_grants(grant_id, &by)?,
+        Input::GiveFeedback { feedback, run_id, by } => d.give_feedback(feedback, run_id, by)?,
         Input::StepFinished { attempt_id, result } => d.step_finished(attempt_id, result),
         Input::ToolFinished { call_id, attempt_id, outcome } => {
             d.tool_finished(call_id, attempt_id, outcome)
@@ -252,6 +267,10 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::ToolProgressed { call_id, attempt_id, progress, total, message } => {
             d.tool_progressed(call_id, attempt_id, progress, total, message)
         }
+        Input::ToolAsked { call_id, attempt_id, ask, elicitation } => {
+            d.tool_asked(call_id, attempt_id, ask, elicitation)
+        }
+        Input::ToolAskWithdrawn { attempt_id, ask } => d.tool_ask_withdrawn(attempt_id, ask),
         Input::TurnGranted { call_id, key } => d.turn_granted(call_id, key),
         Input::Wake => d.wake(),
         Input::Rehydrated => d.rehydrated(),
@@ -267,6 +286,8 @@ struct Deciding<'a> {
     active: Active,
     head: Seq,
     events: Vec<EventRecord>,
+    /// What they add to the conversation.
+    said: Vec<Message>,
     claims: Vec<Claim>,
     effects: Vec<Effect>,
     /// What models have cost in runs that ended in this decision.
@@ -279,8 +300,8 @@ impl<'a> Deciding<'a> {
     fn new(session: &'a SessionState, env: &'a Env<'a>) -> Self {
         let active = session.active.clone();
         let (head, ended) = (session.head, Spending::default());
-        let (events, claims, effects) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, env, active, head, events, claims, effects, ended, granted: None }
+        let (events, said, claims, effects) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { session, env, active, head, events, said, claims, effects, ended, granted: None }
     }
 
     fn decision(self, reply: Reply) -> Decision {
@@ -317,8 +338,23 @@ impl<'a> Deciding<'a> {
             self.ended = self.ended.plus(*usage);
         }
         let record = EventRecord { seq: self.head, at: self.env.now, run_id, step, event };
+        self.hear(&record);
         self.active.apply(&record);
         self.events.push(record);
+    }
+
+    /// Notes what the record adds to the conversation, before it is applied.
+    fn hear(&mut self, record: &EventRecord) {
+        if let SessionEvent::MessageAccepted { message_id, text, .. } = &record.event {
+            let (message_id, text) = (message_id.clone(), text.clone());
+            self.said.push(Message::User { message_id, text });
+        } else if let SessionEvent::StepStarted { .. }
+        | SessionEvent::RunCompleted { .. }
+        | SessionEvent::RunFailed { .. }
+        | SessionEvent::RunCancelled { .. } = &record.event
+        {
+            self.said.extend(self.active.said_in_step_of(record.run_id));
+        }
     }
 
     /// Starts whatever may start now: the attempt that is due, the calls whose turn it is, the

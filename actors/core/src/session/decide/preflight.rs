@@ -41,8 +41,14 @@ impl Deciding<'_> {
     pub(super) fn start_planning_attempt(&mut self, attempt: u32) {
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };
         let (attempt_id, model) = (AttemptId(self.env.uuid()), self.model());
-        let (named, planning) = (model.clone(), true);
-        self.emit(SessionEvent::StepStarted { attempt_id, attempt, model: named, planning });
+        let (named, planning, compacting) = (model.clone(), true, None);
+        self.emit(SessionEvent::StepStarted {
+            attempt_id,
+            attempt,
+            model: named,
+            planning,
+            compacting,
+        });
         let (step, message_id) = (0, None);
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
@@ -200,7 +206,8 @@ impl Deciding<'_> {
             | Resolution::Done(_)
             | Resolution::Failed
             | Resolution::Raise(_)
-            | Resolution::Stop => {}
+            | Resolution::Stop
+            | Resolution::Answer(_) => {}
         }
         Ok(())
     }

@@ -20,7 +20,10 @@ impl Deciding<'_> {
                 self.retry_step(attempt, failures, Duration::ZERO, RESTARTED.to_owned(), usage);
             }
             for call in &run.calls {
-                let CallPhase::Running { attempt, failures, .. } = call.phase else { continue };
+                let CallPhase::Running { attempt_id, attempt, failures } = call.phase else {
+                    continue;
+                };
+                self.forget_asks_of(attempt_id);
                 if call.repeatable {
                     let reason = RESTARTED.to_owned();
                     self.retry_call(call.call_id, attempt, failures, Duration::ZERO, reason);

@@ -12,7 +12,7 @@ use std::time::Duration;
 impl Deciding<'_> {
     /// Starts the first attempt of step number `step`, if budgets have room for it.
     pub(super) fn start_step(&mut self, step: u32) {
-        if self.may_start_step() {
+        if self.may_start_step() && !self.start_compacting() {
             self.start_attempt_of(step, 1);
         }
     }
@@ -20,7 +20,9 @@ impl Deciding<'_> {
     /// Starts attempt number `attempt` of the step that is going.
     pub(super) fn start_attempt(&mut self, attempt: u32) {
         let Some(run) = &self.active.run else { return };
-        if run.is_planning() {
+        if let Some(through) = run.compacting() {
+            self.start_compacting_attempt(through, attempt);
+        } else if run.is_planning() {
             self.start_planning_attempt(attempt);
         } else {
             self.start_attempt_of(run.step, attempt);
@@ -32,17 +34,29 @@ impl Deciding<'_> {
         let run_id = run.run_id;
         let attempt_id = AttemptId(self.env.uuid());
         let model = self.model();
-        let (named, planning) = (model.clone(), false);
-        let started = SessionEvent::StepStarted { attempt_id, attempt, model: named, planning };
+        let (named, planning, compacting) = (model.clone(), false, None);
+        let started =
+            SessionEvent::StepStarted { attempt_id, attempt, model: named, planning, compacting };
         self.emit_for(Some(run_id), Some(step), started);
         self.deliver_steering();
         let message_id = Some(self.ensure_open_message());
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
 
-    /// The model that is asked, by its name in configuration.
+    /// The model that is asked, by its name in configuration: the run's, while its profile has it.
     pub(super) fn model(&self) -> String {
-        self.env.rules.agent.models.first().cloned().unwrap_or_default()
+        let models = &self.env.rules.agent.models;
+        let of_run = self.active.run.as_ref().and_then(|run| run.model.as_deref());
+        let known = models.iter().find(|model| of_run == Some(model.as_str()));
+        known.or(models.first()).cloned().unwrap_or_default()
+    }
+
+    /// The model that the profile names after the run's (M4); never one that it names before.
+    fn next_model(&self) -> Option<String> {
+        let (models, asked) = (&self.env.rules.agent.models, self.model());
+        let given_up = models.iter().position(|model| *model == asked)? + 1;
+        let mut rest = models[given_up..].iter();
+        rest.find(|model| !models[..given_up].contains(model)).cloned()
     }
 
     fn ensure_open_message(&mut self) -> MessageId {
@@ -68,9 +82,13 @@ impl Deciding<'_> {
             return Reply::Done; // Superseded: its answer changes nothing.
         }
         let is_planning = self.active.run.as_ref().is_some_and(Run::is_planning);
+        let compacting = self.active.run.as_ref().and_then(Run::compacting);
         match result {
-            Ok(completion) if is_planning => self.plan_submitted(completion),
-            Ok(completion) => self.message_completed(completion),
+            Ok(completion) => match compacting {
+                Some(through) => self.summarised(through, completion),
+                None if is_planning => self.plan_submitted(completion),
+                None => self.message_completed(completion),
+            },
             Err(failure) => self.step_failed(attempt, failures + 1, failure),
         }
         self.advance();
@@ -96,18 +114,41 @@ impl Deciding<'_> {
         let StepFailure { failure, streamed, usage } = failed;
         let usage = self.spending(usage);
         let rules = self.env.rules;
-        let temporary = failure.kind == FailureKind::Temporary;
-        let again = temporary && rules.model_retry.allows_another_after(failures);
-        if streamed || !again {
+        let (may_pass, is_open) = match failure.kind {
+            FailureKind::Temporary => (true, false),
+            FailureKind::CircuitOpen => (true, true),
+            FailureKind::Permanent => (false, false),
+        };
+        let next = self.next_model().filter(|_| may_pass);
+        // A circuit that is open is not waited for while there is another model.
+        let again = may_pass
+            && rules.model_retry.allows_another_after(failures)
+            && !(is_open && next.is_some());
+        if streamed || (!again && next.is_none()) {
             self.discard_message(&failure.message);
         }
         if !again {
-            let code =
-                if temporary { RunFailure::ModelUnavailable } else { RunFailure::ModelError };
-            let before = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
-            let usage = before.plus(usage);
-            self.emit(SessionEvent::RunFailed { code, error: failure.message, usage });
-            return;
+            return match next {
+                Some(to) => {
+                    let (from, reason) = (self.model(), failure.message);
+                    let event =
+                        SessionEvent::StepModelFallback { attempt, from, to, reason, usage };
+                    self.emit(event);
+                }
+                None if self.active.run.as_ref().is_some_and(|it| it.compacting().is_some()) => {
+                    self.not_summarised(failure.message, usage);
+                }
+                None => {
+                    let code = if may_pass {
+                        RunFailure::ModelUnavailable
+                    } else {
+                        RunFailure::ModelError
+                    };
+                    let before = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+                    let usage = before.plus(usage);
+                    self.emit(SessionEvent::RunFailed { code, error: failure.message, usage });
+                }
+            };
         }
         let backoff = rules.model_retry.delay(failures, self.env.unit());
         let asked = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
@@ -128,11 +169,11 @@ impl Deciding<'_> {
         self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason, usage });
     }
 
-    /// What these tokens of the step's model cost.
+    /// What these tokens of the model that was asked cost.
     pub(super) fn spending(&self, tokens: Usage) -> Spending {
-        let rules = self.env.rules;
-        let model = rules.agent.models.first();
-        Spending::at(model.and_then(|model| rules.prices.get(model)), tokens)
+        let run = self.active.run.as_ref();
+        let price = run.and_then(|run| self.env.rules.prices.get(run.model.as_deref()?));
+        Spending::at(price, tokens)
     }
 
     pub(super) fn discard_message(&mut self, reason: &str) {

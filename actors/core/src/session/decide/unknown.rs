@@ -77,7 +77,8 @@ impl Deciding<'_> {
             Resolution::Raise(_)
             | Resolution::Stop
             | Resolution::Approve(_)
-            | Resolution::Reject => {}
+            | Resolution::Reject
+            | Resolution::Answer(_) => {}
         }
         Ok(())
     }
@@ -100,5 +101,5 @@ fn output_of(value: Value, asked: &UnknownOutcome) -> Result<ToolOutput, Rejecti
             format!("a result may have at most {} bytes", limits::TOOL_RESULT_BYTES_DEFAULT);
         return Err(Rejection::InvalidAnswer { problem });
     }
-    Ok(ToolOutput { text, structured, truncated: false })
+    Ok(ToolOutput { text, structured, truncated: false, cached: false })
 }

@@ -327,7 +327,7 @@ fn g11_after_a_cancel_the_answer_says_so() {
     scene.does(cancel()).unwrap();
     scene.check(
         scene.whole("p1", true, "ann"),
-        "! the approval was cancelled together with its run",
+        "! the approval was cancelled: nothing waits for it any more",
     );
     // Its deadline has nothing more to say.
     scene.after(MINUTE).check(Input::Wake, "");

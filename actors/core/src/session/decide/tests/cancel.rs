@@ -150,6 +150,21 @@ fn s6_while_calls_run_wait_and_are_done() {
 }
 
 #[test]
+fn s6_a_write_that_could_be_repeated_may_have_taken_effect_all_the_same() {
+    let mut scene = Scene::calling(&wants(["idem", "read"]));
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.check(cancel(), "
+        tool_call_failed c1 Cancelled (the run was cancelled while the call ran; it may have taken effect) @r1.1
+        tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
+        run_cancelled by ann @r1.1
+        > stop_tool c1 a3
+        > stop_tool c2 a2
+        = cancelled r1
+    ");
+    is_usable(scene);
+}
+
+#[test]
 fn s6_while_calls_back_off_the_result_does_not_claim_that_nothing_happened() {
     let mut scene = Scene::calling(&wants(["idem", "read"]));
     scene.does(scene.whole("p1", true, "ann")).unwrap();

@@ -177,7 +177,7 @@ fn g10_each_kind_and_risk_has_its_own_deadline() {
             (ApprovalKind::Plan, Risk::Critical) => Some(SECOND),
             (ApprovalKind::Plan, _) => Some(MINUTE),
             (ApprovalKind::Budget | ApprovalKind::Preflight, _) => None,
-            (ApprovalKind::UnknownOutcome, _) => Some(SECOND),
+            (ApprovalKind::UnknownOutcome | ApprovalKind::Elicitation, _) => Some(SECOND),
         },
         then: Overdue::Deny,
     });

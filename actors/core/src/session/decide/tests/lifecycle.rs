@@ -148,3 +148,22 @@ fn s1_a_closed_session_is_read_only() {
     scene.check(Input::Wake, "");
     scene.check(Input::Rehydrated, "");
 }
+
+#[test]
+fn c5_feedback_is_kept_and_changes_nothing() {
+    use crate::feedback::{Feedback, Rating};
+    let mut scene = Scene::streaming();
+    scene.does(scene.model_says("hello")).unwrap();
+    let before = scene.state.active.clone();
+    let message_id = MessageId::parse("m").unwrap();
+    let rating = Rating::try_from(4).unwrap();
+    let feedback = Feedback::Message { message_id, rating, comment: None };
+    let run_id = Some(scene.run("r1"));
+    let give = || Input::GiveFeedback { feedback: feedback.clone(), run_id, by: user("bob") };
+    scene.does(give()).unwrap();
+    assert_eq!((&scene.state.active, scene.state.feedback), (&before, 1));
+    scene.does(close()).unwrap();
+    scene.does(give()).unwrap();
+    scene.state.feedback = crate::limits::FEEDBACK_PER_SESSION_MAX;
+    scene.check(give(), "! feedback was given 10000 times already");
+}

@@ -5,8 +5,10 @@ mod approvals;
 mod budgets;
 mod calls;
 mod cancel;
+mod compaction;
 mod deadlines;
 mod edits;
+mod elicitations;
 mod grants;
 mod lifecycle;
 mod messages;
@@ -19,6 +21,7 @@ mod steering;
 mod steps;
 mod turns;
 mod unknown;
+mod workflows;
 
 use super::{Decision, Rejection, decide};
 use crate::{
@@ -359,7 +362,14 @@ fn submit(message_id: &str) -> Input {
 fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
     let digest = Digest::of_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
-    Input::SubmitMessage { message_id, text: text.into(), digest, on_busy, preflight: None }
+    Input::SubmitMessage {
+        message_id,
+        text: text.into(),
+        digest,
+        on_busy,
+        preflight: None,
+        workflow: None,
+    }
 }
 
 fn cancel() -> Input {

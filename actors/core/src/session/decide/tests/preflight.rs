@@ -454,9 +454,10 @@ fn g14_steps_are_edited_and_skipped_by_position() {
     scene.check(approve(&scene, vec![]), "! already decided approve by ann");
     let told = assemble(&scene.state, &scene.rules, "small".to_owned());
     assert_eq!(told.forced_tool, None);
-    assert!(told.system.contains("1. [changed by the person] Do high (high {\"n\":2"));
-    assert!(told.system.contains("2. [skipped by the person: do not do this] Do high2\n"));
-    assert!(told.system.contains("3. Do idem (idem {})\n"), "{}", told.system);
+    let said = told.system.of_run;
+    assert!(said.contains("1. [changed by the person] Do high (high {\"n\":2"));
+    assert!(said.contains("2. [skipped by the person: do not do this] Do high2\n"));
+    assert!(said.contains("3. Do idem (idem {})\n"), "{said}");
     scene.check(
         scene.model_calls(&[
             Wanted::With("high", json!({"n": 2, "token": "s3cret"})),

@@ -71,7 +71,11 @@ impl Names {
             | E::RunCancelled { .. }
             | E::StepStarted { .. }
             | E::StepCompleted { .. }
-            | E::StepRetrying { .. } => self.what_of_session(event, now),
+            | E::StepRetrying { .. }
+            | E::FeedbackGiven { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. } => self.what_of_session(event, now),
             E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
@@ -111,6 +115,7 @@ impl Names {
                 format!("session_settings_changed L{level} {title} by {by}")
             }
             E::SessionClosed { by } => format!("session_closed by {by}"),
+            E::FeedbackGiven { feedback, by } => format!("feedback_given {feedback:?} by {by}"),
             E::MessageQueued { message_id, .. } => format!("message_queued {message_id}"),
             E::MessageAccepted { message_id, .. } => format!("message_accepted {message_id}"),
             E::MessageStarted { message_id } => {
@@ -123,9 +128,11 @@ impl Names {
             E::MessageDiscarded { message_id, reason } => {
                 format!("message_discarded {} ({reason})", self.message(message_id))
             }
-            E::RunStarted { message_id, preflight } => {
+            E::RunStarted { message_id, preflight, workflow } => {
+                let workflow = workflow.as_ref().map(|it| format!(" workflow {}", it.name));
+                let workflow = workflow.unwrap_or_default();
                 let preflight = if *preflight { " preflight" } else { "" };
-                format!("run_started {message_id}{preflight}")
+                format!("run_started {message_id}{preflight}{workflow}")
             }
             E::RunCompleted { message_id, usage } => {
                 format!("run_completed {} {}", self.message(message_id), usage.tokens.input_tokens)
@@ -135,13 +142,24 @@ impl Names {
                 let message = message_id.as_ref().map(|id| format!(" {}", self.message(id)));
                 format!("run_cancelled by {by}{}", message.unwrap_or_default())
             }
-            E::StepStarted { attempt_id, attempt, model, planning } => {
+            E::StepStarted { attempt_id, attempt, model, planning, compacting } => {
                 let planning = if *planning { " planning" } else { "" };
+                let compacting = compacting.map(|it| format!(" compacting {it}"));
+                let compacting = compacting.unwrap_or_default();
                 let attempt_id = self.name('a', attempt_id.0);
-                format!("step_started {attempt_id} #{attempt} {model}{planning}")
+                format!("step_started {attempt_id} #{attempt} {model}{planning}{compacting}")
             }
             E::StepCompleted { usage, stop_reason } => {
                 format!("step_completed {stop_reason:?} {}", usage.tokens.input_tokens)
+            }
+            E::ContextCompacted { through, summary, .. } => {
+                format!("context_compacted {through} '{summary}'")
+            }
+            E::ContextCompactionFailed { reason, .. } => {
+                format!("context_compaction_failed ({reason})")
+            }
+            E::StepModelFallback { attempt, from, to, reason, .. } => {
+                format!("step_model_fallback #{attempt} {from} to {to} ({reason})")
             }
             E::StepRetrying { attempt, failures, delay_ms, until, reason, usage: _ } => {
                 assert_eq!(until.0 - now.0, i64::try_from(*delay_ms).unwrap());
@@ -297,6 +315,9 @@ impl Names {
             Effect::AwaitTurn { call_id, key } => {
                 format!("> await_turn {} '{key}'", self.name('c', call_id.0))
             }
+            Effect::AnswerTool { attempt_id, ask, answer } => {
+                format!("> answer_tool {} #{ask} {answer:?}", self.name('a', attempt_id.0))
+            }
             Effect::StopTool { call_id, attempt_id } => {
                 let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
                 format!("> stop_tool {call} {attempt}")
@@ -348,6 +369,7 @@ impl Names {
             | Rejection::SessionExists
             | Rejection::SessionClosed
             | Rejection::QueueFull { .. }
+            | Rejection::TooMuchFeedback { .. }
             | Rejection::MessageIdReused { .. }
             | Rejection::NoRun
             | Rejection::ApprovalExpired

@@ -15,7 +15,15 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
         usage: USAGE,
         stop_reason: StopReason::EndTurn,
     });
-    Input::Interrupt { message_id, text, digest, preflight: None, by: user("ann"), partial }
+    Input::Interrupt {
+        message_id,
+        text,
+        digest,
+        preflight: None,
+        workflow: None,
+        by: user("ann"),
+        partial,
+    }
 }
 
 #[test]

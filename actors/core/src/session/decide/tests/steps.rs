@@ -248,3 +248,132 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
     ",
     );
 }
+
+fn with_spare() -> Scene {
+    let mut scene =
+        Scene::new().agent(|agent| agent.models = ["large", "small"].map(str::to_owned).into());
+    let priced = |usd| crate::usage::Price { input: usd, output: usd, cached: None };
+    let prices = [("large", priced(1e6)), ("small", priced(1e3))];
+    let prices = prices.map(|(name, price)| (name.to_owned(), price));
+    scene.rules.prices = Arc::new(prices.into());
+    scene.does(submit("u1")).unwrap();
+    scene
+}
+
+fn exhaust(scene: &mut Scene, streamed: bool) {
+    for _ in 0..3 {
+        scene.does(scene.model_fails(overloaded(), streamed)).unwrap();
+        let due = scene.state.next_wake().unwrap();
+        scene.at(due).does(Input::Wake).unwrap();
+    }
+}
+
+#[test]
+fn m4_an_exhausted_model_gives_way_to_the_next() {
+    let mut scene = with_spare();
+    exhaust(&mut scene, false);
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "
+        step_model_fallback #4 large to small (overloaded) @r1.1
+        step_started a5 #5 small @r1.1
+        > start_model a5 M1 @r1.1
+    ",
+    );
+    // It has retries of its own, and the run stays with it.
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "step_retrying #5 failures 1 (overloaded) @r1.1",
+    );
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).does(Input::Wake).unwrap();
+    scene.does(scene.model_completes("Looking.", &wants(["read"]))).unwrap();
+    scene.check(
+        scene.tool("c1", completed()),
+        "
+        tool_call_completed c1 '42' @r1.1
+        step_started a8 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a8 M2 @r1.2
+    ",
+    );
+    scene.does(scene.model_says("42.")).unwrap();
+    let spent = scene.state.usage;
+    assert_eq!(spent.cost_usd, Some(spent.tokens.total() as f64 / 1e3), "M6: at its own price");
+    // The next run begins with the first again.
+    scene.does(submit("u2")).unwrap();
+    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
+}
+
+#[test]
+fn m4_what_clients_saw_of_the_first_is_discarded() {
+    let mut scene = with_spare();
+    exhaust(&mut scene, true);
+    scene.check(
+        scene.model_fails(overloaded(), true),
+        "
+        message_discarded M4 (overloaded) @r1.1
+        step_model_fallback #4 large to small (overloaded) @r1.1
+        step_started a5 #5 small @r1.1
+        message_started M5 @r1.1
+        > start_model a5 M5 @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m4_when_the_last_is_exhausted_the_run_fails() {
+    let mut scene = with_spare();
+    exhaust(&mut scene, false);
+    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    exhaust(&mut scene, false);
+    scene.check(
+        scene.model_fails(overloaded(), false),
+        "
+        message_discarded M1 (overloaded) @r1.1
+        run_failed ModelUnavailable (overloaded) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m4_m3_a_request_that_is_refused_is_not_tried_elsewhere() {
+    let mut scene = with_spare();
+    scene.check(
+        scene.model_fails(ModelFailure::of_status(400, "too long", None), false),
+        "
+        message_discarded M1 (too long) @r1.1
+        run_failed ModelError (too long) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m4_r4_an_open_circuit_gives_way_at_once_and_is_waited_for_only_by_the_last() {
+    let mut scene = with_spare();
+    let open = || ModelFailure::circuit_open("left alone", Duration::from_secs(7));
+    scene.check(
+        scene.model_fails(open(), false),
+        "
+        step_model_fallback #1 large to small (left alone) @r1.1
+        step_started a2 #2 small @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
+    scene.check(scene.model_fails(open(), false), "step_retrying #2 failures 1 (left alone) @r1.1");
+    assert_eq!(scene.state.next_wake(), Some(scene.now.after(Duration::from_secs(7))));
+}
+
+#[test]
+fn m4_after_a_restart_the_run_stays_with_the_next_while_the_profile_has_it() {
+    let mut scene = with_spare();
+    exhaust(&mut scene, false);
+    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    let mut other = scene.rules.clone();
+    scene.does(Input::Rehydrated).unwrap();
+    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("small"));
+    Arc::make_mut(&mut other.agent).models = vec!["large".to_owned(), "other".to_owned()];
+    scene.rules = other;
+    scene.does(Input::Rehydrated).unwrap();
+    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
+}

@@ -199,7 +199,7 @@ fn s6_a_cancel_says_that_it_may_have_taken_effect() {
     );
     scene.check(
         scene.resolve("p1", Resolution::Retry, "ann"),
-        "! the approval was cancelled together with its run",
+        "! the approval was cancelled: nothing waits for it any more",
     );
 }
 

@@ -1,0 +1,117 @@
+//! How many tokens a text is, roughly. Providers count in ways of their own; what is estimated here
+//! keeps requests within bounds and is never billed.
+//!
+//! A token is counted as three bytes of UTF-8. That is about right for JSON, code and writing without
+//! spaces, and a third too many for English prose: an estimate that errs, errs on the safe side.
+
+use crate::message::{Arguments, AssistantMessage, Message, Reasoning};
+use serde_json::Value;
+
+/// Bytes that are counted as one token.
+pub const BYTES_PER_TOKEN: u64 = 3;
+/// Tokens around a message, or a call, that are not its text.
+const FRAME_TOKENS: u64 = 8;
+
+/// The tokens of a text of so many bytes.
+pub fn of_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
+}
+
+/// The tokens of a message.
+pub fn of_message(message: &Message) -> u64 {
+    let (bytes, frames) = match message {
+        Message::User { text, .. } => (text.len() as u64, 1),
+        Message::Assistant(said) => (bytes_of_said(said), 1 + said.calls.len() as u64),
+        Message::ToolResults(results) => {
+            let texts = results.iter().map(|result| result.text.len() as u64);
+            (texts.sum(), results.len() as u64)
+        }
+    };
+    of_bytes(bytes) + frames * FRAME_TOKENS
+}
+
+fn bytes_of_said(said: &AssistantMessage) -> u64 {
+    let thoughts = said.reasoning.iter().map(|block| match block {
+        Reasoning::Thinking { text, signature } => {
+            text.len() + signature.as_ref().map_or(0, String::len)
+        }
+        Reasoning::Redacted { payload } => payload.len(),
+    });
+    let calls = said.calls.iter().map(|call| match &call.arguments {
+        Arguments::Json(value) => call.tool.len() as u64 + of_json(value),
+        Arguments::Malformed { .. } => call.tool.len() as u64 + 2,
+    });
+    (said.text.len() + thoughts.sum::<usize>()) as u64 + calls.sum::<u64>()
+}
+
+/// The bytes of a value as JSON, but for escapes.
+pub fn of_json(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 8,
+        Value::String(text) => text.len() as u64 + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| of_json(item) + 1).sum::<u64>(),
+        Value::Object(members) => {
+            let member = |(key, value): (&String, &Value)| key.len() as u64 + 4 + of_json(value);
+            2 + members.iter().map(member).sum::<u64>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::{CallId, MessageId},
+        message::{CallResult, ProposedCall},
+    };
+    use serde_json::json;
+    use std::sync::Arc;
+    use uuid::Uuid;
+
+    #[test]
+    fn c1_everything_that_is_sent_is_counted() {
+        assert_eq!([of_bytes(0), of_bytes(1), of_bytes(3), of_bytes(4)], [0, 1, 1, 2]);
+        let message_id = MessageId::parse("m").unwrap();
+        assert_eq!(of_message(&Message::User { message_id, text: "abcdef".into() }), 2 + 8);
+        let call = ProposedCall {
+            call_id: CallId(Uuid::nil()),
+            provider_id: "ignored".to_owned(),
+            tool: "buy".to_owned(),
+            arguments: Arguments::Json(json!({"n": [1, null, "x"]})),
+        };
+        let said = AssistantMessage {
+            text: "abc".to_owned(),
+            reasoning: vec![
+                Reasoning::Thinking { text: "abc".to_owned(), signature: Some("abc".to_owned()) },
+                Reasoning::Redacted { payload: "abc".to_owned() },
+            ],
+            calls: vec![call],
+        };
+        let bytes = 12 + 3 + of_json(&json!({"n": [1, null, "x"]}));
+        assert_eq!(of_message(&Message::Assistant(Arc::new(said))), of_bytes(bytes) + 16);
+        let result = |text: &str| CallResult {
+            call_id: CallId(Uuid::nil()),
+            provider_id: String::new(),
+            tool: "buy".to_owned(),
+            text: text.into(),
+            is_error: false,
+        };
+        assert_eq!(of_message(&Message::ToolResults(vec![result("abc"), result("d")])), 2 + 16);
+    }
+
+    #[test]
+    fn c1_json_is_counted_as_long_as_it_is_or_a_little_longer() {
+        for value in [
+            json!(null),
+            json!(false),
+            json!(12_345_678),
+            json!({"a": [1, 2, {"b": "text"}], "c": null, "d": true}),
+            json!([[], {}, ""]),
+        ] {
+            let real = value.to_string().len() as u64;
+            let counted = of_json(&value);
+            assert!(counted >= real && counted <= real * 2 + 16, "{value}: {counted} of {real}");
+        }
+    }
+}

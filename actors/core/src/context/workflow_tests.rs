@@ -1,0 +1,137 @@
+use super::*;
+use serde_json::json;
+
+const RESTOCK: &str = r#"---
+name: restock
+description: Buy
+  what is low.
+inputs:
+  type_id: { type: integer, description: "What to buy" }
+  quantity: { type: integer, default: 100 }
+  side: { choices: [buy, sell], default: buy }
+  careful: { type: boolean, default: false }
+  note: { required: false }
+tools: ["get_*", market_order_create]
+autonomy: 1
+preflight: true
+---
+{{ side | title }} {{ quantity }} of {{ type_id }}.
+{% if careful %}Be careful.{% endif %}{% if note %}Note: {{ note }}{% endif %}
+"#;
+
+fn start(inputs: Value) -> Result<StartedWorkflow, String> {
+    let Value::Object(inputs) = inputs else { panic!("inputs are an object") };
+    let workflow = Workflow::parse(RESTOCK).unwrap();
+    workflow.start(&inputs).map_err(|error| error.to_string())
+}
+
+#[test]
+fn c3_a_workflow_is_rendered_with_its_inputs_and_defaults() {
+    let workflow = Workflow::parse(RESTOCK).unwrap();
+    assert_eq!(workflow.description, "Buy what is low.");
+    let started = start(json!({"type_id": 34})).unwrap();
+    assert_eq!(&*started.text, "Buy 100 of 34.");
+    assert_eq!(
+        Value::Object(started.inputs.clone()),
+        json!({"careful": false, "quantity": 100, "side": "buy", "type_id": 34})
+    );
+    assert!(started.preflight && started.autonomy == Some(Autonomy::Recommendations));
+    assert!(started.may_use("get_price") && started.may_use("market_order_create"));
+    assert!(!started.may_use("market_order_cancel"));
+    // As people type them.
+    let typed = json!({"type_id": "34", "careful": "true", "quantity": " 7 ", "note": "12"});
+    assert_eq!(&*start(typed).unwrap().text, "Buy 7 of 34.\nBe careful.Note: 12");
+    // What is said is text, never template.
+    let said = json!({"type_id": 1, "note": "{{ type_id }} {% for"});
+    assert!(start(said).unwrap().text.ends_with("Note: {{ type_id }} {% for"));
+}
+
+#[test]
+fn c3_inputs_are_checked_and_errors_say_which() {
+    for (inputs, error) in [
+        (json!({}), "type_id: is missing; it must be a whole number"),
+        (json!({"type_id": null}), "type_id: is missing; it must be a whole number"),
+        (json!({"type_id": "ore"}), "type_id: must be a whole number"),
+        (json!({"type_id": 1.5}), "type_id: must be a whole number"),
+        (json!({"type_id": 1, "side": "both"}), "side: must be one of \"buy\", \"sell\""),
+        (json!({"type_id": 1, "careful": "yes"}), "careful: must be true or false"),
+        (json!({"type_id": 1, "note": ["x"]}), "note: must be a text"),
+        (
+            json!({"type_id": 1, "amount": 1}),
+            "amount: there is no such input; there are: careful, note, quantity, side, type_id",
+        ),
+        (json!({"type_id": 1, "note": "x".repeat(20_000)}), "note: may have at most 16384 bytes"),
+    ] {
+        assert_eq!(start(inputs.clone()).unwrap_err(), error, "{inputs}");
+    }
+}
+
+#[test]
+fn c3_what_is_wrong_with_a_file_is_said() {
+    let file =
+        |head: &str, body: &str| format!("---\nname: a\ndescription: b\n{head}\n---\n{body}");
+    for (text, problem) in [
+        ("no front matter".to_owned(), "does not begin with a front matter"),
+        (file("tool: [a]", ""), "unknown field"),
+        (file("autonomy: 9", ""), "front matter"),
+        (file("inputs:\n  a b: {}", ""), "the input `a b`"),
+        (file("inputs:\n  n: { type: integer, default: many }", ""), "must be a whole number"),
+        (file("inputs:\n  n: { type: date }", ""), "unknown variant"),
+        (file("", "{% if x %}"), "its template"),
+        (file("", &"x".repeat(70_000)), "at most 65536 bytes"),
+        ("---\nname: a b\ndescription: c\n---\n".to_owned(), "its name must be"),
+    ] {
+        let found = Workflow::parse(&text).unwrap_err();
+        assert!(found.contains(problem), "{text}: {found}");
+    }
+}
+
+#[test]
+fn c3_templates_are_bounded_and_see_nothing_but_inputs() {
+    let render = |body: &str| {
+        let text = format!("---\nname: a\ndescription: b\n---\n{body}");
+        let workflow = Workflow::parse(&text).unwrap();
+        workflow.start(&Map::new()).map(|started| started.text).map_err(|it| it.to_string())
+    };
+    let endless = "{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}";
+    for (body, problem) in [
+        (endless, "out of fuel"),
+        ("{% for a in range(9000) %}0123456789{% endfor %}", "more than 65536 bytes"),
+        ("{{ missing }}", "undefined"),
+        ("{% include '/etc/passwd' %}", "not found"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+    ] {
+        let found = render(body).unwrap_err();
+        assert!(found.contains(problem), "{body}: {found}");
+    }
+    assert_eq!(&*render("{{ range(3) | list | length }}").unwrap(), "3");
+}
+
+#[test]
+fn c3_a_command_line_says_the_same_as_its_inputs() {
+    for (line, canonical) in [
+        ("", "/restock"),
+        ("type_id=34", "/restock type_id=34"),
+        ("  b=2   a=x=y ", "/restock a=x=y b=2"),
+        (
+            "note=\"two words, \\\"quoted\\\"\" n=1",
+            "/restock n=1 note=\"two words, \\\"quoted\\\"\"",
+        ),
+        ("empty=", "/restock empty=\"\""),
+    ] {
+        let inputs = inputs_of(line).unwrap();
+        assert_eq!(command("restock", &inputs), canonical, "{line}");
+        let rest = canonical.strip_prefix("/restock").unwrap();
+        assert_eq!(inputs_of(rest).unwrap(), inputs, "{line}");
+    }
+    let Value::Object(typed) = json!({"n": 34, "b": true}) else { panic!() };
+    assert_eq!(command("a", &typed), "/a b=true n=34", "as typed");
+    for (line, problem) in [
+        ("34", "`34` is no input; write key=value"),
+        ("a b=1", "`a` is no input; write key=value"),
+        ("a=\"open", "the quotes of `a` do not end"),
+        ("a=1 a=2", "`a` is said twice"),
+    ] {
+        assert_eq!(inputs_of(line).unwrap_err(), problem);
+    }
+}

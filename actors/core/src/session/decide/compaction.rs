@@ -1,0 +1,84 @@
+//! Summarising the older part of a conversation before a step that has no room for it (C4). A model
+//! call of its own, between steps; if it fails, the run goes on with what has room.
+
+use super::Deciding;
+use crate::{
+    context::{Compact, summary_of},
+    ids::AttemptId,
+    message::Message,
+    model::delta::Completion,
+    session::{Compacted, Compaction, Effect, SessionEvent},
+    usage::Spending,
+};
+
+impl Deciding<'_> {
+    /// Starts the call for a summary if the next step should have one; false if it should not.
+    pub(super) fn start_compacting(&mut self) -> bool {
+        let Some(run) = &self.active.run else { return false };
+        if run.compaction != Compaction::Idle {
+            return false;
+        }
+        let now = self.active.said_in_step_of(Some(run.run_id));
+        let before = self.session.conversation.messages();
+        let messages: Vec<&Message> = before.into_iter().chain(&self.said).chain(&now).collect();
+        let model = self.model();
+        let compacted = self.compacted();
+        let (rules, before) = (self.env.rules, compacted.as_ref());
+        match (Compact { rules, run, model: &model, before }).through(&messages) {
+            Some(through) => {
+                self.start_compacting_attempt(through, 1);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What stands for older messages by now.
+    fn compacted(&self) -> Option<Compacted> {
+        let newest = self.events.iter().rev().find_map(|record| {
+            if let SessionEvent::ContextCompacted { through, summary, .. } = &record.event {
+                Some(Compacted { through: *through, summary: summary.clone() })
+            } else {
+                None
+            }
+        });
+        newest.or_else(|| self.session.compacted.clone())
+    }
+
+    /// Starts attempt number `attempt` of the call for a summary. There is no message of it.
+    pub(super) fn start_compacting_attempt(&mut self, through: u64, attempt: u32) {
+        let Some(run) = &self.active.run else { return };
+        let (run_id, step) = (run.run_id, run.step);
+        let (attempt_id, model) = (AttemptId(self.env.uuid()), self.model());
+        let (named, planning, compacting) = (model.clone(), false, Some(through));
+        self.emit(SessionEvent::StepStarted {
+            attempt_id,
+            attempt,
+            model: named,
+            planning,
+            compacting,
+        });
+        let message_id = None;
+        self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
+    }
+
+    /// The model answered with a summary, or with nothing of use.
+    pub(super) fn summarised(&mut self, through: u64, completion: Completion) {
+        let usage = self.spending(completion.usage);
+        let model = self.model();
+        let run = self.active.run.as_ref();
+        let text = &completion.message.text;
+        let summary = run.and_then(|run| summary_of(text, run, self.env.rules, &model));
+        match summary {
+            Some(summary) => {
+                let summary = summary.into();
+                self.emit(SessionEvent::ContextCompacted { through, summary, usage });
+            }
+            None => self.not_summarised("the model gave no summary".to_owned(), usage),
+        }
+    }
+
+    pub(super) fn not_summarised(&mut self, reason: String, usage: Spending) {
+        self.emit(SessionEvent::ContextCompactionFailed { reason, usage });
+    }
+}
