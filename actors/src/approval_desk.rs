@@ -11,7 +11,7 @@ use crate::{
     ports::Clock,
     session_registry::{Deliver, SessionRegistry},
 };
-use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use greenroom_core::{
     Timestamp,
     ids::{ApprovalId, SessionId},
@@ -154,5 +154,19 @@ impl Handler<Forget> for ApprovalDesk {
         self.watch.tick();
         self.forget(approval_id);
         self.settle(ctx);
+    }
+}
+
+/// How many questions wait.
+#[derive(Message)]
+#[rtype(result = "usize")]
+pub struct CountWaiting;
+
+impl Handler<CountWaiting> for ApprovalDesk {
+    type Result = MessageResult<CountWaiting>;
+
+    fn handle(&mut self, _: CountWaiting, _ctx: &mut Self::Context) -> Self::Result {
+        self.watch.tick();
+        MessageResult(self.waiting.len())
     }
 }

@@ -41,6 +41,8 @@ pub enum Live {
     Delta(Arc<LiveDelta>),
     /// The server is shutting down.
     Draining,
+    /// The session is gone.
+    Purged,
 }
 
 /// More text of an open message.
@@ -343,6 +345,22 @@ impl Handler<Detach> for EventBus {
         if channel.is_unused() {
             self.channels.remove(&session_id);
         }
+    }
+}
+
+/// Tells the subscribers of a session that it is gone (S1).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct AnnouncePurged(pub SessionId);
+
+impl Handler<AnnouncePurged> for EventBus {
+    type Result = ();
+
+    fn handle(&mut self, AnnouncePurged(session_id): AnnouncePurged, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        let Some(mut channel) = self.channels.remove(&session_id) else { return };
+        channel.let_go();
+        channel.send(&Live::Purged);
     }
 }
 

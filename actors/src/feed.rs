@@ -38,6 +38,8 @@ pub enum FeedKind {
     },
     /// The server is shutting down (D8); unnumbered. Reconnect with the cursor.
     Draining,
+    /// The session was purged (S1): it is gone, and there is nothing to reconnect to; unnumbered.
+    Purged,
     /// The stream can't go on; reconnect with the cursor. For people.
     Broken(String),
 }

@@ -9,6 +9,7 @@ use crate::{
     limits::{SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX},
     mailbox::Mailbox,
     observation::Watch,
+    order::{Obey, Order},
 };
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use greenroom_core::{cursor::Cursor, ids::SessionId};
@@ -55,6 +56,7 @@ impl Actor for FirehoseSubscriber {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUBSCRIBER_MAILBOX_MAX);
         self.watch.set_state("tailing", None);
+        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
         for bus in &self.buses {
             let recipient = ctx.address().recipient();
             bus.tell(AttachToAll { attachment: self.attachment.clone(), recipient });
@@ -87,7 +89,7 @@ impl Handler<Live> for FirehoseSubscriber {
                     self.offer(FeedItem { session_id, agent, cursor, kind }, ctx);
                 }
             }
-            Live::Delta(_) => {}
+            Live::Delta(_) | Live::Purged => {}
             Live::Draining => {
                 let nobody = SessionId(uuid::Uuid::nil());
                 let last = self.last.clone();
@@ -113,6 +115,16 @@ impl Handler<crate::subscriber::Stop> for FirehoseSubscriber {
     type Result = ();
 
     fn handle(&mut self, _: crate::subscriber::Stop, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}
+
+/// Its client may come again (A2).
+impl Handler<Obey> for FirehoseSubscriber {
+    type Result = ();
+
+    fn handle(&mut self, _: Obey, ctx: &mut Self::Context) {
+        self.watch.tick();
         ctx.stop();
     }
 }

@@ -2,10 +2,41 @@
 
 use crate::ports::ToolHost;
 use greenroom_core::{
-    Rules, agent::AgentProfile, call::RetryPolicy, ids::AgentName, limits, policy::Matrix,
+    Rules,
+    agent::AgentProfile,
+    call::RetryPolicy,
+    context::{ContextRules, SkillBook},
+    ids::AgentName,
+    limits,
+    policy::Matrix,
     usage::Price,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// Something that is replaced as a whole while others read it. Clones share it.
+#[derive(Debug, Default)]
+pub struct Current<T>(Arc<RwLock<Arc<T>>>);
+
+impl<T> Clone for Current<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Current<T> {
+    /// As it is now.
+    pub fn get(&self) -> Arc<T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces it.
+    pub fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+    }
+}
 
 /// What configuration says of agents and policy.
 #[derive(Clone, Debug)]
@@ -22,6 +53,14 @@ pub struct Governance {
     pub model_retry: RetryPolicy,
     /// What models cost, by their names in configuration.
     pub prices: Arc<BTreeMap<String, Price>>,
+    /// What every agent is told, before its own prompt.
+    pub system: Arc<str>,
+    /// The tokens that models' contexts hold, by their names in configuration.
+    pub windows: Arc<BTreeMap<String, u64>>,
+    /// Percent of a conversation's room at which its older part is summarised; `None` is never.
+    pub compact_at: Option<u8>,
+    /// The skills there are now.
+    pub skills: Current<SkillBook>,
     /// Texts that a model must not say: they are taken out as they come (E7).
     pub secrets: Arc<[String]>,
 }
@@ -38,6 +77,10 @@ impl Governance {
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
+            system: Arc::from(""),
+            windows: Arc::default(),
+            compact_at: Some(limits::COMPACT_AT_DEFAULT),
+            skills: Current::default(),
             secrets: Arc::default(),
         }
     }
@@ -57,6 +100,12 @@ impl Governance {
             queued_messages_max: self.queued_messages_max,
             model_retry: self.model_retry,
             prices: self.prices.clone(),
+            context: ContextRules {
+                system: self.system.clone(),
+                windows: self.windows.clone(),
+                skills: self.skills.get(),
+                compact_at: self.compact_at,
+            },
         }
     }
 }

@@ -9,6 +9,8 @@
 //! ```
 
 pub mod approval_desk;
+pub mod built_in;
+pub mod circuit;
 pub mod event_bus;
 pub mod feed;
 pub mod firehose;
@@ -17,7 +19,9 @@ pub mod limits;
 pub mod llm_stream;
 pub mod mailbox;
 pub mod observation;
+pub mod order;
 pub mod ports;
+mod result_cache;
 pub mod runtime;
 pub mod session;
 pub mod session_registry;

@@ -13,12 +13,16 @@ pub const HUB_MAILBOX_MAX: usize = 16 * 1024;
 pub const SUBSCRIBERS_PER_SESSION_MAX: usize = 256;
 /// Events read from the log at once.
 pub const LOG_PAGE_EVENTS: usize = 256;
+/// The same where a subscriber begins to catch up, or its client takes little at a time.
+pub const SUBSCRIBER_PAGE_EVENTS_MIN: usize = 16;
 /// Failures of one session's actor within [`SESSION_FAILURE_WINDOW`] after which it is parked (A3).
 pub const SESSION_FAILURES_MAX: u32 = 3;
 /// The window for [`SESSION_FAILURES_MAX`].
 pub const SESSION_FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Delay before a failed session is brought back; doubles with each failure.
 pub const SESSION_RESTART_DELAY: Duration = Duration::from_millis(50);
+/// Questions of one tool attempt that wait to be put to people (T1); more are not heard.
+pub const ASKS_BACKLOG_MAX: usize = 4;
 /// Least time between two progress events of one call (T5).
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Progress reports waiting to be looked at.
@@ -33,6 +37,8 @@ pub const BUDGET_RACES_MAX: u32 = 16;
 pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Delay before an overdue deadline is told again to a session that did not record it.
 pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How often a purge is tried again because the session went on meanwhile.
+pub const PURGE_ATTEMPTS_MAX: u32 = 8;
 /// How often a subscriber makes sure that it is still attached.
 pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Live items a subscriber holds back while it replays the log.
@@ -50,3 +56,19 @@ pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
 pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Least time between two readings of a tool server's changed list.
 pub const RELIST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Failures in a row after which a model or a tool server is left alone (R4).
+pub const CIRCUIT_FAILURES_MAX: u32 = 5;
+/// How long it is left alone at first; doubles while it goes on to fail.
+pub const CIRCUIT_REST: Duration = Duration::from_secs(10);
+/// How long it is left alone at most.
+pub const CIRCUIT_REST_MAX: Duration = Duration::from_secs(120);
+/// How long the one that tries it again may take before another may.
+pub const CIRCUIT_PROBE_MAX: Duration = Duration::from_secs(60);
+
+/// Results of read-only tools that are kept to be used again (T6).
+pub const CACHED_RESULTS_MAX: usize = 1_000;
+/// Bytes of all of them.
+pub const CACHED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of one; a larger one is not kept.
+pub const CACHED_RESULT_BYTES_MAX: usize = 1024 * 1024;

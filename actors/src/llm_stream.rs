@@ -8,6 +8,7 @@ use crate::{
     limits::MODEL_SILENCE_MAX,
     mailbox::Mailbox,
     observation::Watch,
+    order::{Obey, Order},
     ports::ModelClient,
     session::{Fact, Session},
 };
@@ -22,6 +23,7 @@ use greenroom_core::{
     },
     scrub::Scrubber,
     session::{Input, StepFailure},
+    trace::Trace,
 };
 use std::{sync::Arc, time::Instant};
 
@@ -128,7 +130,10 @@ impl Actor for LlmStream {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(request) = self.request.take() else { return };
+        let Some(mut request) = self.request.take() else { return };
+        request.trace = Some(Trace::of_attempt(self.attempt.run_id, self.attempt.attempt_id));
+        let obeys = ctx.address().downgrade().recipient();
+        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
         let model = request.model.clone();
         self.watch.set_state("streaming", Some(format!("model {model}")));
         ctx.add_stream(self.client.stream(request));
@@ -192,5 +197,21 @@ impl Handler<Stop> for LlmStream {
         }
         let builder = std::mem::take(&mut self.builder);
         MessageResult(Stopped::Partial(builder.stopped()))
+    }
+}
+
+/// Stopped, the run fails; restarted, the step is tried again (A2).
+impl Handler<Obey> for LlmStream {
+    type Result = ();
+
+    fn handle(&mut self, Obey { order, .. }: Obey, ctx: &mut Self::Context) {
+        self.watch.tick();
+        self.conclude(Err(match order {
+            Order::Stop => ModelFailure::permanent("an administrator stopped the model stream"),
+            Order::Restart => {
+                ModelFailure::temporary("an administrator restarted the model stream")
+            }
+        }));
+        ctx.stop();
     }
 }

@@ -3,7 +3,8 @@
 //! Each actor writes its own [`Watch`]; readers never queue behind the actor's work. actix shows
 //! no mailbox depth, so [`crate::mailbox`] counts what is sent and handled here.
 
-use greenroom_core::{Timestamp, text::cut};
+use actix::{WeakRecipient, prelude::SendError};
+use greenroom_core::{Timestamp, ids::UserId, text::cut};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -13,7 +14,11 @@ use std::{
     },
 };
 
-use crate::{limits::OBSERVED_TEXT_BYTES_MAX, ports::Clock};
+use crate::{
+    limits::OBSERVED_TEXT_BYTES_MAX,
+    order::{Obey, Order, Refused},
+    ports::Clock,
+};
 
 /// All live actors.
 #[derive(Clone)]
@@ -38,6 +43,13 @@ struct Shared {
     restarts: AtomicU64,
     depth_max: AtomicUsize,
     doing: Mutex<Doing>,
+    obeys: Mutex<Option<Obeys>>,
+}
+
+/// Which orders an actor takes, and where to. The address keeps nobody alive.
+struct Obeys {
+    takes: &'static [Order],
+    recipient: WeakRecipient<Obey>,
 }
 
 #[derive(Clone, Default)]
@@ -86,6 +98,8 @@ pub struct Snapshot {
     pub started_at: Timestamp,
     /// What failed last.
     pub last_error: Option<String>,
+    /// The orders it takes.
+    pub takes: &'static [Order],
 }
 
 impl Board {
@@ -109,6 +123,7 @@ impl Board {
             restarts: AtomicU64::new(0),
             depth_max: AtomicUsize::new(0),
             doing: Mutex::new(Doing { state: "starting".to_owned(), ..Doing::default() }),
+            obeys: Mutex::default(),
         });
         lock(&self.entries).insert(path, Arc::downgrade(&shared));
         Watch(shared)
@@ -131,22 +146,48 @@ impl Board {
     }
 }
 
+impl Board {
+    /// Tells the actor at `path` what to do (A2).
+    pub fn order(&self, path: &str, order: Order, by: UserId) -> Result<(), Refused> {
+        let entry = lock(&self.entries).get(path).and_then(Weak::upgrade);
+        let entry = entry.ok_or(Refused::Absent)?;
+        let obeys = lock(&entry.obeys);
+        let takes = obeys.as_ref().map_or(&[][..], |obeys| obeys.takes);
+        let Some(obeys) = obeys.as_ref().filter(|_| takes.contains(&order)) else {
+            return Err(Refused::NotTaken { kind: entry.kind, takes });
+        };
+        let recipient = obeys.recipient.upgrade().ok_or(Refused::Absent)?;
+        entry.sent();
+        let told = recipient.try_send(Obey { path: path.into(), order, by });
+        told.map_err(|error| {
+            entry.unsent();
+            match error {
+                SendError::Full(_) => Refused::Busy,
+                SendError::Closed(_) => Refused::Absent,
+            }
+        })
+    }
+}
+
 impl Watch {
     /// Its path.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
+    /// The actor takes these orders. Each that it handles counts as a message.
+    pub fn obeys(&self, takes: &'static [Order], recipient: WeakRecipient<Obey>) {
+        *lock(&self.0.obeys) = Some(Obeys { takes, recipient });
+    }
+
     /// A message was put into the mailbox.
     pub(crate) fn sent(&self) {
-        let sent = self.0.sent.fetch_add(1, Relaxed) + 1;
-        let depth = sent.saturating_sub(self.0.handled.load(Relaxed));
-        self.0.depth_max.fetch_max(usize::try_from(depth).unwrap_or(usize::MAX), Relaxed);
+        self.0.sent();
     }
 
     /// A message could not be put into the mailbox after all.
     pub(crate) fn unsent(&self) {
-        self.0.sent.fetch_sub(1, Relaxed);
+        self.0.unsent();
     }
 
     /// The actor begins to handle a message of that name.
@@ -199,6 +240,16 @@ impl Watch {
 }
 
 impl Shared {
+    fn sent(&self) {
+        let sent = self.sent.fetch_add(1, Relaxed) + 1;
+        let depth = sent.saturating_sub(self.handled.load(Relaxed));
+        self.depth_max.fetch_max(usize::try_from(depth).unwrap_or(usize::MAX), Relaxed);
+    }
+
+    fn unsent(&self) {
+        self.sent.fetch_sub(1, Relaxed);
+    }
+
     fn snapshot(&self) -> Snapshot {
         let doing = lock(&self.doing).clone();
         let handled = self.handled.load(Relaxed);
@@ -216,6 +267,7 @@ impl Shared {
             restarts: self.restarts.load(Relaxed),
             started_at: self.started_at,
             last_error: doing.last_error,
+            takes: lock(&self.obeys).as_ref().map_or(&[], |obeys| obeys.takes),
         }
     }
 }

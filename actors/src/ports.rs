@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures::{future::BoxFuture, stream::BoxStream};
 use greenroom_core::{
     Timestamp,
+    approval::{Elicitation, ElicitationAnswer},
     budget::{Measure, Spent},
     call::ToolOutcome,
     ids::Seq,
@@ -17,10 +18,11 @@ use greenroom_core::{
     policy::{Settings, ToolBook},
     session::{ApprovalRow, ApprovalState, EventRecord, Projection, SessionRow},
     time::Day,
+    trace::Trace,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The durable log and what is kept beside it (D1).
@@ -28,6 +30,11 @@ use tokio_util::sync::CancellationToken;
 pub trait Journal: Send + Sync + 'static {
     /// Commits one decision, all of it or nothing. When this returns `Ok` it is durable.
     async fn append(&self, commit: Commit) -> Result<(), JournalError>;
+
+    /// Removes everything of a session, its log, its row and its questions, in one commit with the
+    /// audit log's note of it: all of it or nothing. What its user has spent stays spent. A session
+    /// that does not exist is a conflict (S1).
+    async fn purge(&self, purge: Purge) -> Result<(), JournalError>;
 
     /// The events after `after`, at most `limit`, in order. Empty at the head and for sessions
     /// that do not exist.
@@ -92,6 +99,19 @@ pub struct Commit {
     pub records: Arc<[EventRecord]>,
     /// What changes beside the log.
     pub projection: Projection,
+}
+
+/// A session, to be removed for good.
+#[derive(Clone, Debug)]
+pub struct Purge {
+    /// The session.
+    pub session_id: SessionId,
+    /// Its last event; it fails unless it still is.
+    pub expected_head: Seq,
+    /// Who wants it gone.
+    pub by: UserId,
+    /// When they said so.
+    pub at: Timestamp,
 }
 
 /// Which sessions.
@@ -164,8 +184,25 @@ pub trait ToolHost: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The prompts that servers list now (C3).
+    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// The text of one of them. The error is for people.
+    fn prompt(
+        &self,
+        server: &str,
+        _name: &str,
+        _arguments: Map<String, Value>,
+    ) -> BoxFuture<'static, Result<String, String>> {
+        let error = format!("there is no server `{server}`");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
     /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
-    /// `progress` without waiting for it; stops early when `cancel` fires, telling the tool.
+    /// `progress` without waiting for it, and asks `call.people`; stops early when `cancel` fires,
+    /// telling the tool.
     fn call(
         &self,
         call: ToolCall,
@@ -174,9 +211,35 @@ pub trait ToolHost: Send + Sync + 'static {
     ) -> BoxFuture<'static, ToolOutcome>;
 }
 
+/// A prompt of a tool server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerPrompt {
+    /// The server, by its name in configuration.
+    pub server: String,
+    /// The server's name for it.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// What it wants to know: texts.
+    pub arguments: Vec<PromptArgument>,
+}
+
+/// What a prompt wants to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptArgument {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Whether there must be one.
+    pub required: bool,
+}
+
 /// One attempt of a tool call.
 #[derive(Clone, Debug)]
 pub struct ToolCall {
+    /// Who calls; `None` outside of sessions.
+    pub caller: Option<Caller>,
     /// The tool, as the book names it.
     pub tool: String,
     /// The arguments, already validated and allowed.
@@ -187,6 +250,54 @@ pub struct ToolCall {
     pub timeout: Option<Duration>,
     /// Bytes of the result that are kept.
     pub result_bytes_max: usize,
+    /// Where it can ask people while it runs (T1). Its time stands still meanwhile (T4).
+    pub people: People,
+}
+
+/// The people whom a running tool can ask. By default there are none.
+#[derive(Clone, Debug, Default)]
+pub struct People(Option<mpsc::Sender<Ask>>);
+
+/// A question of a running tool.
+#[derive(Debug)]
+pub struct Ask {
+    /// What it wants.
+    pub elicitation: Elicitation,
+    /// Takes the answer; dropped, it says that there is none.
+    pub reply: oneshot::Sender<ElicitationAnswer>,
+    /// Fires when the tool no longer wants to know.
+    pub withdrawn: CancellationToken,
+}
+
+impl People {
+    /// Those who are asked over this channel.
+    pub fn over(asks: mpsc::Sender<Ask>) -> Self {
+        Self(Some(asks))
+    }
+
+    /// Asks, and waits for as long as it takes. Dropping the future withdraws the question.
+    pub async fn ask(&self, elicitation: Elicitation) -> ElicitationAnswer {
+        let Some(asks) = &self.0 else { return ElicitationAnswer::Declined };
+        let (reply, answer) = oneshot::channel();
+        let withdrawn = CancellationToken::new();
+        let _no_longer_asked = withdrawn.clone().drop_guard();
+        if asks.send(Ask { elicitation, reply, withdrawn }).await.is_err() {
+            return ElicitationAnswer::Cancelled;
+        }
+        answer.await.unwrap_or(ElicitationAnswer::Cancelled)
+    }
+}
+
+/// The session that a call is made in. Built-in tools need it; of others nobody is told but the
+/// trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The session.
+    pub session_id: SessionId,
+    /// Its agent.
+    pub agent: AgentName,
+    /// The attempt's place in the run's trace; sent to the tool in `_meta` (A4).
+    pub trace: Trace,
 }
 
 /// How far a tool is (T5).

@@ -1,17 +1,17 @@
 //! The actors, started and wired: what `src/` talks to.
 
 use crate::{
-    approval_desk::{ApprovalDesk, Introduce, Track},
-    event_bus::{AnnounceDraining, EventBus, Peek},
+    approval_desk::{ApprovalDesk, CountWaiting, Introduce, Track},
+    event_bus::{AnnounceDraining, AnnouncePurged, EventBus, Peek},
     feed::Outlet,
     firehose::FirehoseSubscriber,
     governance::Governance,
-    limits::LOG_PAGE_EVENTS,
+    limits::{LOG_PAGE_EVENTS, PURGE_ATTEMPTS_MAX},
     mailbox::Mailbox,
     observation::Board,
-    ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolHost},
+    ports::{Clock, Journal, JournalError, Meter, ModelClient, Purge, ToolHost},
     session::{CommandError, Surroundings},
-    session_registry::{CountLive, Deliver, Drain, Home, Revive, SessionRegistry, home_of},
+    session_registry::{CountLive, Deliver, Drain, Evict, Home, Revive, SessionRegistry, home_of},
     subscriber::{Counted, Subscriber, Subscription, open_at},
     turnstile::Turnstile,
 };
@@ -19,8 +19,8 @@ use actix::{Actor, Addr, Arbiter};
 use greenroom_core::{
     Env,
     cursor::Cursor,
-    ids::{AgentName, Seq, SessionId},
-    session::{Input, Reply, SessionEvent},
+    ids::{AgentName, Seq, SessionId, UserId},
+    session::{Input, Rejection, Reply, SessionEvent},
 };
 use std::{
     collections::HashMap,
@@ -70,6 +70,7 @@ pub struct Runtime {
     pub clock: Arc<dyn Clock>,
     around: Arc<Surroundings>,
     registry: Mailbox<SessionRegistry>,
+    desk: Mailbox<ApprovalDesk>,
     homes: Arc<[Home]>,
     subscribers: Arc<Mutex<HashMap<SessionId, Arc<AtomicUsize>>>>,
     subscribers_ever: Arc<AtomicUsize>,
@@ -132,6 +133,7 @@ impl Runtime {
             clock,
             around,
             registry,
+            desk,
             homes,
             subscribers: Arc::default(),
             subscribers_ever: Arc::default(),
@@ -153,6 +155,37 @@ impl Runtime {
         self.registry.tell(Deliver { session_id, input, reply: Some(sender) });
         let ended = "its actor failed before it answered; ask again".to_owned();
         receiver.await.unwrap_or(Err(CommandError::Unavailable(ended)))
+    }
+
+    /// Removes a session for good (S1): closes it, which cancels its run, its questions and what is
+    /// queued; then removes everything of it in one commit; then its actor leaves, and who listens is
+    /// told. Dying in between leaves it closed or gone.
+    pub async fn purge(&self, session_id: SessionId, by: UserId) -> Result<(), CommandError> {
+        for _ in 0..PURGE_ATTEMPTS_MAX {
+            let close = Input::Close { by: by.clone(), partial: None };
+            match self.command(session_id, close).await {
+                // What can't be brought to life can't be closed, and can be removed all the same.
+                Ok(_) | Err(CommandError::Parked { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let unavailable = |error: JournalError| CommandError::Unavailable(error.to_string());
+            let expected_head = self.journal.head(session_id).await.map_err(unavailable)?;
+            let (at, by) = (self.clock.now(), by.clone());
+            match self.journal.purge(Purge { session_id, expected_head, by, at }).await {
+                Ok(()) => {
+                    self.registry.tell(Evict(session_id));
+                    home_of(session_id, &self.homes).bus.tell(AnnouncePurged(session_id));
+                    return Ok(());
+                }
+                Err(JournalError::Conflict) if expected_head == Seq(0) => {
+                    return Err(Rejection::UnknownSession.into());
+                }
+                // A last word came in between, as of a tool that was late.
+                Err(JournalError::Conflict) => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+        Err(CommandError::Unavailable("the session does not come to rest".to_owned()))
     }
 
     /// A fresh id, sortable by time.
@@ -244,6 +277,11 @@ impl Runtime {
     /// How many sessions are live.
     pub async fn live_sessions(&self) -> usize {
         self.registry.ask(CountLive).await.unwrap_or(0)
+    }
+
+    /// How many questions wait for people.
+    pub async fn waiting_approvals(&self) -> usize {
+        self.desk.ask(CountWaiting).await.unwrap_or(0)
     }
 
     /// Takes nothing new, and tells every subscriber (D8).

@@ -6,6 +6,7 @@
 //! store and no provider, only ports.
 
 mod commit;
+mod orders;
 mod outage;
 mod stopping;
 mod turns;
@@ -20,7 +21,8 @@ use crate::{
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
     observation::{Board, Watch},
-    ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolCall, ToolHost},
+    order::Order,
+    ports::{Caller, Clock, Journal, JournalError, Meter, ModelClient, People, ToolCall, ToolHost},
     session_registry::{Ended, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
     turnstile::Turnstile,
@@ -31,6 +33,7 @@ use actix::{
 };
 use greenroom_core::{
     Rules,
+    approval::{ApprovalKind, OpenApproval},
     call::ToolOutcome,
     context,
     ids::{AgentName, AttemptId, CallId, Seq, SessionId},
@@ -39,6 +42,7 @@ use greenroom_core::{
     session::{
         Effect, EventRecord, Input, Rejection, Reply, SessionEvent, SessionState, StepPhase, evolve,
     },
+    trace::Trace,
     usage::Usage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -275,10 +279,16 @@ impl Session {
                         stream.tell(llm_stream::Stop);
                     }
                 }
-                Effect::StartTool { run_id: _, call_id, attempt_id, tool, arguments } => {
-                    self.start_tool(call_id, attempt_id, tool, &arguments, rules, ctx);
+                Effect::StartTool { run_id, call_id, attempt_id, tool, arguments } => {
+                    let trace = Trace::of_attempt(run_id, attempt_id);
+                    self.start_tool((call_id, attempt_id, trace), tool, &arguments, rules, ctx);
                 }
                 Effect::AwaitTurn { call_id, key } => self.await_turn(call_id, key, ctx),
+                Effect::AnswerTool { attempt_id, ask, answer } => {
+                    if let Some(executor) = self.executors.get(&attempt_id) {
+                        executor.tell(tool_executor::Answer { ask, answer });
+                    }
+                }
                 Effect::StopTool { call_id: _, attempt_id } => {
                     if let Some(executor) = self.executors.remove(&attempt_id) {
                         executor.tell(tool_executor::Cancel);
@@ -290,8 +300,7 @@ impl Session {
 
     fn start_tool(
         &mut self,
-        call_id: CallId,
-        attempt_id: AttemptId,
+        (call_id, attempt_id, trace): (CallId, AttemptId, Trace),
         tool: String,
         arguments: &Arguments,
         rules: &Rules,
@@ -306,11 +315,14 @@ impl Session {
         };
         let path = format!("/sessions/{session_id}/calls/{call_id}");
         let watch = self.around.board.watch(path, "ToolExecutor");
+        let agent = rules.agent.name.clone();
         let call = ToolCall {
+            caller: Some(Caller { session_id, agent, trace }),
             arguments: arguments.to_value(),
             idempotency_key: call_id.to_string(),
             timeout: known.timeout,
             result_bytes_max: known.result_bytes_max,
+            people: People::default(),
             tool,
         };
         let host = self.around.tools.clone();
@@ -375,8 +387,12 @@ impl Session {
             StepPhase::Streaming { .. } => ("streaming", Some("the model".to_owned())),
             StepPhase::BackingOff { until, .. } => ("backing off", Some(format!("until {until}"))),
             StepPhase::Calling => {
-                let open = self.state.active.approvals.first();
-                if let Some(open) = open.filter(|_| self.state.is_waiting_for_people()) {
+                let waits = self.state.is_waiting_for_people();
+                // A tool that asks is waited for as much as the person.
+                let is_asked = |open: &&OpenApproval| {
+                    waits || open.approval.kind() == ApprovalKind::Elicitation
+                };
+                if let Some(open) = self.state.active.approvals.iter().find(is_asked) {
                     let approval_id = open.approval.approval_id;
                     let kind = open.approval.kind().name();
                     return ("waiting", Some(format!("a person, to decide {kind} {approval_id}")));
@@ -432,6 +448,8 @@ impl Actor for Session {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SESSION_MAILBOX_MAX);
+        let obeys = ctx.address().downgrade().recipient();
+        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
         self.watch.set_state("rehydrating", Some("the log".to_owned()));
         self.rehydrate(ctx);
     }

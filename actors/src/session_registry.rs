@@ -14,6 +14,7 @@ use crate::{
     },
     mailbox::{Mailbox, PostError},
     observation::Watch,
+    order::{Obey, Order},
     session::{Command, CommandError, End, Passivate, ReplySender, Session, Surroundings, respond},
 };
 use actix::{
@@ -66,6 +67,8 @@ struct Failures {
     count: u32,
     since: Instant,
     error: String,
+    /// Its place on the board while it is parked, since no actor of its own is there.
+    parked: Option<Watch>,
 }
 
 impl SessionRegistry {
@@ -128,6 +131,7 @@ impl SessionRegistry {
             count: 0,
             since: now,
             error: String::new(),
+            parked: None,
         });
         if now.duration_since(failures.since) > SESSION_FAILURE_WINDOW {
             (failures.count, failures.since) = (0, now);
@@ -135,6 +139,17 @@ impl SessionRegistry {
         failures.count += 1;
         failures.error = error;
         failures.count
+    }
+
+    /// Leaves the session alone until an administrator restarts it (A3).
+    fn park(&mut self, session_id: SessionId, ctx: &Context<Self>) {
+        let Some(failures) = self.failures.get_mut(&session_id) else { return };
+        let watch = self.around.board.watch(format!("/sessions/{session_id}"), "Session");
+        watch.set_state("parked", Some("an administrator, to restart it".to_owned()));
+        watch.fail(&failures.error);
+        watch.set_restarts(u64::from(failures.count));
+        watch.obeys(&[Order::Restart], ctx.address().downgrade().recipient());
+        failures.parked = Some(watch);
     }
 
     fn revive_later(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
@@ -240,6 +255,24 @@ impl Handler<Idle> for SessionRegistry {
     }
 }
 
+/// A session is gone: its actor ends, and what is known of its failures is forgotten.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Evict(pub SessionId);
+
+impl Handler<Evict> for SessionRegistry {
+    type Result = ();
+
+    fn handle(&mut self, Evict(session_id): Evict, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        self.failures.remove(&session_id);
+        if let Some(live) = self.live.remove(&session_id) {
+            live.mailbox.tell(Passivate);
+        }
+        self.show();
+    }
+}
+
 /// A session's actor has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -273,7 +306,9 @@ impl Handler<Ended> for SessionRegistry {
                 tracing::error!(%session_id, %error, "session actor failed");
                 self.watch.fail(&format!("session {session_id}: {error}"));
                 let count = self.note_failure(session_id, error);
-                if unfinished && count < SESSION_FAILURES_MAX {
+                if count >= SESSION_FAILURES_MAX {
+                    self.park(session_id, ctx);
+                } else if unfinished {
                     let delay = SESSION_RESTART_DELAY * 2u32.saturating_pow(count - 1);
                     self.revive_later(session_id, delay, ctx);
                 }
@@ -295,6 +330,21 @@ impl Handler<Revive> for SessionRegistry {
     fn handle(&mut self, Revive(sessions): Revive, ctx: &mut Self::Context) {
         self.watch.tick();
         for session_id in sessions {
+            self.live(session_id, ctx);
+        }
+    }
+}
+
+/// An administrator tries a parked session once more (A2).
+impl Handler<Obey> for SessionRegistry {
+    type Result = ();
+
+    fn handle(&mut self, Obey { path, .. }: Obey, ctx: &mut Self::Context) {
+        self.watch.tick();
+        let id = path.strip_prefix("/sessions/").and_then(|id| id.parse().ok()).map(SessionId);
+        let parked = id.filter(|id| self.failures.get(id).is_some_and(|it| it.parked.is_some()));
+        if let Some(session_id) = parked {
+            self.failures.remove(&session_id);
             self.live(session_id, ctx);
         }
     }

@@ -14,9 +14,11 @@ use crate::{
     feed::{FeedItem, FeedKind, Offer, Outlet},
     limits::{
         LOG_PAGE_EVENTS, SUBSCRIBER_BACKLOG_MAX, SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX,
+        SUBSCRIBER_PAGE_EVENTS_MIN,
     },
     mailbox::Mailbox,
     observation::Watch,
+    order::{Obey, Order},
     ports::{Journal, JournalError},
 };
 use actix::{
@@ -49,6 +51,10 @@ pub struct Subscriber {
     open: Option<Open>,
     backlog: VecDeque<Live>,
     overrun: bool,
+    /// Events to read from the log at once: more while the client takes them all.
+    page_events: usize,
+    /// Whether the session was purged.
+    is_gone: bool,
     _counted: Counted,
 }
 
@@ -134,6 +140,8 @@ impl Subscriber {
             open: None,
             backlog: VecDeque::new(),
             overrun: false,
+            page_events: SUBSCRIBER_PAGE_EVENTS_MIN,
+            is_gone: false,
             _counted: counted,
         }
         .with_told(told)
@@ -188,28 +196,50 @@ impl Subscriber {
 
     fn replay(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
         let (journal, session_id, seq) = (self.journal.clone(), self.session_id, self.seq);
-        let page = async move { journal.read(session_id, seq, LOG_PAGE_EVENTS).await };
+        let limit = self.page_events;
+        let page = async move { journal.read(session_id, seq, limit).await };
         ctx.spawn(page.into_actor(self).map(move |page, actor, ctx| {
             let page = match page {
                 Ok(page) => page,
                 Err(error) => return actor.break_off(&error.to_string(), ctx),
             };
-            let more = page.len() == LOG_PAGE_EVENTS;
+            if page.is_empty() && actor.seq > Seq(0) {
+                return actor.catch_up_at_the_head(live, ctx);
+            }
+            let more = page.len() == limit;
             for record in page {
                 if let Err(interrupted) = actor.tell_event(Arc::new(record)) {
                     return actor.interrupted(interrupted, ctx);
                 }
             }
             if more {
+                actor.page_events = LOG_PAGE_EVENTS.min(limit * 2);
                 return actor.replay(live, ctx);
             }
-            let told = actor.tell_open_text(live).and_then(|()| actor.tell_backlog());
-            match told {
-                Err(interrupted) => actor.interrupted(interrupted, ctx),
-                Ok(()) if actor.overrun => actor.catch_up(ctx),
-                Ok(()) => actor.enter(Phase::Tailing),
-            }
+            actor.tail(live, ctx);
         }));
+    }
+
+    /// The log has nothing more: because nothing happened, or because the session is gone.
+    fn catch_up_at_the_head(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
+        let (journal, session_id) = (self.journal.clone(), self.session_id);
+        let head = async move { journal.head(session_id).await };
+        ctx.spawn(head.into_actor(self).map(move |head, actor, ctx| match head {
+            Ok(Seq(0)) => actor.leave(ctx),
+            Ok(_) => actor.tail(live, ctx),
+            Err(error) => actor.break_off(&error.to_string(), ctx),
+        }));
+    }
+
+    /// From here on it tells what comes.
+    fn tail(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
+        let told = self.tell_open_text(live).and_then(|()| self.tell_backlog());
+        match told {
+            _ if self.is_gone => self.leave(ctx),
+            Err(interrupted) => self.interrupted(interrupted, ctx),
+            Ok(()) if self.overrun => self.catch_up(ctx),
+            Ok(()) => self.enter(Phase::Tailing),
+        }
     }
 
     /// Tells what the bus knows of the open message and the client does not.
@@ -259,6 +289,10 @@ impl Subscriber {
                 self.tell_text(text)
             }
             Live::Draining => self.offer(FeedKind::Draining, self.cursor()),
+            Live::Purged => {
+                self.is_gone = true;
+                Ok(())
+            }
         }
     }
 
@@ -330,7 +364,11 @@ impl Subscriber {
         self.detach();
         self.backlog.clear();
         match offer {
-            Offer::Taken | Offer::Full => self.enter(Phase::Stalled),
+            Offer::Taken | Offer::Full => {
+                // What was read and not taken is read again; it may be large.
+                self.page_events = SUBSCRIBER_PAGE_EVENTS_MIN;
+                self.enter(Phase::Stalled);
+            }
             Offer::Gone => ctx.stop(),
         }
     }
@@ -338,6 +376,13 @@ impl Subscriber {
     fn break_off(&mut self, error: &str, ctx: &mut Context<Self>) {
         // If even this finds no room, the closed stream says it.
         drop(self.offer(FeedKind::Broken(error.to_owned()), self.cursor()));
+        ctx.stop();
+    }
+
+    /// The session is gone; so is whoever listens to it.
+    fn leave(&mut self, ctx: &mut Context<Self>) {
+        // If this finds no room, the closed stream and a 404 say it.
+        drop(self.offer(FeedKind::Purged, self.cursor()));
         ctx.stop();
     }
 
@@ -352,6 +397,7 @@ impl Actor for Subscriber {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUBSCRIBER_MAILBOX_MAX);
+        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
         ctx.run_interval(SUBSCRIBER_CHECK_INTERVAL, |actor, ctx| {
             if matches!(actor.phase, Phase::Tailing) && actor.attachment.is_detached() {
                 actor.catch_up(ctx);
@@ -377,6 +423,7 @@ impl Handler<Live> for Subscriber {
             }
             Phase::CatchingUp => self.overrun = true,
             Phase::Tailing => match self.tell_live(live) {
+                _ if self.is_gone => self.leave(ctx),
                 Err(interrupted) => self.interrupted(interrupted, ctx),
                 Ok(()) if self.overrun || self.attachment.is_detached() => self.catch_up(ctx),
                 Ok(()) => {}
@@ -392,6 +439,16 @@ impl Handler<Drained> for Subscriber {
         if matches!(self.phase, Phase::Stalled) {
             self.catch_up(ctx);
         }
+    }
+}
+
+/// Its client may come again, where it left off (A2).
+impl Handler<Obey> for Subscriber {
+    type Result = ();
+
+    fn handle(&mut self, _: Obey, ctx: &mut Self::Context) {
+        self.watch.tick();
+        ctx.stop();
     }
 }
 

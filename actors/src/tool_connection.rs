@@ -7,6 +7,7 @@
 use actix::prelude::*;
 use futures::future::BoxFuture;
 use greenroom_core::{call::ToolOutcome, policy::RemoteTool};
+use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     limits::{CONNECTION_STABLE_AFTER, RECONNECT_DELAY_BASE, RECONNECT_DELAY_CAP, RELIST_INTERVAL},
     observation::Watch,
-    ports::{Clock, Progress, ToolCall},
+    order::{Obey, Order},
+    ports::{Clock, Progress, ServerPrompt, ToolCall},
     tool_host::{ServerState, Shelf},
 };
 
@@ -38,6 +40,21 @@ pub trait ToolLink: Send + Sync + 'static {
         progress: mpsc::Sender<Progress>,
         cancel: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome>;
+
+    /// The prompts the server lists now; `server` in them is left empty.
+    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// The text of a prompt.
+    fn prompt(
+        &self,
+        name: &str,
+        _arguments: Map<String, Value>,
+    ) -> BoxFuture<'static, Result<String, String>> {
+        let error = format!("there is no prompt `{name}`");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Waits until the server says that its list has changed since the last time this was asked.
     fn changed(&self) -> BoxFuture<'static, ()>;
@@ -149,6 +166,8 @@ impl Actor for ToolConnection {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        let obeys = ctx.address().downgrade().recipient();
+        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
         self.connect(ctx);
     }
 
@@ -321,6 +340,29 @@ impl Handler<Stop> for ToolConnection {
             actor.watch.end();
             ctx.stop();
         }))
+    }
+}
+
+/// Stopped, it stays away until it is restarted (A2).
+impl Handler<Obey> for ToolConnection {
+    type Result = ();
+
+    fn handle(&mut self, Obey { order, .. }: Obey, ctx: &mut Self::Context) {
+        match order {
+            Order::Restart => self.handle(Restart, ctx),
+            Order::Stop => {
+                self.watch.begin("Obey");
+                // What is on its way from this connection is of no interest any more.
+                self.generation += 1;
+                if let Some(link) = self.leave(ctx) {
+                    actix_rt::spawn(link.close());
+                }
+                let reason = "an administrator stopped it".to_owned();
+                self.watch.set_state("stopped", Some("an administrator, to restart it".to_owned()));
+                self.shelf.gone(&self.name, ServerState::Stopped, reason);
+                self.watch.end();
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     observation::Board,
-    ports::ToolHost,
+    ports::{People, ToolHost},
     tool_host::{ServerSpec, ServerStatus, Tools},
 };
 use futures::FutureExt;
@@ -77,6 +77,9 @@ impl ToolLink for Arc<FakeLink> {
         _: mpsc::Sender<Progress>,
         _: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome> {
+        if call.tool == "silent" {
+            return futures::future::ready(ToolOutcome::TimedOut { after_ms: 7 }).boxed();
+        }
         let output = ToolOutput { text: call.tool, ..ToolOutput::default() };
         futures::future::ready(ToolOutcome::Completed(output)).boxed()
     }
@@ -133,11 +136,13 @@ async fn wait(tools: &Tools, is_so: impl Fn(&ServerStatus) -> bool) {
 
 async fn call(tools: &Tools, tool: &str) -> ToolOutcome {
     let call = ToolCall {
+        caller: None,
         tool: tool.to_owned(),
         arguments: json!({}),
         idempotency_key: String::new(),
         timeout: None,
         result_bytes_max: 100,
+        people: People::default(),
     };
     tools.call(call, mpsc::channel(1).0, CancellationToken::new()).await
 }
@@ -162,6 +167,7 @@ fn t2_tools_stay_known_while_their_server_is_away() {
 
         wait(&tools, |status| status.state == ServerState::Ready).await;
         let expected = ServerStatus {
+            circuit: greenroom_core::breaker::State::Closed,
             name: "s".to_owned(),
             state: ServerState::Ready,
             reason: None,
@@ -212,6 +218,36 @@ fn t1_a_changed_list_replaces_the_book_unless_it_cannot_be_read() {
             tokio::task::yield_now().await;
         }
         assert_eq!(status(&tools).tools, 2);
+    });
+}
+
+#[test]
+fn r4_a_server_that_does_not_answer_is_left_alone_until_it_is_restarted() {
+    use greenroom_core::breaker::State;
+    run(async {
+        let (first, second) = (link(&["silent", "a"]), link(&["a"]));
+        let (tools, _, board) = start(vec![Ok(first), Ok(second)]);
+        tools.ready().await;
+        let answer = ToolOutcome::Completed(ToolOutput { text: "a".into(), ..Default::default() });
+        for _ in 0..4 {
+            assert_eq!(call(&tools, "silent").await, ToolOutcome::TimedOut { after_ms: 7 });
+        }
+        assert_eq!(call(&tools, "a").await, answer, "an answer counts anew");
+        for _ in 0..5 {
+            assert_eq!(status(&tools).circuit, State::Closed);
+            call(&tools, "silent").await;
+        }
+        assert_eq!(status(&tools).circuit, State::Open);
+        let ToolOutcome::NotSent { error } = call(&tools, "a").await else { panic!("it was sent") };
+        assert_eq!(
+            error,
+            "the tool server `s` is not asked now, because it failed 5 times in a row or more \
+             (circuit open, next try in 10 s); it failed with: no answer within 7 ms"
+        );
+        assert_eq!(board.snapshot("/circuits/tools/s").unwrap().state, "open");
+        assert!(tools.restart("s"));
+        wait(&tools, |status| status.state == ServerState::Ready && status.restarts == 1).await;
+        assert_eq!(call(&tools, "a").await, answer);
     });
 }
 

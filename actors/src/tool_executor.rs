@@ -1,13 +1,15 @@
 //! One attempt of a tool call, bounded in time and size by its host.
 //!
 //! Started by [`crate::session::Session`] on its own arbiter. The session hears of progress now
-//! and then, and once of the end, whatever that is; a panic on the way is a crash of the tool.
+//! and then, of what the tool asks people, and once of the end, whatever that is; a panic on the way
+//! is a crash of the tool.
 
 use crate::{
-    limits::{PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
+    limits::{ASKS_BACKLOG_MAX, PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
     mailbox::Mailbox,
     observation::Watch,
-    ports::{Progress, ToolCall, ToolHost},
+    order::{Obey, Order},
+    ports::{Ask, People, Progress, ToolCall, ToolHost},
     session::{Fact, Session},
 };
 use actix::{
@@ -16,12 +18,13 @@ use actix::{
 };
 use futures::{FutureExt, stream};
 use greenroom_core::{
+    approval::ElicitationAnswer,
     call::ToolOutcome,
     ids::{AttemptId, CallId},
     session::Input,
 };
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
-use tokio::sync::mpsc;
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The actor.
@@ -33,6 +36,10 @@ pub struct ToolExecutor {
     session: Mailbox<Session>,
     cancel: CancellationToken,
     told_progress_at: Option<Instant>,
+    /// How often the tool asked people something.
+    asked: u32,
+    /// Where the answers go that it waits for, by the question's number.
+    replies: BTreeMap<u32, oneshot::Sender<ElicitationAnswer>>,
     concluded: bool,
     watch: Watch,
 }
@@ -56,6 +63,8 @@ impl ToolExecutor {
             session,
             cancel,
             told_progress_at: None,
+            asked: 0,
+            replies: BTreeMap::new(),
             concluded: false,
             watch,
         }
@@ -73,12 +82,18 @@ impl Actor for ToolExecutor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(call) = self.call.take() else { return };
+        let Some(mut call) = self.call.take() else { return };
+        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
         self.watch.set_state("running", Some(format!("tool {}", call.tool)));
         let (sender, receiver) = mpsc::channel(PROGRESS_BACKLOG_MAX);
         ctx.add_stream(stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|progress| (progress, receiver))
         }));
+        let (asks, asked) = mpsc::channel(ASKS_BACKLOG_MAX);
+        ctx.add_stream(stream::unfold(asked, |mut asked| async {
+            asked.recv().await.map(|ask| (ask, asked))
+        }));
+        call.people = People::over(asks);
         let attempt = self.host.call(call, sender, self.cancel.clone());
         let attempt = AssertUnwindSafe(attempt).catch_unwind();
         ctx.spawn(attempt.into_actor(self).map(|outcome, actor, ctx| {
@@ -118,6 +133,52 @@ impl StreamHandler<Progress> for ToolExecutor {
     fn finished(&mut self, _ctx: &mut Self::Context) {}
 }
 
+impl StreamHandler<Ask> for ToolExecutor {
+    fn handle(&mut self, asked: Ask, ctx: &mut Self::Context) {
+        if self.concluded {
+            return;
+        }
+        self.asked += 1;
+        let (call_id, attempt_id, ask) = (self.call_id, self.attempt_id, self.asked);
+        let Ask { elicitation, reply, withdrawn } = asked;
+        self.replies.insert(ask, reply);
+        let withdrawn = async move { withdrawn.cancelled().await };
+        ctx.spawn(withdrawn.into_actor(self).map(move |(), actor, _| {
+            if actor.replies.remove(&ask).is_some() && !actor.concluded {
+                actor.session.tell(Fact(Input::ToolAskWithdrawn { attempt_id, ask }));
+            }
+        }));
+        let input = Input::ToolAsked { call_id, attempt_id, ask, elicitation };
+        self.session.tell(Fact(input));
+    }
+
+    /// The tool asks no more; its result is still to come.
+    fn finished(&mut self, _ctx: &mut Self::Context) {}
+}
+
+/// What became of a question of the tool (T1).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Answer {
+    /// Which question.
+    pub ask: u32,
+    /// The answer.
+    pub answer: ElicitationAnswer,
+}
+
+impl Handler<Answer> for ToolExecutor {
+    type Result = ();
+
+    fn handle(&mut self, Answer { ask, answer }: Answer, _ctx: &mut Self::Context) {
+        // Whoever asked may have gone away just now.
+        if let Some(reply) = self.replies.remove(&ask)
+            && reply.send(answer).is_err()
+        {
+            tracing::debug!(call_id = %self.call_id, "the tool no longer waits for an answer");
+        }
+    }
+}
+
 /// Stops the attempt; nobody wants its result.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -129,6 +190,21 @@ impl Handler<Cancel> for ToolExecutor {
     fn handle(&mut self, _: Cancel, _ctx: &mut Self::Context) {
         // The host tells the tool, and then the attempt ends by itself.
         self.concluded = true;
+        self.cancel.cancel();
+        self.watch.set_state("cancelling", None);
+    }
+}
+
+/// Gives the attempt up, as if its tool had died: a call that may safely repeat does, of another a
+/// person is asked what became of it (A2, D3).
+impl Handler<Obey> for ToolExecutor {
+    type Result = ();
+
+    fn handle(&mut self, _: Obey, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        let error = "an administrator stopped the tool call".to_owned();
+        self.conclude(ToolOutcome::Crashed { error });
+        // The host tells the tool, and then the attempt ends by itself.
         self.cancel.cancel();
         self.watch.set_state("cancelling", None);
     }

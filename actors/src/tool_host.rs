@@ -6,10 +6,12 @@
 use actix::Actor;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use greenroom_core::{
+    breaker,
     call::ToolOutcome,
     policy::{Catalog, RemoteTool, ServerFacts, ServerTools, ToolBook},
 };
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, RwLock},
@@ -18,9 +20,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    circuit::Circuit,
     mailbox::Mailbox,
     observation::Board,
-    ports::{Clock, Progress, ToolCall, ToolHost},
+    ports::{Clock, Progress, ServerPrompt, ToolCall, ToolHost},
+    result_cache::{self, ResultCache},
     tool_connection::{Restart, Stop, ToolConnection, ToolLink, ToolServer},
 };
 
@@ -62,13 +66,23 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Times it was brought back.
     pub restarts: u64,
+    /// Whether it is asked, or left alone because it failed again and again (R4).
+    pub circuit: breaker::State,
 }
 
 /// Every tool there is, wherever it runs. Cheap to clone.
 #[derive(Clone)]
 pub struct Tools {
     shelf: Arc<Shelf>,
-    connections: Arc<BTreeMap<String, Mailbox<ToolConnection>>>,
+    connections: Arc<BTreeMap<String, Connection>>,
+    results: Arc<ResultCache>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A server's actor, and its circuit.
+struct Connection {
+    mailbox: Mailbox<ToolConnection>,
+    circuit: Arc<Circuit>,
 }
 
 impl Tools {
@@ -93,9 +107,13 @@ impl Tools {
                 clock.clone(),
                 watch.clone(),
             );
-            connections.insert(name, Mailbox::new(connection.start(), watch));
+            let what = format!("the tool server `{name}`");
+            let circuit = Circuit::new(&format!("tools/{name}"), what, board, clock);
+            let mailbox = Mailbox::new(connection.start(), watch);
+            connections.insert(name, Connection { mailbox, circuit });
         }
-        Self { shelf, connections: Arc::new(connections) }
+        let (connections, results) = (Arc::new(connections), Arc::default());
+        Self { shelf, connections, results, clock: clock.clone() }
     }
 
     /// Resolves when every server is ready or has failed its first start.
@@ -114,7 +132,12 @@ impl Tools {
     /// All servers, by name.
     pub fn status(&self) -> Vec<ServerStatus> {
         let snapshot = self.shelf.snapshot();
-        snapshot.servers.iter().map(|(name, entry)| entry.status(name)).collect()
+        let circuit = |name: &str| {
+            let connection = self.connections.get(name);
+            connection.map_or(breaker::State::Closed, |connection| connection.circuit.state())
+        };
+        let servers = snapshot.servers.iter();
+        servers.map(|(name, entry)| entry.status(name, circuit(name))).collect()
     }
 
     /// A number that changes whenever [`Tools::status`] or the book may have.
@@ -125,14 +148,18 @@ impl Tools {
     /// Ends one server's connection and connects anew. `false` if there is no such server, or its
     /// connection was stopped for good.
     pub fn restart(&self, name: &str) -> bool {
-        self.connections.get(name).is_some_and(|connection| connection.post(Restart).is_ok())
+        self.results.forget(name);
+        self.connections.get(name).is_some_and(|connection| {
+            connection.circuit.reset();
+            connection.mailbox.post(Restart).is_ok()
+        })
     }
 
     /// Ends all connections; resolves when every server is gone.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static {
         let connections = self.connections.clone();
         // No answer means that the actor is gone already.
-        async move { drop(join_all(connections.values().map(|it| it.ask(Stop))).await) }
+        async move { drop(join_all(connections.values().map(|it| it.mailbox.ask(Stop))).await) }
     }
 }
 
@@ -143,6 +170,36 @@ impl ToolHost for Tools {
 
     fn servers(&self) -> Vec<ServerStatus> {
         self.status()
+    }
+
+    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+        let snapshot = self.shelf.snapshot();
+        let of_server = |(name, entry): (&String, &Entry)| {
+            let (name, link) = (name.clone(), entry.link.clone()?);
+            Some(async move {
+                let mut prompts = link.prompts().await;
+                prompts.iter_mut().for_each(|prompt| prompt.server.clone_from(&name));
+                prompts
+            })
+        };
+        let asked: Vec<_> = snapshot.servers.iter().filter_map(of_server).collect();
+        join_all(asked).map(|prompts| prompts.into_iter().flatten().collect()).boxed()
+    }
+
+    fn prompt(
+        &self,
+        server: &str,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> BoxFuture<'static, Result<String, String>> {
+        let snapshot = self.shelf.snapshot();
+        match snapshot.servers.get(server).and_then(|entry| entry.link.as_ref()) {
+            Some(link) => link.prompt(name, arguments),
+            None => {
+                let error = format!("the tool server `{server}` is not connected");
+                futures::future::ready(Err(error)).boxed()
+            }
+        }
     }
 
     fn call(
@@ -156,14 +213,51 @@ impl ToolHost for Tools {
         let Some(tool) = snapshot.book.get(&call.tool) else {
             return not_sent(format!("there is no tool `{}`", call.tool)).boxed();
         };
+        let kept = tool.cache.map(|ttl| (result_cache::Key::of(tool, &call.arguments), ttl));
+        if let Some(output) =
+            kept.as_ref().and_then(|(key, _)| self.results.get(key, self.clock.now()))
+        {
+            return futures::future::ready(ToolOutcome::Completed(output)).boxed();
+        }
         let entry = snapshot.servers.get(&tool.server);
         let Some(link) = entry.and_then(|entry| entry.link.as_ref()) else {
             let reason = entry.and_then(|entry| entry.reason.as_deref()).unwrap_or("not connected");
             let server = &tool.server;
             return not_sent(format!("tool server `{server}` is unavailable: {reason}")).boxed();
         };
+        let Some(connection) = self.connections.get(&tool.server) else {
+            return not_sent(format!("tool server `{}` is not connected", tool.server)).boxed();
+        };
+        let mut trying = match connection.circuit.enter() {
+            Ok(trying) => trying,
+            Err(open) => return not_sent(open.to_string()).boxed(),
+        };
         tool.remote_name.clone_into(&mut call.tool);
-        link.call(call, progress, cancel)
+        let answer = link.call(call, progress, cancel.clone());
+        let (results, clock) = (self.results.clone(), self.clock.clone());
+        let heard = move |outcome: ToolOutcome| {
+            // What was stopped says nothing of the server.
+            if cancel.is_cancelled() {
+                return outcome;
+            }
+            match &outcome {
+                ToolOutcome::Completed(output) => {
+                    trying.succeeded();
+                    if let Some((key, ttl)) = kept {
+                        results.put(key, output, clock.now(), ttl);
+                    }
+                }
+                ToolOutcome::Failed { .. } => trying.succeeded(),
+                ToolOutcome::NotSent { error } | ToolOutcome::Crashed { error } => {
+                    trying.failed(error);
+                }
+                ToolOutcome::TimedOut { after_ms } => {
+                    trying.failed(&format!("no answer within {after_ms} ms"));
+                }
+            }
+            outcome
+        };
+        answer.map(heard).boxed()
     }
 }
 
@@ -193,8 +287,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn status(&self, name: &str) -> ServerStatus {
+    fn status(&self, name: &str, circuit: breaker::State) -> ServerStatus {
         ServerStatus {
+            circuit,
             name: name.to_owned(),
             state: self.state,
             reason: self.reason.clone(),

@@ -39,7 +39,7 @@ impl Batch {
                 }
                 self.held.push(Held::Progress(live));
             }
-            Live::Draining => return self.take_with(live),
+            Live::Draining | Live::Purged => return self.take_with(live),
         }
         let is_full = self.bytes >= BATCH_BYTES_MAX || self.held.len() >= BATCH_ITEMS_MAX;
         if is_full { self.take() } else { Vec::new() }
@@ -148,6 +148,7 @@ mod tests {
                 format!("#{}", seqs.join(","))
             }
             Live::Draining => "draining".to_owned(),
+            Live::Purged => "purged".to_owned(),
         };
         lives.iter().map(one).collect()
     }

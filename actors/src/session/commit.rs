@@ -75,7 +75,10 @@ impl Session {
             | Input::ChangeSettings { .. }
             | Input::Close { .. }
             | Input::RevokeGrants { .. }
-            | Input::ToolProgressed { .. } => false,
+            | Input::GiveFeedback { .. }
+            | Input::ToolProgressed { .. }
+            | Input::ToolAsked { .. }
+            | Input::ToolAskWithdrawn { .. } => false,
         };
         has_budget && spends && self.state.identity.is_some()
     }

@@ -10,7 +10,8 @@ use std::{collections::VecDeque, time::Duration};
 /// What is known of an outage.
 #[derive(Default)]
 pub(super) struct Outage {
-    /// At most one end for each worker, one turn for each call, and wake-ups.
+    /// At most one end and a bounded number of questions for each worker, one turn for each call,
+    /// and wake-ups.
     kept: VecDeque<Input>,
     /// Whether what failed may have been stored all the same.
     in_doubt: bool,

@@ -58,9 +58,12 @@ impl Session {
             | Input::SubmitMessage { .. }
             | Input::DecideApproval { .. }
             | Input::RevokeGrants { .. }
+            | Input::GiveFeedback { .. }
             | Input::StepFinished { .. }
             | Input::ToolFinished { .. }
             | Input::ToolProgressed { .. }
+            | Input::ToolAsked { .. }
+            | Input::ToolAskWithdrawn { .. }
             | Input::TurnGranted { .. }
             | Input::Wake
             | Input::Rehydrated => false,

@@ -1,7 +1,9 @@
 //! A journal in memory that keeps every promise of [`Journal`], until a test tells it not to.
 
 use super::{Gate, lock};
-use crate::ports::{ApprovalQuery, Commit, Journal, JournalError, SessionCounts, SessionQuery};
+use crate::ports::{
+    ApprovalQuery, Commit, Journal, JournalError, Purge, SessionCounts, SessionQuery,
+};
 use async_trait::async_trait;
 use greenroom_core::{
     Timestamp,
@@ -191,6 +193,18 @@ impl Stored {
         Ok(())
     }
 
+    fn purge(&mut self, purge: &Purge) -> Result<(), JournalError> {
+        let session_id = purge.session_id;
+        let head = self.head(session_id);
+        if head == Seq(0) || head != purge.expected_head {
+            return Err(JournalError::Conflict);
+        }
+        self.events.remove(&session_id);
+        self.sessions.remove(&session_id);
+        self.approvals.retain(|_, row| row.session_id != session_id);
+        Ok(())
+    }
+
     fn post(&mut self, posting: &Posting) -> Result<(), JournalError> {
         let mut spending = self.spending.clone();
         for Spend { measure, day, amount } in &posting.spends {
@@ -356,6 +370,13 @@ impl Journal for MemoryJournal {
             }
         }
         Ok(spent)
+    }
+
+    async fn purge(&self, purge: Purge) -> Result<(), JournalError> {
+        self.alive().await;
+        lock(&self.stored).purge(&purge)?;
+        self.changed.send_modify(|count| *count += 1);
+        Ok(())
     }
 
     async fn check(&self) -> Result<(), JournalError> {

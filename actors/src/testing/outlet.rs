@@ -86,7 +86,9 @@ impl CollectingOutlet {
 fn events_of(items: &[FeedItem]) -> Vec<EventRecord> {
     let event = |item: &FeedItem| match &item.kind {
         FeedKind::Event(record) => Some((**record).clone()),
-        FeedKind::Delta { .. } | FeedKind::Draining | FeedKind::Broken(_) => None,
+        FeedKind::Delta { .. } | FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
+            None
+        }
     };
     items.iter().filter_map(event).collect()
 }
@@ -94,9 +96,11 @@ fn events_of(items: &[FeedItem]) -> Vec<EventRecord> {
 fn text_of(items: &[FeedItem], wanted: &MessageId) -> String {
     let piece = |item: &FeedItem| match &item.kind {
         FeedKind::Delta { message_id, text, .. } if message_id == wanted => Some(text.clone()),
-        FeedKind::Delta { .. } | FeedKind::Event(_) | FeedKind::Draining | FeedKind::Broken(_) => {
-            None
-        }
+        FeedKind::Delta { .. }
+        | FeedKind::Event(_)
+        | FeedKind::Draining
+        | FeedKind::Purged
+        | FeedKind::Broken(_) => None,
     };
     items.iter().filter_map(piece).map(|piece| piece.to_string()).collect()
 }

@@ -4,6 +4,7 @@ use super::{Gate, lock};
 use crate::ports::{Progress, ToolCall, ToolHost};
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_core::{
+    approval::Elicitation,
     call::{ToolOutcome, ToolOutput},
     policy::{
         Catalog, RemoteTool, Risk, ServerFacts, ServerTools, ToolBook, UnknownTools,
@@ -28,6 +29,8 @@ pub enum Act {
     Wait(Gate),
     /// It never ends by itself; a cancellation ends it.
     Hang,
+    /// It asks a person, and completes with what they say.
+    Ask(Elicitation),
     /// It panics.
     Panic,
     /// It ends so.
@@ -173,7 +176,7 @@ impl ToolHost for FakeTools {
             Some(behave) => behave(&call),
             None => Turn::new(),
         };
-        let ToolCall { tool, arguments, idempotency_key, .. } = call;
+        let ToolCall { tool, arguments, idempotency_key, people, .. } = call;
         let seen = CallSeen { tool, arguments, idempotency_key, cancel: cancel.clone() };
         self.calls.send_modify(|calls| calls.push(seen));
         let attempt = async move {
@@ -182,6 +185,11 @@ impl ToolHost for FakeTools {
                     Act::Report(report) => drop(progress.try_send(report)),
                     Act::Wait(gate) => gate.pass().await,
                     Act::Hang => std::future::pending().await,
+                    Act::Ask(elicitation) => {
+                        let text = format!("{:?}", people.ask(elicitation).await);
+                        let output = ToolOutput { text, ..ToolOutput::default() };
+                        return ToolOutcome::Completed(output);
+                    }
                     Act::Panic => panic!("the test wants the tool to panic"),
                     Act::End(outcome) => return outcome,
                 }

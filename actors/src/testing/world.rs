@@ -225,6 +225,7 @@ impl World {
             digest: Digest::of_bytes(text.as_bytes()),
             on_busy: OnBusy::Queue,
             preflight: None,
+            workflow: None,
         }
     }
 

@@ -278,6 +278,7 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
         text,
         digest,
         preflight: None,
+        workflow: None,
         by: World::user(),
         partial: None,
     };

@@ -3,6 +3,7 @@
 use crate::{completed_calls, count, messages, once, submit_patiently};
 use greenroom_actors::{
     limits::{SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX},
+    order::Order,
     session::CommandError,
     testing::{
         Act, Beat, FakeTools, Fault, Gate, Operation, Reply, ScriptedModel, Turn, World,
@@ -177,6 +178,19 @@ async fn a3_a_session_that_keeps_failing_is_parked_with_its_error() {
     }
     assert_eq!(world.runtime.board.snapshot("/registry").unwrap().failed, shown.failed);
     assert!(shown.failed >= u64::from(SESSION_FAILURES_MAX));
+    // An administrator sees why, and tries it once more when what ailed it is mended (A2).
+    let path = format!("/sessions/{session}");
+    let parked = world.runtime.board.snapshot(&path).expect("it stands there");
+    assert_eq!((parked.state.as_str(), parked.takes), ("parked", &[Order::Restart][..]));
+    assert!(parked.last_error.is_some_and(|error| error.contains("panicked")));
+    world.journal.heal();
+    world.runtime.board.order(&path, Order::Restart, World::user()).expect("it is told");
+    within_patience("the session to take a message", async {
+        while world.command(session, World::message("b")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     bystander.end_undisturbed(&world).await;
 }
 

@@ -426,6 +426,7 @@ async fn s5_idempotency_survives_a_crash() {
         digest: greenroom_core::json::Digest::of_bytes(b"another body"),
         on_busy: OnBusy::Queue,
         preflight: None,
+        workflow: None,
     };
     assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));
 }

@@ -17,7 +17,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 fn pieces(items: &[FeedItem]) -> Vec<String> {
     let piece = |item: &FeedItem| match &item.kind {
         FeedKind::Delta { text, .. } => Some(text.to_string()),
-        FeedKind::Event(_) | FeedKind::Draining | FeedKind::Broken(_) => None,
+        FeedKind::Event(_) | FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => None,
     };
     items.iter().filter_map(piece).collect()
 }

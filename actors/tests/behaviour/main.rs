@@ -6,11 +6,13 @@ mod approvals;
 mod cancelling;
 mod containment;
 mod durability;
+mod elicitations;
 mod exclusive;
 mod flushing;
 mod main_line;
 mod observing;
 mod passivation;
+mod purging;
 mod subscribing;
 
 use greenroom_actors::{
@@ -104,7 +106,9 @@ fn told(items: &[FeedItem]) -> Vec<Told> {
                 let (message_id, run_id, step) = (message_id.clone(), *run_id, *step);
                 all.push(Told::Text { message_id, run_id, step, text: text.to_string() });
             }
-            FeedKind::Draining | FeedKind::Broken(_) => panic!("unexpected: {item:?}"),
+            FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
+                panic!("unexpected: {item:?}")
+            }
         }
     }
     all
