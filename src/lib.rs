@@ -8,14 +8,18 @@ pub mod auth;
 pub mod cli;
 pub mod configuration;
 pub mod dialect;
+#[cfg(debug_assertions)]
+pub mod fault;
 pub mod http;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;
+pub mod skill;
 pub mod startup;
 pub mod store;
 pub mod telemetry;
 pub mod tool;
+pub mod workflow;
 
 /// Chooses the one TLS implementation of this process. Call it first; a second call does nothing.
 pub fn install_crypto() {

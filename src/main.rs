@@ -3,7 +3,8 @@
 use clap::Parser as _;
 use greenroom::{
     cli::{
-        self, approvals, audit, chat, doctor, events, key, migrate, policy, rehearse, serve, tools,
+        self, approvals, audit, chat, doctor, eval, events, key, migrate, policy, rehearse, serve,
+        tools, workflows,
     },
     telemetry,
 };
@@ -22,10 +23,12 @@ enum Command {
     Serve(serve::ServeArgs),
     Chat(chat::ChatArgs),
     Tools(tools::ToolsArgs),
+    Workflows(workflows::WorkflowsArgs),
     Events(events::EventsArgs),
     Approvals(approvals::ApprovalsArgs),
     Policy(policy::PolicyArgs),
     Rehearse(rehearse::RehearseArgs),
+    Eval(eval::EvalArgs),
     Key(key::KeyArgs),
     Audit(audit::AuditArgs),
     Migrate(migrate::MigrateArgs),
@@ -41,15 +44,17 @@ async fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
-    telemetry::start_logging()?;
+    telemetry::start_logging(matches!(command, Command::Eval(_)))?;
     greenroom::install_crypto();
     match command {
         Command::Serve(args) => serve::run(args).await?,
         Command::Chat(args) => return chat::run(args).await,
         Command::Tools(args) => tools::run(args).await?,
+        Command::Workflows(args) => workflows::run(args).await?,
         Command::Events(args) => events::run(args).await?,
         Command::Approvals(args) => approvals::run(args).await?,
         Command::Policy(args) => return policy::run(args).await,
+        Command::Eval(args) => return eval::run(args).await,
         Command::Rehearse(args) => rehearse::run(args).await?,
         Command::Key(args) => key::run(args).await?,
         Command::Audit(args) => audit::run(args).await?,

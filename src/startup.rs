@@ -10,24 +10,27 @@ use crate::{
     model::HttpModels,
     redaction::{Redactor, SECRET_BYTES_MIN},
     rehearsal::{Rehearsal, Script},
-    store::{self, SqliteJournal, StoreOptions},
-    telemetry::{Metrics, SessionMeter},
+    skill::{Library, ReadSkill, SCAN_INTERVAL},
+    store::{self, Store, StoreOptions},
+    telemetry::{Metrics, SessionMeter, Traces},
     tool::{self, ToolServerConfig, ToolTransport},
+    workflow::Workflows,
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use anyhow::Context as _;
 use greenroom_actors::{
+    built_in::{self, BuiltInTool},
+    circuit::GuardedModels,
     governance::Governance,
     observation::Board,
     ports::{Clock, Journal},
     runtime::{Parts, Runtime},
-    tool_host::Tools,
+    tool_host::{ServerSpec, Tools},
 };
 use greenroom_core::{Timestamp, ids::AgentName, scrub::longest_first, usage::Price};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -59,6 +62,9 @@ pub struct Server {
     rehearsal: Option<Rehearsal>,
     http: ServerHandle,
     drain: Duration,
+    /// Who looks for changes of skills and workflows.
+    skills: actix_web::rt::task::JoinHandle<()>,
+    traces: Option<Arc<Traces>>,
 }
 
 impl Server {
@@ -78,7 +84,10 @@ impl Server {
         let board = Board::new(clock.clone());
         let (models, rehearsal) = models(&configuration)?;
         let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
-        let tools = tool::start(servers, configuration.catalog.clone(), &board, &clock);
+        let skills = Arc::new(Library::open(configuration.skills.clone()));
+        let built_in = built_in(&configuration, &skills);
+        let catalog = configuration.catalog.clone();
+        let tools = tool::start_with(servers, built_in, catalog, &board, &clock);
         // A session that comes back to life must find the tools it was using.
         tools.ready().await;
         let limits = &configuration.limits;
@@ -86,24 +95,35 @@ impl Server {
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
             prices: Arc::new(prices(&configuration)),
+            system: configuration.system.as_str().into(),
+            windows: Arc::new(windows(&configuration)),
+            compact_at: configuration.compact_at,
+            skills: skills.book(),
             secrets: longest_first(secrets(&configuration, &token)),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
-        let runtime = Runtime::start(Parts {
+        let endpoint = configuration.otlp_endpoint.as_deref();
+        let traces = endpoint.map(|to| Traces::start(to, redactor.clone())).transpose();
+        let traces = traces.context("can't export traces")?.map(Arc::new);
+        let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
+        let models = Arc::new(HttpModels::new(models, clock.clone())?);
+        let models = GuardedModels::new(models, names, &board, &clock);
+        let parts = Parts {
             journal: journal.clone(),
-            models: Arc::new(HttpModels::new(models, clock.clone())?),
+            models: Arc::new(models),
             tools: Arc::new(tools.clone()),
             clock,
             board,
             governance,
-            meter: Arc::new(SessionMeter::new(redactor.clone())),
+            meter: Arc::new(SessionMeter::new(redactor.clone(), traces.clone())),
             idle_timeout: limits.idle_timeout.0,
             flush: configuration.flush,
             arbiters: std::thread::available_parallelism().map_or(1, usize::from),
-        })
-        .await
-        .context("can't read what is stored")?;
+        };
+        #[cfg(debug_assertions)]
+        let parts = crate::fault::arm(parts)?;
+        let runtime = Runtime::start(parts).await.context("can't read what is stored")?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
         let auth = Authenticator::new(token.clone()).with_keys(journal.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
@@ -113,8 +133,12 @@ impl Server {
             running_runs_max: u64::try_from(limits.running_runs_per_user.get())?,
             subscribers_per_session_max: limits.subscribers_per_session.get(),
             requests_per_second: u32::try_from(limits.requests_per_second.get())?,
+            heartbeat: limits.heartbeat.0,
             ..HttpLimits::default()
         });
+        let workflows = Arc::new(Workflows::open(configuration.workflows.clone()));
+        state.skills = skills.clone();
+        state.workflows = workflows.clone();
         state.critical = configuration.critical;
         state.audit = Some(journal);
         state.redactor = redactor;
@@ -125,7 +149,7 @@ impl Server {
             let state = served.clone();
             App::new().configure(|app| http::configure(app, state))
         })
-        .on_connect(http::on_connect)
+        .on_connect(http::on_connect(limits.heartbeat.0))
         .disable_signals()
         .shutdown_timeout(1)
         .listen(listener)?
@@ -136,8 +160,9 @@ impl Server {
                 tracing::error!(%error, "the HTTP server failed");
             }
         });
+        let skills = actix_web::rt::spawn(follow(skills, workflows));
         let drain = configuration.drain;
-        Ok(Self { address, token, state, tools, rehearsal, http, drain })
+        Ok(Self { address, token, state, tools, rehearsal, http, drain, skills, traces })
     }
 
     /// Where it listens.
@@ -178,10 +203,16 @@ impl Server {
         if tokio::time::timeout(self.drain, running).await.is_err() {
             tracing::info!("steps are still streaming; they restart at the next start");
         }
+        self.skills.abort();
         self.http.stop(true).await;
         self.tools.shutdown().await;
         if let Some(rehearsal) = self.rehearsal {
             rehearsal.stop().await;
+        }
+        if let Some(traces) = self.traces
+            && let Err(error) = actix_web::rt::task::spawn_blocking(move || traces.finish()).await
+        {
+            tracing::warn!(%error, "the last traces could not be exported");
         }
     }
 
@@ -195,24 +226,15 @@ impl Server {
 pub fn admin_token(configuration: &Configuration) -> anyhow::Result<Token> {
     match &configuration.token {
         Some(token) => Token::from_text(token.expose()).context("GREENROOM_TOKEN is not usable"),
-        None => Ok(Token::load_or_create(&token_path(&configuration.database))?),
+        None => Ok(Token::load_or_create(&configuration.database.token_path())?),
     }
-}
-
-/// The file of the administrator's token, beside the database.
-pub fn token_path(database: &Path) -> PathBuf {
-    let mut path = database.as_os_str().to_owned();
-    path.push(".token");
-    path.into()
 }
 
 /// Refuses to listen where others reach unless a token is set or a key exists (X1); the database,
 /// if it had to be opened to know.
-async fn check_exposure(
-    configuration: &Configuration,
-) -> anyhow::Result<Option<Arc<SqliteJournal>>> {
-    let has_database = configuration.database.exists();
-    if configuration.check_exposure(false).is_ok() || !has_database {
+async fn check_exposure(configuration: &Configuration) -> anyhow::Result<Option<Arc<Store>>> {
+    let is_missing = configuration.database.is_missing();
+    if configuration.check_exposure(false).is_ok() || is_missing {
         configuration.check_exposure(false)?;
         return Ok(None);
     }
@@ -228,16 +250,16 @@ pub async fn open_journal(configuration: &Configuration) -> anyhow::Result<Arc<d
 }
 
 /// The same, with its keys and its audit log.
-pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<SqliteJournal>> {
+pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<Store>> {
     let durability = match configuration.durability {
         configuration::Durability::Fsync => store::Durability::Fsync,
         configuration::Durability::Process => store::Durability::Process,
     };
     let options = StoreOptions { durability, ..StoreOptions::default() };
-    let path = &configuration.database;
-    let journal = SqliteJournal::open(path, options)
+    let database = &configuration.database;
+    let journal = Store::open(database, options)
         .await
-        .with_context(|| format!("can't open the database {}", path.display()))?;
+        .with_context(|| format!("can't open the database {database}"))?;
     Ok(Arc::new(journal))
 }
 
@@ -262,6 +284,39 @@ fn models(
     Ok((models, Some(rehearsal)))
 }
 
+/// Looks for changes of skills and workflows, for as long as it is polled.
+async fn follow(skills: Arc<Library>, workflows: Arc<Workflows>) {
+    let mut ticks = tokio::time::interval(SCAN_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (skills, workflows) = (skills.clone(), workflows.clone());
+        let look = tokio::task::spawn_blocking(move || {
+            skills.refresh();
+            workflows.refresh();
+        });
+        if look.await.is_err() {
+            tracing::error!("reading skills and workflows failed; it is tried again");
+        }
+    }
+}
+
+/// The tools of our own that the configuration asks for, as a server (T7).
+pub fn built_in(configuration: &Configuration, skills: &Arc<Library>) -> Option<ServerSpec> {
+    let mut tools: Vec<Arc<dyn BuiltInTool>> = Vec::new();
+    if skills.is_configured() {
+        let agents = configuration.agents.values();
+        tools.push(Arc::new(ReadSkill::new(skills.clone(), agents)));
+    }
+    built_in::server(tools)
+}
+
+/// The tokens that models' contexts hold, where that is known (C1).
+fn windows(configuration: &Configuration) -> BTreeMap<String, u64> {
+    let known = |model: &ModelEndpoint| Some((model.name.clone(), model.context_tokens?));
+    configuration.models.values().filter_map(known).collect()
+}
+
 /// The models whose price is known (M6).
 fn prices(configuration: &Configuration) -> BTreeMap<String, Price> {
     let priced = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
@@ -273,6 +328,7 @@ fn secrets(configuration: &Configuration, token: &Token) -> impl Iterator<Item =
     let models = configuration.models.values().filter_map(|model| model.api_key.as_ref());
     let servers = configuration.mcp_servers.values().flat_map(McpServer::secrets);
     let secrets = models.chain(servers).map(|secret| secret.expose().to_owned());
+    let secrets = secrets.chain(configuration.database.passwords());
     let long_enough = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
     secrets.chain([token.reveal().to_owned()]).filter(long_enough)
 }

@@ -3,17 +3,22 @@
 //! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
 //! logged at DEBUG only.
 
+mod traces;
+
+pub use traces::Traces;
+
 use crate::{http, redaction::Redactor};
 use anyhow::Context as _;
 use greenroom_actors::ports::Meter;
 use greenroom_core::{
+    feedback::Feedback,
     ids::{AgentName, SessionId},
     json::canonical,
     session::{EventRecord, SessionEvent},
     text::cut,
     usage::{Spending, Usage},
 };
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{io::IsTerminal as _, sync::Arc};
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
@@ -21,9 +26,14 @@ use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 /// What is logged where `GREENROOM_LOG` says nothing.
 const LOG_DEFAULT: &str = "info,rmcp=warn,sqlx=warn,actix_server=warn,hyper=warn";
 
-/// Starts logging: text for people at a terminal, JSON lines otherwise.
-pub fn start_logging() -> anyhow::Result<()> {
-    let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| LOG_DEFAULT.to_owned());
+/// What is logged of a server whose log nobody came for.
+const LOG_QUIET: &str = "error";
+
+/// Starts logging: text for people at a terminal, JSON lines otherwise. Quietly where what a command
+/// prints is what somebody wants to read.
+pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
+    let default = if quietly { LOG_QUIET } else { LOG_DEFAULT };
+    let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a log filter")?;
     let for_people = std::io::stderr().is_terminal();
     let text = for_people.then(|| fmt::layer().with_writer(std::io::stderr).with_target(false));
@@ -42,7 +52,23 @@ impl Metrics {
         let handle = http::metrics::install().context("metrics are collected twice")?;
         describe_counter!("greenroom_runs_total", "Runs that ended, by agent and outcome");
         describe_counter!("greenroom_calls_total", "Tool calls that ended, by agent and outcome");
+        describe_counter!(
+            "greenroom_steps_total",
+            "Model attempts that ended, by agent and outcome"
+        );
         describe_counter!("greenroom_retries_total", "Attempts that are tried again, by what");
+        describe_histogram!(
+            "greenroom_model_first_token_seconds",
+            "Time from a request to the first text or call, by model"
+        );
+        describe_counter!(
+            "greenroom_model_fallbacks_total",
+            "Models that were given up for the next of the profile"
+        );
+        describe_counter!(
+            "greenroom_compactions_total",
+            "Conversations whose older part was summarised"
+        );
         describe_counter!(
             "greenroom_approvals_total",
             "Questions to people, by what became of them"
@@ -65,12 +91,13 @@ const LOGGED_BYTES_MAX: usize = 256;
 /// Counts what sessions commit (M6, A4), and logs their tool calls (E7).
 pub struct SessionMeter {
     redactor: Arc<Redactor>,
+    traces: Option<Arc<Traces>>,
 }
 
 impl SessionMeter {
     /// A meter whose log lines are blacked out by `redactor`.
-    pub fn new(redactor: Arc<Redactor>) -> Self {
-        Self { redactor }
+    pub fn new(redactor: Arc<Redactor>, traces: Option<Arc<Traces>>) -> Self {
+        Self { redactor, traces }
     }
 
     /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
@@ -98,6 +125,9 @@ impl Meter for SessionMeter {
     fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         use SessionEvent as E;
         self.log_call(session_id, record);
+        if let Some(traces) = &self.traces {
+            traces.committed(session_id, agent, record);
+        }
         match &record.event {
             E::RunCompleted { usage, .. } => run_ended(agent, "completed", *usage),
             E::RunFailed { usage, .. } => run_ended(agent, "failed", *usage),
@@ -108,8 +138,18 @@ impl Meter for SessionMeter {
                 let reason = serde_json::to_value(reason).unwrap_or_default();
                 call_ended(agent, reason.as_str().unwrap_or("failed").to_owned());
             }
+            E::StepCompleted { .. } => step_ended(agent, "completed"),
             E::StepRetrying { .. } => {
-                counter!("greenroom_retries_total", "of" => "step").increment(1)
+                step_ended(agent, "failed");
+                counter!("greenroom_retries_total", "of" => "step").increment(1);
+            }
+            E::StepModelFallback { from, to, .. } => {
+                let (from, to) = (from.clone(), to.clone());
+                counter!("greenroom_model_fallbacks_total", "from" => from, "to" => to)
+                    .increment(1);
+            }
+            E::ContextCompacted { .. } => {
+                counter!("greenroom_compactions_total", "agent" => agent.to_string()).increment(1);
             }
             E::ToolCallRetrying { .. } => {
                 counter!("greenroom_retries_total", "of" => "call").increment(1);
@@ -120,7 +160,12 @@ impl Meter for SessionMeter {
             E::ApprovalCancelled { .. } => approval("cancelled"),
             E::ApprovalEscalated { .. } => approval("escalated"),
             E::BudgetReached { .. } => counter!("greenroom_budgets_reached_total").increment(1),
-            E::ApprovalDecided { closed: false, .. }
+            E::FeedbackGiven { feedback: Feedback::Message { rating, .. }, .. } => {
+                let rating = u8::from(*rating).to_string();
+                counter!("greenroom_ratings_total", "rating" => rating).increment(1);
+            }
+            E::FeedbackGiven { feedback: Feedback::Call { .. }, .. }
+            | E::ApprovalDecided { closed: false, .. }
             | E::SessionCreated { .. }
             | E::SessionForked { .. }
             | E::SessionSettingsChanged { .. }
@@ -132,7 +177,7 @@ impl Meter for SessionMeter {
             | E::MessageDiscarded { .. }
             | E::RunStarted { .. }
             | E::StepStarted { .. }
-            | E::StepCompleted { .. }
+            | E::ContextCompactionFailed { .. }
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
@@ -162,6 +207,11 @@ fn run_ended(agent: &AgentName, outcome: &'static str, usage: Spending) {
         Some(cost) => gauge!("greenroom_cost_usd", "agent" => agent).increment(cost),
         None => counter!("greenroom_unpriced_runs_total", "agent" => agent).increment(1),
     }
+}
+
+fn step_ended(agent: &AgentName, outcome: &'static str) {
+    let agent = agent.to_string();
+    counter!("greenroom_steps_total", "agent" => agent, "outcome" => outcome).increment(1);
 }
 
 fn call_ended(agent: &AgentName, outcome: String) {

@@ -23,6 +23,8 @@ pub enum Action {
     SessionSettingsChanged,
     /// A session was closed.
     SessionClosed,
+    /// A session was removed with everything in it; what the audit log has of it stays.
+    SessionPurged,
     /// A run was cancelled.
     RunCancelled,
     /// The policy, or a person's approval, let a call run.
@@ -53,6 +55,10 @@ pub enum Action {
     KeyCreated,
     /// An API key was revoked.
     KeyRevoked,
+    /// An administrator stopped the live actor in `details`, or tried to.
+    ActorStopped,
+    /// An administrator restarted the live actor in `details`, or tried to.
+    ActorRestarted,
 }
 
 /// How it came out.
@@ -140,11 +146,12 @@ pub struct Entry {
 
 impl Action {
     /// Every action, for those who filter by one.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::SessionCreated,
         Self::SessionForked,
         Self::SessionSettingsChanged,
         Self::SessionClosed,
+        Self::SessionPurged,
         Self::RunCancelled,
         Self::ToolCallAllowed,
         Self::AuthorizationDenied,
@@ -160,6 +167,8 @@ impl Action {
         Self::UserSettingsChanged,
         Self::KeyCreated,
         Self::KeyRevoked,
+        Self::ActorStopped,
+        Self::ActorRestarted,
     ];
 
     /// The word that stands in the log.
@@ -169,6 +178,7 @@ impl Action {
             Self::SessionForked => "session_forked",
             Self::SessionSettingsChanged => "session_settings_changed",
             Self::SessionClosed => "session_closed",
+            Self::SessionPurged => "session_purged",
             Self::RunCancelled => "run_cancelled",
             Self::ToolCallAllowed => "tool_call_allowed",
             Self::AuthorizationDenied => "authorization_denied",
@@ -184,6 +194,8 @@ impl Action {
             Self::UserSettingsChanged => "user_settings_changed",
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
+            Self::ActorStopped => "actor_stopped",
+            Self::ActorRestarted => "actor_restarted",
         }
     }
 }

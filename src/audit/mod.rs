@@ -14,7 +14,7 @@ mod rows_tests;
 
 pub use chain::{Broken, Head, Sealed, Verifier};
 pub use entry::{Action, Actor, Entry, Outcome};
-pub use rows::rows_of;
+pub use rows::{row_of_purge, rows_of};
 
 use async_trait::async_trait;
 use greenroom_actors::ports::JournalError;

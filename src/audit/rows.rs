@@ -2,9 +2,11 @@
 //! whether it is a decision.
 
 use super::{Action, Actor, Entry, Outcome};
+use greenroom_actors::ports::Purge;
 use greenroom_core::{
-    approval::{Approval, Question, Resolution, StepDecision, Word},
+    approval::{Approval, Question, Resolution, StepDecision, Wanted, Word},
     ids::{ApprovalId, CallId, SessionId},
+    json::Digest,
     preflight::ApprovedStep,
     session::{Allowance, ApprovalRow, EventRecord, SessionEvent},
 };
@@ -21,6 +23,16 @@ pub fn rows_of(
     let mut entries = Vec::new();
     records.iter().for_each(|record| commit.add(record, &mut entries));
     entries
+}
+
+/// The entry of a session that was removed.
+pub fn row_of_purge(purge: &Purge) -> Entry {
+    let actor = Some(Actor::named(&purge.by));
+    Entry {
+        session_id: Some(purge.session_id),
+        seq: Some(purge.expected_head),
+        ..Entry::new(purge.at, Action::SessionPurged, Outcome::Done, actor)
+    }
 }
 
 struct Commit<'a> {
@@ -137,6 +149,10 @@ impl Commit<'_> {
             | SessionEvent::StepStarted { .. }
             | SessionEvent::StepCompleted { .. }
             | SessionEvent::StepRetrying { .. }
+            | SessionEvent::StepModelFallback { .. }
+            | SessionEvent::ContextCompacted { .. }
+            | SessionEvent::ContextCompactionFailed { .. }
+            | SessionEvent::FeedbackGiven { .. }
             | SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ToolCallAttemptStarted { .. }
             | SessionEvent::ToolCallProgress { .. }
@@ -211,6 +227,20 @@ impl Commit<'_> {
                     ..entry()
                 })
                 .collect(),
+            // The form is the log's; what the tool says may hold anything.
+            Question::Elicitation(asked) => vec![Entry {
+                call_id: Some(asked.call_id),
+                tool: Some(asked.tool.clone()),
+                reason: Some(approval.purpose.clone()),
+                details: Some(json!({
+                    "kind": "elicitation", "server": asked.server, "deadline": deadline,
+                    "mode": match asked.elicitation.wanted {
+                        Wanted::Form { .. } => "form",
+                        Wanted::Url { .. } => "url",
+                    },
+                })),
+                ..entry()
+            }],
             Question::UnknownOutcome(asked) => vec![Entry {
                 call_id: Some(asked.call_id),
                 tool: Some(asked.tool.clone()),
@@ -246,16 +276,29 @@ impl Commit<'_> {
             Resolution::Retry
             | Resolution::Done(_)
             | Resolution::Raise(_)
-            | Resolution::Approve(_) => Outcome::Approved,
+            | Resolution::Approve(_)
+            | Resolution::Answer(_) => Outcome::Approved,
             Resolution::Failed | Resolution::Stop | Resolution::Reject => Outcome::Rejected,
         };
         let mut details = json!({"decision": word.resolution.name()});
         if let Resolution::Approve(_) = word.resolution {
             details["steps"] = json!(self.approved_steps());
         }
+        // What was filled in is known by its digest alone.
+        let digest = match &word.resolution {
+            Resolution::Answer(value) => Some(Digest::of(value)),
+            Resolution::Retry
+            | Resolution::Done(_)
+            | Resolution::Failed
+            | Resolution::Raise(_)
+            | Resolution::Stop
+            | Resolution::Approve(_)
+            | Resolution::Reject => None,
+        };
         let actor = Actor { surface: Some(word.surface), ..Actor::named(&word.by) };
         Entry {
             at: word.at,
+            digest,
             approval_id: Some(approval_id),
             reason: word.reason.clone(),
             details: Some(details),

@@ -239,7 +239,8 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
     let attempt_id = AttemptId(Uuid::nil());
     let (usage, until) = (Spending::default(), Timestamp(0));
     let (tool, reason) = (|| "t".to_owned(), || "r".to_owned());
-    let output = ToolOutput { text: SECRET.to_owned(), structured: None, truncated: false };
+    let output =
+        ToolOutput { text: SECRET.to_owned(), structured: None, truncated: false, cached: false };
     for event in [
         E::MessageQueued {
             message_id: message_id(),
@@ -247,6 +248,7 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
             digest: digest(),
             steers: None,
             preflight: true,
+            workflow: None,
         },
         E::MessageAccepted { message_id: message_id(), text: SECRET.into(), digest: digest() },
         E::MessageStarted { message_id: message_id() },
@@ -258,11 +260,17 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
             stopped: false,
         },
         E::MessageDiscarded { message_id: message_id(), reason: reason() },
-        E::RunStarted { message_id: message_id(), preflight: true },
+        E::RunStarted { message_id: message_id(), preflight: true, workflow: None },
         E::PreflightSkipped { warning: SECRET.to_owned() },
         E::RunCompleted { message_id: message_id(), usage },
         E::RunFailed { code: RunFailure::ModelError, error: reason(), usage },
-        E::StepStarted { attempt_id, attempt: 1, model: "m".to_owned(), planning: false },
+        E::StepStarted {
+            attempt_id,
+            attempt: 1,
+            model: "m".to_owned(),
+            planning: false,
+            compacting: None,
+        },
         E::StepCompleted { usage, stop_reason: StopReason::EndTurn },
         E::StepRetrying { attempt: 1, failures: 1, delay_ms: 1, until, reason: reason(), usage },
         proposed(1),

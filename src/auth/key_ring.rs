@@ -1,7 +1,7 @@
 //! The keys that came by lately, so that a request does not cost a look-up in the database; and
 //! those that were revoked, so that what a key has opened does not outlive it.
 
-use super::key::{ApiKey, KeyId, KeyStore, hash_of};
+use super::key::{ApiKey, KeyId, KeyStore};
 use greenroom_actors::ports::JournalError;
 use greenroom_core::json::Digest;
 use std::{
@@ -36,9 +36,8 @@ impl KeyRing {
         &*self.store
     }
 
-    /// The key, if it is one and works.
-    pub(super) async fn find(&self, text: &str) -> Result<Option<Arc<ApiKey>>, JournalError> {
-        let Some(hash) = hash_of(text) else { return Ok(None) };
+    /// The key with that hash, if there is one and it works.
+    pub(super) async fn find(&self, hash: Digest) -> Result<Option<Arc<ApiKey>>, JournalError> {
         if let Some(key) = self.memory().valid.get(&hash) {
             return Ok(Some(key.clone()));
         }

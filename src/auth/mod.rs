@@ -12,13 +12,14 @@ mod key_ring;
 mod tests;
 pub mod token;
 
-pub use browser::BrowserSessions;
+pub use browser::Cookies;
 pub use critical::{CriticalRule, NotYours};
 pub use greenroom_core::approval::{Role, UnknownRole};
 pub use key::{ApiKey, KeyId, KeyStore};
 pub use token::{Token, TokenError};
 
 use crate::audit::Entry;
+use browser::Behind;
 use greenroom_actors::ports::JournalError;
 use greenroom_core::{
     Timestamp,
@@ -27,7 +28,7 @@ use greenroom_core::{
     session::{ApprovalRow, SessionRow},
 };
 use key_ring::KeyRing;
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub enum Credential<'a> {
 pub struct Authenticator {
     admin_token: Token,
     admin: UserId,
-    browsers: BrowserSessions,
+    cookies: Cookies,
     keys: Option<KeyRing>,
 }
 
@@ -111,7 +112,8 @@ impl Authenticator {
     /// One that knows the administrator's token alone.
     pub fn new(admin_token: Token) -> Self {
         let admin = UserId::parse("admin").expect("a short name without control characters");
-        Self { admin_token, admin, browsers: BrowserSessions::default(), keys: None }
+        let cookies = Cookies::signed_by(&admin_token);
+        Self { admin_token, admin, cookies, keys: None }
     }
 
     /// It also knows the API keys that are kept there.
@@ -129,14 +131,17 @@ impl Authenticator {
     pub async fn authenticate(
         &self,
         credential: Credential<'_>,
-        now: Instant,
+        now: Timestamp,
     ) -> Result<Option<Principal>, JournalError> {
         match credential {
-            Credential::Bearer(secret) => self.owner_of(secret, Via::Bearer).await,
-            Credential::Cookie(cookie) => {
-                let principal = self.browsers.find(cookie, now);
-                Ok(principal.filter(|principal| self.still_holds(principal)))
-            }
+            Credential::Bearer(secret) => match self.behind(secret) {
+                Some(behind) => self.owner_of(behind, Via::Bearer).await,
+                None => Ok(None),
+            },
+            Credential::Cookie(cookie) => match self.cookies.read(cookie, now) {
+                Some(behind) => self.owner_of(behind, Via::Cookie).await,
+                None => Ok(None),
+            },
         }
     }
 
@@ -144,10 +149,11 @@ impl Authenticator {
     pub async fn open_browser_session(
         &self,
         secret: &str,
-        now: Instant,
+        now: Timestamp,
     ) -> Result<Option<String>, JournalError> {
-        let principal = self.owner_of(secret, Via::Cookie).await?;
-        Ok(principal.map(|principal| self.browsers.open(principal, now)))
+        let Some(behind) = self.behind(secret) else { return Ok(None) };
+        let owner = self.owner_of(behind, Via::Cookie).await?;
+        Ok(owner.map(|_| self.cookies.give(behind, now)))
     }
 
     /// Whether the credential of somebody who got in earlier still works: what a key has opened
@@ -170,13 +176,24 @@ impl Authenticator {
         Ok(())
     }
 
-    async fn owner_of(&self, secret: &str, via: Via) -> Result<Option<Principal>, JournalError> {
+    /// What kind of credential the text could be.
+    fn behind(&self, secret: &str) -> Option<Behind> {
         if self.admin_token.matches(secret) {
-            let (user, role) = (self.admin.clone(), Role::Admin);
-            return Ok(Some(Principal { user, role, via, key: None }));
+            return Some(Behind::AdminToken);
         }
+        key::hash_of(secret).map(Behind::Key)
+    }
+
+    async fn owner_of(&self, behind: Behind, via: Via) -> Result<Option<Principal>, JournalError> {
+        let hash = match behind {
+            Behind::AdminToken => {
+                let (user, role) = (self.admin.clone(), Role::Admin);
+                return Ok(Some(Principal { user, role, via, key: None }));
+            }
+            Behind::Key(hash) => hash,
+        };
         let Some(keys) = &self.keys else { return Ok(None) };
-        let key = keys.find(secret).await?;
+        let key = keys.find(hash).await?;
         Ok(key.map(|key| {
             let (user, role) = (key.user.clone(), key.role);
             Principal { user, role, via, key: Some(key.key_id) }

@@ -17,7 +17,7 @@ fn only_the_token() -> Authenticator {
 #[tokio::test]
 async fn x1_only_the_token_opens() {
     let auth = only_the_token();
-    let now = Instant::now();
+    let now = Timestamp(1_000);
     let admin = auth.authenticate(Credential::Bearer(TOKEN), now).await.unwrap().unwrap();
     assert_eq!((admin.role, admin.via), (Role::Admin, Via::Bearer));
     let key = key::fresh_key();
@@ -30,7 +30,7 @@ async fn x1_only_the_token_opens() {
 #[tokio::test]
 async fn x3_a_cookie_is_not_a_bearer_token_nor_the_other_way_round() {
     let auth = only_the_token();
-    let now = Instant::now();
+    let now = Timestamp(1_000);
     let cookie = auth.open_browser_session(TOKEN, now).await.unwrap().unwrap();
     let admin = auth.authenticate(Credential::Cookie(&cookie), now).await.unwrap().unwrap();
     assert_eq!(admin.via, Via::Cookie);
@@ -86,7 +86,7 @@ async fn x2_a_key_opens_as_its_user_until_it_is_revoked_and_so_does_its_cookie()
     let text = key::fresh_key();
     let store = OneKey::new(&text);
     let auth = only_the_token().with_keys(store.clone());
-    let now = Instant::now();
+    let now = Timestamp(1_000);
     let key_id = KeyId(Uuid::from_u128(7));
     let ada = Principal {
         user: UserId::parse("ada").unwrap(),

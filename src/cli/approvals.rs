@@ -7,6 +7,7 @@ mod view;
 use super::{
     ConfigArgs, Usage,
     client::{Client, Refusal},
+    form,
     terminal::{self, Paint},
 };
 use crate::startup::SystemClock;
@@ -50,6 +51,8 @@ enum Command {
     Raise(RaiseArgs),
     /// To a budget: end the run
     Stop(WordArgs),
+    /// To a tool that asks: fill in its form, or say that its page was visited
+    Answer(FormArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,6 +158,18 @@ struct RaiseArgs {
     limit: f64,
 }
 
+#[derive(Debug, clap::Args)]
+struct FormArgs {
+    #[command(flatten)]
+    word: WordArgs,
+    /// A field of the form; the value is JSON where the form says so, or else a text
+    #[arg(value_name = "FIELD=VALUE")]
+    fields: Vec<String>,
+    /// The whole form as JSON instead
+    #[arg(long, value_name = "JSON", conflicts_with = "fields")]
+    value: Option<String>,
+}
+
 /// Runs the command; errs when the server says no.
 pub async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.command {
@@ -171,6 +186,7 @@ pub async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
         Command::Failed(args) => say(args, "failed", Value::Null).await,
         Command::Raise(args) => say(args.word, "raise", json!(args.limit)).await,
         Command::Stop(args) => say(args, "stop", Value::Null).await,
+        Command::Answer(args) => fill_in(args).await,
     }
 }
 
@@ -261,6 +277,23 @@ async fn say(args: WordArgs, decision: &str, value: Value) -> anyhow::Result<()>
     let asked = Asked::read(find(&client, &args.id).await?)?;
     let body = json!({"decision": decision, "value": value, "reason": args.reason});
     send(&client, &asked, &body, true, args.json).await
+}
+
+/// Fills in the form of a tool that asks (T1).
+async fn fill_in(args: FormArgs) -> anyhow::Result<()> {
+    let FormArgs { word, fields, value } = args;
+    check_reason(word.reason.as_ref())?;
+    let whole = value.as_deref().map(serde_json::from_str::<Value>).transpose();
+    let whole = whole.map_err(|error| Usage(format!("--value is no JSON: {error}")))?;
+    let client = Client::of(&word.config.load()?)?;
+    let view = find(&client, &word.id).await?;
+    let value = match whole {
+        Some(whole) => whole,
+        None => form::filled_in(&view["schema"], &fields)?,
+    };
+    let asked = Asked::read(view)?;
+    let body = json!({"decision": "answer", "value": value, "reason": word.reason});
+    send(&client, &asked, &body, true, word.json).await
 }
 
 fn check_reason(reason: Option<&String>) -> Result<(), Usage> {

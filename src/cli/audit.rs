@@ -1,11 +1,14 @@
-//! `greenroom audit`: checks the audit log in the database's file, whether a server runs or not.
+//! `greenroom audit`: checks the audit log in the database, whether a server runs or not.
 
 use super::ConfigArgs;
-use crate::{audit::Head, store};
+use crate::{
+    audit::Head,
+    store::{self, Database},
+};
 use anyhow::Context as _;
 use greenroom_core::json::Digest;
 use serde_json::json;
-use std::{path::PathBuf, str::FromStr};
+use std::str::FromStr;
 
 /// Check the audit log.
 #[derive(Debug, clap::Args)]
@@ -20,9 +23,9 @@ enum AuditCommand {
     Verify {
         #[command(flatten)]
         config: ConfigArgs,
-        /// The database's file [default: the configured one]
-        #[arg(long, value_name = "PATH")]
-        database: Option<PathBuf>,
+        /// The SQLite file, or postgres://USER@HOST/NAME [default: the configured one]
+        #[arg(long, value_name = "DATABASE")]
+        database: Option<Database>,
         /// A row as an earlier check has printed it, kept elsewhere: it must still be there
         #[arg(long, value_name = "N:HASH")]
         anchor: Option<Anchor>,
@@ -52,7 +55,7 @@ pub async fn run(args: AuditArgs) -> anyhow::Result<()> {
     };
     let head = store::verify_audit(&database, anchor.map(|Anchor(head)| head))
         .await
-        .with_context(|| format!("the audit log in {} is not sound", database.display()))?;
+        .with_context(|| format!("the audit log in {database} is not sound"))?;
     println!("{} rows, all sound", head.n);
     println!("anchor {}:{}", head.n, head.hash);
     Ok(())

@@ -1,7 +1,7 @@
 //! How commands talk to a running server: over its public HTTP surface, with the token of the
 //! same configuration.
 
-use crate::{configuration::Configuration, startup};
+use crate::configuration::Configuration;
 use anyhow::Context as _;
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -46,7 +46,7 @@ impl Client {
         let token = match &configuration.token {
             Some(token) => token.expose().to_owned(),
             None => {
-                let path = startup::token_path(&configuration.database);
+                let path = configuration.database.token_path();
                 let read = std::fs::read_to_string(&path);
                 let text = read.with_context(|| {
                     format!("can't read {}; is the server's folder this one?", path.display())
@@ -58,6 +58,11 @@ impl Client {
         Ok(Self { http: reqwest::Client::new(), base, token })
     }
 
+    /// The client for the server at `base`.
+    pub(super) fn at(base: String, token: &str) -> Self {
+        Self { http: reqwest::Client::new(), base, token: token.to_owned() }
+    }
+
     /// Gets a JSON answer.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.answer(self.http.get(self.url(path))).await
@@ -66,6 +71,21 @@ impl Client {
     /// Posts JSON for a JSON answer.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.answer(self.http.post(self.url(path)).json(body)).await
+    }
+
+    /// Patches with JSON for a JSON answer.
+    pub(super) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.answer(self.http.patch(self.url(path)).json(body)).await
+    }
+
+    /// Posts JSON for a stream of events.
+    pub(super) async fn post_for_stream(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<reqwest::Response> {
+        let request = self.http.post(self.url(path)).json(body);
+        self.send(request.header("accept", "text/event-stream")).await
     }
 
     /// Deletes, for a JSON answer.

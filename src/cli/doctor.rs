@@ -4,9 +4,11 @@ use super::ConfigArgs;
 use crate::{
     configuration::{Configuration, REHEARSAL},
     rehearsal::Script,
+    skill::Library,
     startup::{self, SystemClock},
-    store::{SqliteJournal, StoreError},
+    store::{Store, StoreError},
     tool,
+    workflow::Workflows,
 };
 use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
     check_models(&configuration, &mut report);
+    check_skills(&configuration, &mut report);
     check_tools(configuration, &mut report).await;
     report.verdict()
 }
@@ -41,7 +44,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
 async fn check_address(configuration: &Configuration, report: &mut Report) {
     // Looked at alone, so that a running server is in nobody's way. What is wrong with the database
     // is told below.
-    let keys = match SqliteJournal::open_read_only(&configuration.database).await {
+    let keys = match Store::open_read_only(&configuration.database).await {
         Ok(journal) => journal.keys().await.unwrap_or_default(),
         Err(_) => Vec::new(),
     };
@@ -53,8 +56,8 @@ async fn check_address(configuration: &Configuration, report: &mut Report) {
 }
 
 async fn check_database(configuration: &Configuration, report: &mut Report) {
-    let path = configuration.database.display();
-    if !configuration.database.exists() {
+    let path = &configuration.database;
+    if path.is_missing() {
         return report.good("database", format!("{path} will be created"));
     }
     match startup::open_journal(configuration).await {
@@ -71,8 +74,8 @@ async fn check_database(configuration: &Configuration, report: &mut Report) {
 }
 
 async fn check_database_in_use(configuration: &Configuration, report: &mut Report) {
-    let path = configuration.database.display();
-    match SqliteJournal::open_read_only(&configuration.database).await {
+    let path = &configuration.database;
+    match Store::open_read_only(&configuration.database).await {
         Ok(_) => report.good("database", format!("{path}, in use by a running greenroom")),
         Err(error) => report.bad("database", format!("{error}")),
     }
@@ -99,6 +102,24 @@ fn check_models(configuration: &Configuration, report: &mut Report) {
             }
             Err(error) => report.bad(&name, error.to_string()),
         }
+    }
+}
+
+fn check_skills(configuration: &Configuration, report: &mut Report) {
+    let workflows = Workflows::open(configuration.workflows.clone());
+    if !configuration.workflows.is_empty() {
+        report.good("workflows", format!("{} can be started", workflows.all().len()));
+    }
+    for broken in workflows.broken() {
+        report.bad(&format!("workflow {}", broken.path.display()), broken.problem);
+    }
+    if configuration.skills.is_empty() {
+        return;
+    }
+    let library = Library::open(configuration.skills.clone());
+    report.good("skills", format!("{} can be read", library.skills().len()));
+    for broken in library.broken() {
+        report.bad(&format!("skill {}", broken.path.display()), broken.problem);
     }
 }
 

@@ -1,22 +1,27 @@
 //! `greenroom migrate`: brings a database to this version's schema without serving it.
 
-use crate::store;
+use crate::store::{self, Database};
 use anyhow::Context as _;
-use std::path::PathBuf;
 
 /// Create or migrate a database. `greenroom serve` does the same when it starts.
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
-    /// The SQLite file
-    #[arg(long, env = "GREENROOM_DATABASE", value_name = "PATH", default_value = "greenroom.db")]
-    pub database: PathBuf,
+    /// The SQLite file, or postgres://USER@HOST/NAME
+    #[arg(
+        long,
+        env = "GREENROOM_DATABASE",
+        hide_env_values = true,
+        value_name = "DATABASE",
+        default_value = "greenroom.db"
+    )]
+    pub database: Database,
 }
 
 /// Runs the command.
 pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
-    let path = args.database.display();
+    let database = &args.database;
     let migrated =
-        store::migrate(&args.database).await.with_context(|| format!("{path} was not migrated"))?;
+        store::migrate(database).await.with_context(|| format!("{database} was not migrated"))?;
     println!("{}", report(migrated));
     Ok(())
 }

@@ -8,7 +8,9 @@ pub mod audit;
 pub mod chat;
 mod client;
 pub mod doctor;
+pub mod eval;
 pub mod events;
+mod form;
 pub mod key;
 pub mod migrate;
 pub mod policy;
@@ -16,6 +18,7 @@ pub mod rehearse;
 pub mod serve;
 mod terminal;
 pub mod tools;
+pub mod workflows;
 
 use crate::configuration::{Configuration, Environment};
 use std::{path::PathBuf, process::ExitCode};

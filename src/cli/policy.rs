@@ -8,7 +8,7 @@ mod report;
 use super::{ConfigArgs, EXIT_USAGE, Usage, failed};
 use crate::{
     startup::SystemClock,
-    store::{ReadOnlyJournal, SqliteJournal},
+    store::{Database, ReadOnlyStore, Store},
 };
 use anyhow::Context as _;
 use greenroom_actors::ports::{Clock as _, SessionQuery};
@@ -21,7 +21,7 @@ use greenroom_core::{
 use judging::{Finding, Judging};
 use recorded::Recording;
 use report::Report;
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::{process::ExitCode, str::FromStr};
 
 /// Sessions that are read at once.
 const SESSIONS_PAGE: usize = 100;
@@ -50,8 +50,8 @@ struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The database with the recorded calls [default: the configuration's]
-    #[arg(long, value_name = "PATH")]
-    database: Option<PathBuf>,
+    #[arg(long, value_name = "DATABASE")]
+    database: Option<Database>,
     /// Only calls from then on: a duration back from now (7d, 12h) or a time
     /// (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "DURATION|TIME")]
@@ -111,7 +111,7 @@ async fn check(args: CheckArgs) -> anyhow::Result<bool> {
     let configuration = args.config.load()?;
     let database = args.database.unwrap_or_else(|| configuration.database.clone());
     let since = args.since.map(|since| since.from(SystemClock.now()));
-    let journal = SqliteJournal::open_read_only(&database).await.context("can't read the log")?;
+    let journal = Store::open_read_only(&database).await.context("can't read the log")?;
     let judging = Judging::start(configuration, args.with_servers).await;
     let mut check = Check { journal, judging, since, report: Report::new(args.json) };
     match args.session {
@@ -126,7 +126,7 @@ async fn check(args: CheckArgs) -> anyhow::Result<bool> {
 }
 
 struct Check {
-    journal: ReadOnlyJournal,
+    journal: ReadOnlyStore,
     judging: Judging,
     since: Option<Timestamp>,
     report: Report,

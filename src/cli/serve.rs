@@ -47,7 +47,7 @@ impl Welcome {
                 .file
                 .as_ref()
                 .map_or("defaults".to_owned(), |file| file.display().to_string()),
-            database: configuration.database.display().to_string(),
+            database: configuration.database.to_string(),
             rehearses: models.any(|model| model == REHEARSAL),
         }
     }

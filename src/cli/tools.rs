@@ -7,7 +7,12 @@ use super::{
     ConfigArgs, Usage,
     terminal::{self, Paint},
 };
-use crate::{configuration::Configuration, startup::SystemClock, tool};
+use crate::{
+    configuration::Configuration,
+    skill::Library,
+    startup::{self, SystemClock},
+    tool,
+};
 use greenroom_actors::{
     observation::Board,
     ports::{Clock, ToolHost as _},
@@ -60,8 +65,10 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let level = args.level.map(|level| Autonomy::ALL[usize::from(level.min(3))]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let board = Board::new(clock.clone());
+    let skills = Arc::new(Library::open(configuration.skills.clone()));
+    let built_in = startup::built_in(&configuration, &skills);
     let servers = configuration.mcp_servers.into_values().map(Into::into);
-    let tools = tool::start(servers, configuration.catalog, &board, &clock);
+    let tools = tool::start_with(servers, built_in, configuration.catalog, &board, &clock);
     tools.ready().await;
     let (book, servers) = (tools.book(), tools.status());
     tools.shutdown().await;

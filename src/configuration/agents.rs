@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 const STEPS_MAX: u32 = 1_000;
 /// Globs over tool names in one profile.
 const TOOL_GLOBS_MAX: usize = 1_000;
+/// Globs over names of skills in one profile.
+const SKILL_GLOBS_MAX: usize = 1_000;
 /// Models in one profile.
 const MODELS_MAX: usize = 16;
 
@@ -74,6 +76,8 @@ fn profile(
         models,
         system,
         tools: written.tools.unwrap_or(usual.tools),
+        skills: written.skills.unwrap_or(usual.skills),
+        workflow: written.workflow,
         max_steps: written.max_steps.unwrap_or(usual.max_steps),
         max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
         headless: written.headless,
@@ -98,6 +102,9 @@ fn check(written: &WrittenAgent) -> Result<(), String> {
     }
     if written.tools.as_ref().is_some_and(|tools| tools.len() > TOOL_GLOBS_MAX) {
         return Err(format!("tools may have at most {TOOL_GLOBS_MAX} entries"));
+    }
+    if written.skills.as_ref().is_some_and(|skills| skills.len() > SKILL_GLOBS_MAX) {
+        return Err(format!("skills may have at most {SKILL_GLOBS_MAX} entries"));
     }
     if written.models.as_ref().is_some_and(|models| models.len() > MODELS_MAX) {
         return Err(format!("models may have at most {MODELS_MAX} entries"));

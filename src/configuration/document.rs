@@ -4,7 +4,7 @@ use super::{
     Durability, Limits, approvals::WrittenRules, budgets::WrittenBudgets, models::WrittenModel,
     servers::WrittenServer,
 };
-use crate::auth::Role;
+use crate::{auth::Role, store::Database};
 use greenroom_core::{
     duration::Span,
     ids::AgentName,
@@ -23,12 +23,16 @@ use std::{
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Document {
     pub(super) listen: SocketAddr,
-    pub(super) database: PathBuf,
+    pub(super) database: Database,
     pub(super) durability: Durability,
     pub(super) drain: Span,
     pub(super) flush: Span,
+    pub(super) otlp_endpoint: Option<String>,
     pub(super) rehearsal: Option<PathBuf>,
     pub(super) mcp_servers_file: Option<PathBuf>,
+    pub(super) skills: Vec<PathBuf>,
+    pub(super) workflows: Vec<PathBuf>,
+    pub(super) context: Context,
     pub(super) policy: Matrix,
     pub(super) unknown_tools: UnknownTools,
     pub(super) include: Vec<PathBuf>,
@@ -47,12 +51,16 @@ impl Default for Document {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7878)),
-            database: PathBuf::from("greenroom.db"),
+            database: Database::Sqlite(PathBuf::from("greenroom.db")),
             durability: Durability::default(),
             drain: Span(Duration::from_secs(10)),
             flush: Span(Duration::ZERO),
+            otlp_endpoint: None,
             rehearsal: None,
             mcp_servers_file: None,
+            skills: Vec::new(),
+            workflows: Vec::new(),
+            context: Context::default(),
             policy: Matrix::default(),
             unknown_tools: UnknownTools::default(),
             include: Vec::new(),
@@ -86,11 +94,22 @@ pub(super) struct WrittenAgent {
     pub(super) system: Option<String>,
     pub(super) system_file: Option<PathBuf>,
     pub(super) tools: Option<Vec<String>>,
+    pub(super) skills: Option<Vec<String>>,
+    pub(super) workflow: Option<String>,
     pub(super) max_steps: Option<u32>,
     pub(super) max_tokens: Option<u32>,
     pub(super) headless: bool,
     pub(super) approvals: WrittenRules,
     pub(super) budgets: WrittenBudgets,
+}
+
+/// `[context]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Context {
+    pub(super) system: Option<String>,
+    pub(super) system_file: Option<PathBuf>,
+    pub(super) compact_at: Option<u8>,
 }
 
 /// `[approvals]`.

@@ -26,6 +26,8 @@ pub struct Limits {
     pub parallel_calls: NonZeroUsize,
     /// Time after which a session that does nothing leaves memory (D6).
     pub idle_timeout: Span,
+    /// Time between two signs of life on a stream (E4).
+    pub heartbeat: Span,
 }
 
 const fn at_least_one(number: usize) -> NonZeroUsize {
@@ -44,6 +46,7 @@ impl Default for Limits {
             requests_per_second: at_least_one(100),
             parallel_calls: at_least_one(core::PARALLEL_CALLS_DEFAULT),
             idle_timeout: Span(Duration::from_secs(300)),
+            heartbeat: Span(Duration::from_secs(15)),
         }
     }
 }
@@ -54,8 +57,10 @@ impl Limits {
         if self.message_bytes > self.request_body_bytes {
             return Err("limits.message_bytes must be at most limits.request_body_bytes".to_owned());
         }
-        if self.idle_timeout.0.is_zero() {
-            return Err("limits.idle_timeout must be longer than 0".to_owned());
+        for (key, span) in [("idle_timeout", self.idle_timeout), ("heartbeat", self.heartbeat)] {
+            if span.0.is_zero() {
+                return Err(format!("limits.{key} must be longer than 0"));
+            }
         }
         Ok(())
     }

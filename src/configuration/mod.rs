@@ -21,10 +21,11 @@ pub use limits::Limits;
 pub use models::{MaxTokensParameter, ModelEndpoint, REHEARSAL, Wire};
 pub use servers::{Lifecycle, McpServer, Transport};
 
-use crate::auth::CriticalRule;
+use crate::{auth::CriticalRule, store::Database};
 use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
+    limits::COMPACT_AT_DEFAULT,
     policy::{Catalog, Matrix, Settings},
 };
 use std::{
@@ -44,6 +45,9 @@ pub const FILE_DEFAULT: &str = "greenroom.toml";
 /// The agent of sessions that name none; it always exists.
 pub const AGENT_DEFAULT: &str = "default";
 
+/// Folders of skills, and of workflows.
+const FOLDERS_MAX: usize = 64;
+
 /// Everything that is configured.
 #[derive(Clone, Debug)]
 pub struct Configuration {
@@ -51,14 +55,16 @@ pub struct Configuration {
     pub file: Option<PathBuf>,
     /// Where the server listens.
     pub listen: SocketAddr,
-    /// The database: a path, relative to the working folder.
-    pub database: PathBuf,
+    /// The database: a path, relative to the working folder, or a PostgreSQL server's.
+    pub database: Database,
     /// What a commit waits for (D4).
     pub durability: Durability,
     /// How long steps may go on after the server was told to stop (D8).
     pub drain: Duration,
     /// How long text and the progress of tools are collected before they are sent (E5).
     pub flush: Duration,
+    /// Where traces go: the base address of a collector that speaks OTLP over HTTP (A4).
+    pub otlp_endpoint: Option<String>,
     /// The administrator's token where the environment sets it (X1).
     pub token: Option<Secret>,
     /// Agents by name; [`AGENT_DEFAULT`] is among them (S7).
@@ -67,6 +73,14 @@ pub struct Configuration {
     pub models: BTreeMap<String, ModelEndpoint>,
     /// The rehearsal's script; `None` is the one that is built in (M5).
     pub rehearsal: Option<PathBuf>,
+    /// What every agent is told, before its own prompt (C1).
+    pub system: String,
+    /// Percent of a conversation's room at which its older part is summarised; `None` is never (C4).
+    pub compact_at: Option<u8>,
+    /// Folders in which skills are found (C2).
+    pub skills: Vec<PathBuf>,
+    /// Folders in which workflows are found (C3).
+    pub workflows: Vec<PathBuf>,
     /// MCP servers by name (T1).
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// Autonomy × risk (G3).
@@ -140,6 +154,25 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Where traces go: the document's word, else the variable that OpenTelemetry names.
+fn otlp_endpoint(
+    written: Option<String>,
+    surroundings: &Surroundings<'_>,
+) -> Result<Option<String>, Error> {
+    const VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let said = surroundings.environment.get(VARIABLE).filter(|said| !said.is_empty());
+    let (place, endpoint) = match (written, said) {
+        (Some(endpoint), _) => (format!("{}, otlp_endpoint", surroundings.place), endpoint),
+        (None, Some(endpoint)) => (VARIABLE.to_owned(), endpoint.clone()),
+        (None, None) => return Ok(None),
+    };
+    let url = reqwest::Url::parse(&endpoint).ok();
+    match url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) {
+        Some(_) => Ok(Some(endpoint)),
+        None => Err(Error::invalid(place, "must be an address such as http://localhost:4318")),
+    }
+}
+
 impl Configuration {
     /// Reads the file and everything it names, and lays `environment` over it.
     ///
@@ -163,6 +196,21 @@ impl Configuration {
         let agents = agents::profiles(document.agents, &choice, &for_all, &surroundings)?;
         let mcp_servers =
             servers::read(document.mcp_servers, document.mcp_servers_file, &surroundings)?;
+        let system = system(&document.context, &surroundings)?;
+        let compact_at = document.context.compact_at.unwrap_or(COMPACT_AT_DEFAULT);
+        if !(compact_at == 0 || (40..=95).contains(&compact_at)) {
+            let problem = "compact_at must be 40 to 95 (percent), or 0 for never";
+            return Err(Error::invalid(format_args!("{place}, context"), problem));
+        }
+        for (key, folders) in [("skills", &document.skills), ("workflows", &document.workflows)] {
+            if folders.len() > FOLDERS_MAX {
+                let problem = format!("{key} may name at most {FOLDERS_MAX} folders");
+                return Err(Error::invalid(&place, problem));
+            }
+        }
+        let folders = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            paths.iter().map(|path| source.folder.join(path)).collect()
+        };
         document.limits.check().map_err(|problem| Error::invalid(&place, problem))?;
         Ok(Self {
             file: source.file,
@@ -171,6 +219,7 @@ impl Configuration {
             durability: document.durability,
             drain: document.drain.0,
             flush: document.flush.0,
+            otlp_endpoint: otlp_endpoint(document.otlp_endpoint, &surroundings)?,
             token: environment
                 .get("GREENROOM_TOKEN")
                 .filter(|token| !token.is_empty())
@@ -179,6 +228,10 @@ impl Configuration {
             agents,
             models,
             rehearsal: document.rehearsal.map(|path| source.folder.join(path)),
+            system,
+            compact_at: Some(compact_at).filter(|percent| *percent > 0),
+            skills: folders(&document.skills),
+            workflows: folders(&document.workflows),
             mcp_servers,
             matrix: document.policy,
             catalog: Catalog::new(source.tools, document.unknown_tools),
@@ -199,6 +252,17 @@ impl Configuration {
         } else {
             Err(Error::Open(self.listen))
         }
+    }
+}
+
+/// What every agent is told.
+fn system(written: &document::Context, surroundings: &Surroundings<'_>) -> Result<String, Error> {
+    let place = format!("{}, context", surroundings.place);
+    match (&written.system, &written.system_file) {
+        (Some(_), Some(_)) => Err(Error::invalid(place, "give either `system` or `system_file`")),
+        (Some(system), None) => Ok(system.clone()),
+        (None, Some(file)) => source::read_text(&surroundings.folder.join(file), &place),
+        (None, None) => Ok(String::new()),
     }
 }
 

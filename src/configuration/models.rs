@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 /// The name of the scripted model (M5). It has no endpoint of its own in configuration.
 pub const REHEARSAL: &str = "rehearsal";
 
+/// Tokens that a model's context must hold.
+const CONTEXT_TOKENS_MIN: u64 = 1_000;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// Models that think may be silent for long.
 const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
@@ -59,6 +61,8 @@ pub struct ModelEndpoint {
     pub idle_timeout: Duration,
     /// What it costs; absent, the cost is unknown.
     pub price: Option<Price>,
+    /// Tokens that its context holds; absent, the usual.
+    pub context_tokens: Option<u64>,
 }
 
 impl ModelEndpoint {
@@ -76,6 +80,7 @@ impl ModelEndpoint {
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             idle_timeout: IDLE_TIMEOUT_DEFAULT,
             price: None,
+            context_tokens: None,
         }
     }
 }
@@ -92,6 +97,7 @@ pub(super) struct WrittenModel {
     connect_timeout: Option<Span>,
     idle_timeout: Option<Span>,
     price: Option<Price>,
+    context_tokens: Option<u64>,
 }
 
 /// A provider whose model needs no word of configuration.
@@ -182,6 +188,9 @@ fn endpoint(
             return Err("prices must be numbers of 0 or more".to_owned());
         }
     }
+    if written.context_tokens.is_some_and(|tokens| tokens < CONTEXT_TOKENS_MIN) {
+        return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}"));
+    }
     let api_key_env = written.api_key_env.or(key_env_default);
     let api_key = api_key_env.as_deref().and_then(|variable| set(environment, variable));
     Ok(ModelEndpoint {
@@ -200,6 +209,7 @@ fn endpoint(
         connect_timeout: written.connect_timeout.map_or(CONNECT_TIMEOUT_DEFAULT, |span| span.0),
         idle_timeout: written.idle_timeout.map_or(IDLE_TIMEOUT_DEFAULT, |span| span.0),
         price: written.price,
+        context_tokens: written.context_tokens,
     })
 }
 
@@ -226,9 +236,12 @@ impl Choice<'_> {
     }
 
     fn named(&self, wanted: Vec<String>) -> Result<Vec<String>, String> {
-        let mut usable = Vec::new();
+        let mut usable: Vec<String> = Vec::new();
         let mut missing_key = None;
         for name in wanted {
+            if usable.contains(&name) {
+                return Err(format!("models names `{name}` twice"));
+            }
             match self.models.get(&name) {
                 _ if name == REHEARSAL => usable.push(name),
                 Some(endpoint) if endpoint.usable => usable.push(name),

@@ -23,7 +23,14 @@ const INCLUDES_MAX: usize = 256;
 
 const PREFIX: &str = "GREENROOM_";
 /// Variables with our prefix that are no keys of the document.
-const OTHER_VARIABLES: [&str; 3] = ["TOKEN", "CONFIG", "LOG"];
+const OTHER_VARIABLES: &[&str] = &[
+    "TOKEN",
+    "CONFIG",
+    "LOG",
+    // A release build has no faults, and says that it knows of none.
+    #[cfg(debug_assertions)]
+    "FAULT",
+];
 /// Keys that hold a path of a file to read. From the environment it is relative to the working
 /// folder, as on any command line.
 const PATH_KEYS: [&str; 3] = ["rehearsal", "mcp_servers_file", "system_file"];

@@ -39,7 +39,7 @@ fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
 fn with_no_file_everything_has_a_default() {
     let configuration = load(&[], &[]).unwrap();
     assert_eq!(configuration.listen.to_string(), "127.0.0.1:7878");
-    assert_eq!(configuration.database, Path::new("greenroom.db"));
+    assert_eq!(configuration.database, Path::new("greenroom.db").into());
     assert_eq!(configuration.durability, Durability::Fsync);
     assert_eq!(configuration.matrix, Matrix::default());
     assert_eq!(configuration.settings, Settings::default());
@@ -123,6 +123,8 @@ fn every_table_is_read() {
         models: vec!["local".into(), "rehearsal".into()],
         system: "You trade.".into(),
         tools: vec!["market_*".into()],
+        skills: vec!["*".into()],
+        workflow: None,
         max_steps: 9,
         max_tokens: 99,
         headless: true,
@@ -148,6 +150,7 @@ fn every_table_is_read() {
         connect_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(300),
         price: Some(Price { input: 1.0, output: 2.5, cached: None }),
+        context_tokens: None,
     };
     assert_eq!(configuration.models["local"], expected);
     assert_eq!(configuration.limits.queued_messages.get(), 3);
@@ -259,7 +262,7 @@ fn the_environment_wins_over_the_file() {
     )
     .unwrap();
     assert_eq!(configuration.listen.port(), 2);
-    assert_eq!(configuration.database, Path::new("7"));
+    assert_eq!(configuration.database, Path::new("7").into());
     assert_eq!(configuration.drain, Duration::from_secs(60));
     assert_eq!(configuration.limits.request_body_bytes.get(), 300_000);
     let trader = agent(&configuration, "Trader");

@@ -18,6 +18,8 @@ use serde_json::{Map, Value, json};
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
 /// The control frame of a server that shuts down (D8).
 pub const SERVER_DRAINING: &str = "server_draining";
+/// The control frame of a session that was purged.
+pub const SESSION_PURGED: &str = "session_purged";
 /// The control frame of a stream that can't go on; the client reconnects with its cursor.
 pub const STREAM_BROKEN: &str = "stream_broken";
 
@@ -55,6 +57,7 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
             Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
         }
         FeedKind::Draining => without_place(frame(SERVER_DRAINING, Map::new())),
+        FeedKind::Purged => without_place(frame(SESSION_PURGED, Map::new())),
         FeedKind::Broken(error) => {
             let payload = into_map(json!({"error": redactor.text(error)}));
             without_place(frame(STREAM_BROKEN, payload))
@@ -82,6 +85,12 @@ pub fn plan(approval: &Approval) -> Value {
         Question::Plan { steps } => json!({"steps": steps, "tool_count": steps.len()}),
         Question::Budget(asked) => json!(asked),
         Question::Preflight(checklist) => json!(checklist),
+        // Which attempt asks is ours.
+        Question::Elicitation(asked) => {
+            let mut told = into_map(json!(asked));
+            told.retain(|name, _| name != "attempt_id" && name != "ask");
+            Value::Object(told)
+        }
         Question::UnknownOutcome(asked) => {
             let mut call = json!(asked);
             let why = call["why"].take();
@@ -157,7 +166,7 @@ fn said_of(record: &EventRecord) -> Said {
         E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
         E::SessionClosed { .. } => as_stored("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.
-        E::MessageQueued { message_id, text, digest: _, steers, preflight: _ } => {
+        E::MessageQueued { message_id, text, digest: _, steers, preflight: _, workflow: _ } => {
             let delivery = match steers {
                 None => "next_run",
                 Some(steering) if steering.after_decision => "after_decision",
@@ -179,7 +188,17 @@ fn said_of(record: &EventRecord) -> Said {
             }),
         ),
         E::MessageDiscarded { .. } => as_stored("message_discarded", event),
-        E::RunStarted { .. } => as_stored("run_started", event),
+        // What its model is told of a workflow is the operator's.
+        E::RunStarted { message_id, preflight, workflow } => {
+            let mut told = json!({ "message_id": message_id });
+            if *preflight {
+                told["preflight"] = json!(true);
+            }
+            if let Some(started) = workflow {
+                told["workflow"] = json!({ "name": started.name, "inputs": started.inputs });
+            }
+            said("run_started", told)
+        }
         E::RunCompleted { message_id, usage } => {
             said("done", json!({"message_id": message_id, "outcome": "completed", "usage": usage}))
         }
@@ -189,15 +208,22 @@ fn said_of(record: &EventRecord) -> Said {
             json!({"message_id": message_id, "outcome": "cancelled", "by": by, "usage": usage}),
         ),
         // The iteration is the step; a further attempt of it is not another iteration.
-        E::StepStarted { attempt: 1, model, attempt_id: _, planning: true } => {
+        E::StepStarted { attempt: 1, model, attempt_id: _, planning: _, compacting: Some(_) } => {
+            let iteration = record.step.unwrap_or(0);
+            said("thinking", json!({"iteration": iteration, "model": model, "compacting": true}))
+        }
+        E::StepStarted { attempt: 1, model, attempt_id: _, planning: true, compacting: None } => {
             said("thinking", json!({"iteration": 0, "model": model, "planning": true}))
         }
-        E::StepStarted { attempt: 1, model, attempt_id: _, planning: false } => {
+        E::StepStarted { attempt: 1, model, attempt_id: _, planning: false, compacting: None } => {
             said("thinking", json!({"iteration": record.step, "model": model}))
         }
         E::StepStarted { .. } => as_stored("step_started", event),
         E::StepCompleted { .. } => as_stored("step_completed", event),
         E::StepRetrying { .. } => as_stored("step_retrying", event),
+        E::ContextCompacted { .. } => as_stored("context_compacted", event),
+        E::ContextCompactionFailed { .. } => as_stored("context_compaction_failed", event),
+        E::StepModelFallback { .. } => as_stored("step_model_fallback", event),
         E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => said(
             "tool_call_started",
             json!({
@@ -217,13 +243,16 @@ fn said_of(record: &EventRecord) -> Said {
         E::ToolCallProgress { .. } => as_stored("tool_call_progress", event),
         E::ToolCallRetrying { .. } => as_stored("tool_call_retrying", event),
         E::LateResult { .. } => as_stored("late_result", event),
-        E::ToolCallCompleted { call_id, tool, output } => said(
-            "tool_call_completed",
-            json!({
+        E::ToolCallCompleted { call_id, tool, output } => {
+            let mut told = json!({
                 "call_id": call_id, "tool": tool, "result": result(output),
                 "truncated": output.truncated,
-            }),
-        ),
+            });
+            if output.cached {
+                told["cached"] = json!(true);
+            }
+            said("tool_call_completed", told)
+        }
         E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted } => said(
             "tool_call_failed",
             json!({
@@ -260,6 +289,7 @@ fn said_of(record: &EventRecord) -> Said {
         E::ApprovalCancelled { approval_id } => {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }
+        E::FeedbackGiven { .. } => as_stored("feedback_given", event),
         E::GrantAdded { .. } => as_stored("grant_added", event),
         E::GrantRevoked { .. } => as_stored("grant_revoked", event),
     }

@@ -311,6 +311,7 @@ fn text_and_control_frames() {
     assert_eq!(serde_json::to_value(frame.nested()).unwrap()["cursor"], "7.3");
     for (kind, expected) in [
         (FeedKind::Draining, json!({"type": "server_draining"})),
+        (FeedKind::Purged, json!({"type": "session_purged"})),
         (FeedKind::Broken("why".into()), json!({"type": "stream_broken", "error": "why"})),
     ] {
         let frame = encode(&item(kind, Cursor::default()), sent_at, &Redactor::default());

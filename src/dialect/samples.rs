@@ -92,6 +92,19 @@ fn about_an_unknown_outcome() -> Value {
     })
 }
 
+fn about_a_tool_that_asks(wanted: &Value) -> Value {
+    let mut asked = json!({
+        "approval_id": ID, "kind": "elicitation", "call_id": CALL, "attempt_id": ID, "ask": 1,
+        "tool": "store", "server": "market", "message": "Which hangar?",
+        "purpose": "Answer store", "max_risk_level": "write_low_risk", "requested_at": AT,
+        "deadline": AT,
+    });
+    for (name, value) in wanted.as_object().into_iter().flatten() {
+        asked[name] = value.clone();
+    }
+    asked
+}
+
 fn usage() -> Value {
     json!({"input_tokens": 10, "output_tokens": 5, "cached_tokens": 4, "cost_usd": 0.25})
 }
@@ -145,6 +158,13 @@ fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
     let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
     vec![
         ("run_started", json!({"message_id": "r-1"})),
+        (
+            "run_started",
+            json!({
+                "message_id": "r-1", "preflight": true,
+                "workflow": {"name": "restock", "inputs": {"n": 1}, "text": "Buy 1."},
+            }),
+        ),
         ("run_completed", json!({"message_id": "m", "usage": usage()})),
         ("run_cancelled", json!({"by": "u", "usage": usage()})),
         (
@@ -158,6 +178,19 @@ fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
             "step_retrying",
             json!({
                 "attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429",
+                "usage": usage(),
+            }),
+        ),
+        (
+            "step_started",
+            json!({"attempt_id": ID, "attempt": 1, "model": "small", "compacting": 9}),
+        ),
+        ("context_compacted", json!({"through": 9, "summary": "They traded.", "usage": usage()})),
+        ("context_compaction_failed", json!({"reason": "no summary", "usage": usage()})),
+        (
+            "step_model_fallback",
+            json!({
+                "attempt": 4, "from": "large", "to": "small", "reason": "overloaded",
                 "usage": usage(),
             }),
         ),
@@ -205,7 +238,7 @@ fn of_calls() -> Vec<(&'static str, Value)> {
             }),
         ),
         ("late_result", json!({"call_id": CALL, "attempt_id": ID, "summary": "ok"})),
-        ("tool_call_completed", completed(json!({"text": "5", "truncated": true}))),
+        ("tool_call_completed", completed(json!({"text": "5", "truncated": true, "cached": true}))),
         (
             "tool_call_completed",
             completed(json!({"text": "x", "structured": {"token": "t", "n": 5}})),
@@ -232,6 +265,29 @@ fn of_people() -> Vec<(&'static str, Value)> {
         ("approval_requested", json!({"approval": plan()})),
         ("approval_requested", json!({"approval": about_a_budget()})),
         ("approval_requested", json!({"approval": about_an_unknown_outcome()})),
+        (
+            "approval_requested",
+            json!({"approval": about_a_tool_that_asks(&json!({
+                "mode": "form",
+                "schema": {"type": "object", "properties": {"hangar": {"type": "string"}}},
+            }))}),
+        ),
+        (
+            "approval_requested",
+            json!({"approval": about_a_tool_that_asks(&json!({
+                "mode": "url", "url": "https://example.org/sign",
+            }))}),
+        ),
+        (
+            "approval_decided",
+            json!({
+                "approval_id": ID, "closed": true,
+                "answer": {
+                    "decision": "answer", "value": {"hangar": "north", "password": "p"},
+                    "by": "u", "surface": "rest", "at": AT,
+                },
+            }),
+        ),
         ("approval_decided", json!({"approval_id": ID, "steps": [step], "closed": true})),
         (
             "approval_decided",
@@ -262,13 +318,23 @@ fn of_people() -> Vec<(&'static str, Value)> {
         ("budget_raised", json!({"approval_id": ID, "budget": budget(), "by": "u"})),
         ("approval_expired", json!({"approval_id": ID})),
         ("approval_cancelled", json!({"approval_id": ID})),
+        (
+            "feedback_given",
+            json!({
+                "about": "message", "message_id": "m", "rating": 4, "comment": "clear", "by": "u",
+            }),
+        ),
+        (
+            "feedback_given",
+            json!({"about": "call", "call_id": CALL, "verdict": "unnecessary", "by": "u"}),
+        ),
         ("grant_added", json!({"grant": grant})),
         ("grant_revoked", json!({"grant_id": ID, "by": "u"})),
     ]
 }
 
 /// How many types of events there are.
-const TYPES: usize = 37;
+const TYPES: usize = 41;
 
 /// The number of the event's type: a new one gets the next.
 fn number(event: &SessionEvent) -> usize {
@@ -311,6 +377,10 @@ fn number(event: &SessionEvent) -> usize {
         E::BudgetRaised { .. } => 34,
         E::PreflightApproved { .. } => 35,
         E::PreflightSkipped { .. } => 36,
+        E::FeedbackGiven { .. } => 40,
+        E::StepModelFallback { .. } => 37,
+        E::ContextCompacted { .. } => 38,
+        E::ContextCompactionFailed { .. } => 39,
     }
 }
 

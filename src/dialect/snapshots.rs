@@ -54,6 +54,7 @@ fn items() -> Vec<(String, FeedItem)> {
     let control = |kind| samples::item(kind, Cursor::default());
     items.push(("text".to_owned(), samples::text(7, 3, "hé")));
     items.push(("draining".to_owned(), control(FeedKind::Draining)));
+    items.push(("purged".to_owned(), control(FeedKind::Purged)));
     items.push(("broken".to_owned(), control(FeedKind::Broken("why".to_owned()))));
     items
 }
@@ -247,7 +248,10 @@ fn frames_of(item: &FeedItem) -> usize {
         return match &approval.question {
             Question::Plan { steps } => steps.len(),
             // Told as an `error` with the question in it.
-            Question::Budget(_) | Question::Preflight(_) | Question::UnknownOutcome(_) => 1,
+            Question::Budget(_)
+            | Question::Preflight(_)
+            | Question::UnknownOutcome(_)
+            | Question::Elicitation(_) => 1,
         };
     } else if let SessionEvent::RunFailed { .. } = &record.event {
         return 2;

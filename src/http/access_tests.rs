@@ -4,7 +4,7 @@ use super::{AppState, configure};
 use crate::{
     audit::Head,
     auth::{Authenticator, CriticalRule, Role, Token},
-    store::{SqliteJournal, StoreOptions, verify_audit},
+    store::{Store, StoreOptions, verify_audit},
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use futures::StreamExt as _;
@@ -45,7 +45,7 @@ impl House {
         let world = World::start(model, tools).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("green.db");
-        let store = Arc::new(SqliteJournal::open(&path, StoreOptions::default()).await.unwrap());
+        let store = Arc::new(Store::open(&path, StoreOptions::default()).await.unwrap());
         let auth = Authenticator::new(Token::from_text(TOKEN).unwrap()).with_keys(store.clone());
         let mut state = AppState::new(world.runtime.clone(), auth, World::agent());
         state.critical = critical;
@@ -120,6 +120,41 @@ impl House {
 
 fn id(approval: &Value) -> &str {
     approval["approval_id"].as_str().unwrap()
+}
+
+#[actix_web::test]
+async fn w5_the_judge_tells_what_would_happen_and_why() {
+    let house = House::open(CriticalRule::default()).await;
+    let (ada, _) = house.key("ada", Role::User).await;
+    let (status, me) = house.get(&ada, "/agent/me").await;
+    assert_eq!(
+        (status.as_u16(), &me["user_id"], &me["role"]),
+        (200, &json!("ada"), &json!("user"))
+    );
+    let (status, policy) = house.get(&ada, "/agent/policy").await;
+    assert_eq!(status, 200, "{policy}");
+    assert_eq!(policy["matrix"][1], json!(["allow", "allow", "ask", "deny"]));
+    let of = |name: &str| {
+        let tools = policy["tools"].as_array().unwrap();
+        let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
+        let levels = tool["levels"].as_array().unwrap();
+        levels.iter().map(|level| level["verdict"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("wire"), ["deny", "deny", "ask", "ask"]);
+    assert_eq!(of("note"), ["deny", "ask", "ask", "allow"]);
+    let judge = async |question: Value| {
+        let (status, verdict) = house.ask(&ada, Method::POST, "/agent/judge", question).await;
+        assert_eq!(status, 200, "{verdict}");
+        verdict
+    };
+    let denied = judge(json!({"tool": "wire", "arguments": {}})).await;
+    assert_eq!((&denied["verdict"], &denied["required_level"]), (&json!("deny"), &json!(2)));
+    let asked = judge(json!({"tool": "wire", "autonomy_level": 2})).await;
+    assert_eq!(asked["verdict"], "ask");
+    let unknown = json!({"tool": "teleport"});
+    let (status, problem) = house.ask(&ada, Method::POST, "/agent/judge", unknown).await;
+    assert_eq!((status.as_u16(), &problem["field"]), (422, &json!("tool")));
+    house.close().await;
 }
 
 #[actix_web::test]

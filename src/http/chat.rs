@@ -12,6 +12,7 @@ use super::{
     guard::Caller,
     read::{self, Json},
     sse,
+    workflows::WorkflowWish,
 };
 use crate::auth::Principal;
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
@@ -27,6 +28,7 @@ use serde_json::{Value, json};
 #[derive(Deserialize)]
 pub(super) struct StreamBody {
     session_id: SessionId,
+    #[serde(default)]
     message: String,
     #[serde(default)]
     message_id: Option<MessageId>,
@@ -35,7 +37,7 @@ pub(super) struct StreamBody {
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
-    workflow: Option<Value>,
+    workflow: Option<WorkflowWish>,
     #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
     user_id: Option<UserId>,
     #[serde(default)]
@@ -102,6 +104,7 @@ fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> 
 
 #[derive(Deserialize)]
 pub(super) struct ChatBody {
+    #[serde(default)]
     message: String,
     #[serde(default)]
     session_id: Option<SessionId>,
@@ -118,7 +121,7 @@ pub(super) struct ChatBody {
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
-    workflow: Option<Value>,
+    workflow: Option<WorkflowWish>,
 }
 
 /// `POST /agent/chat`

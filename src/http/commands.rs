@@ -1,7 +1,10 @@
 //! What clients ask of sessions, whatever the surface: REST and WebSockets both come through
 //! here, so that a limit or a right holds on either.
 
-use super::{AppState, Problem, read};
+use super::{
+    AppState, Problem, read,
+    workflows::{self, WorkflowWish},
+};
 use crate::auth::Principal;
 use actix_web::http::StatusCode;
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
@@ -13,7 +16,7 @@ use greenroom_core::{
     session::{ApprovalRow, Input, OnBusy, Reply, SessionRow, SessionState, SessionStatus, evolve},
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The session, if it exists and the principal may know that.
 pub(super) async fn session_for(
@@ -185,6 +188,8 @@ pub(super) fn checked_title(title: String) -> Result<String, Problem> {
 /// A message for a session, as every surface takes it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Message {
+    /// May be absent where a workflow says what is to be done.
+    #[serde(default)]
     pub(super) message: String,
     #[serde(default)]
     pub(super) message_id: Option<MessageId>,
@@ -193,7 +198,7 @@ pub(super) struct Message {
     #[serde(default)]
     pub(super) preflight: Option<bool>,
     #[serde(default)]
-    pub(super) workflow: Option<Value>,
+    pub(super) workflow: Option<WorkflowWish>,
 }
 
 /// A message that was taken.
@@ -215,14 +220,11 @@ pub(super) enum WhenBusy {
 impl Message {
     /// Errs if the message can't be taken, whatever the session does.
     pub(super) fn check(&self, state: &AppState) -> Result<WhenBusy, Problem> {
-        if self.workflow.as_ref().is_some_and(|workflow| !workflow.is_null()) {
-            return Err(Problem::not_supported("workflow", "workflow"));
-        }
         let max = state.limits.message_bytes_max;
         if self.message.len() > max {
             return Err(Problem::too_large("message_too_large", "a message", max));
         }
-        if self.message.trim().is_empty() {
+        if self.message.trim().is_empty() && self.workflow.is_none() {
             return Err(Problem::invalid("message", "message must not be empty"));
         }
         match self.on_busy.as_deref() {
@@ -255,21 +257,23 @@ pub(super) async fn submit(
         }
     }
     let fresh = || MessageId::from_uuid(state.runtime.new_id());
-    // What decides the run, and nothing else: a repetition may come from another surface.
-    let digest = Digest::of(&match message.preflight {
-        None => json!({"message": message.message}),
-        Some(preflight) => json!({"message": message.message, "preflight": preflight}),
-    });
-    let preflight = message.preflight;
-    let message_id = message.message_id.unwrap_or_else(fresh);
-    let text = message.message.into();
+    let Message { message, message_id, preflight, workflow, .. } = message;
+    let text = match &workflow {
+        Some(wish) if message.trim().is_empty() => wish.command(),
+        Some(_) | None => message,
+    };
+    let digest = digest_of(&text, preflight, workflow.as_ref());
+    let workflow = workflows::started(state, &session.agent, workflow).await?;
+    let message_id = message_id.unwrap_or_else(fresh);
+    let text = text.into();
     let input = match when_busy {
         WhenBusy::Wait(on_busy) => {
-            Input::SubmitMessage { message_id, text, digest, on_busy, preflight }
+            Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow }
         }
         WhenBusy::Interrupt => {
             let by = principal.user.clone();
-            Input::Interrupt { message_id, text, digest, preflight, by, partial: None }
+            let partial = None;
+            Input::Interrupt { message_id, text, digest, preflight, workflow, by, partial }
         }
     };
     match state.runtime.command(session.session_id, input).await? {
@@ -279,6 +283,19 @@ pub(super) async fn submit(
             Err(unexpected(&other))
         }
     }
+}
+
+/// The digest of what decides the run, and nothing else: a repetition may come from another surface.
+/// A text that is the workflow's command says the workflow, too.
+fn digest_of(text: &str, preflight: Option<bool>, workflow: Option<&WorkflowWish>) -> Digest {
+    let mut body = json!({ "message": text });
+    if let Some(preflight) = preflight {
+        body["preflight"] = json!(preflight);
+    }
+    if let Some(wish) = workflow.filter(|wish| wish.command() != text) {
+        body["workflow"] = json!(wish);
+    }
+    Digest::of(&body)
 }
 
 /// Cancels the session's run, or the named one (S6).

@@ -18,6 +18,9 @@ use greenroom_core::{
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Why another decision may not have one.
+const TAKE_A_VALUE: &str = "only `answer`, `done` and `raise` take a value";
+
 /// A person's answer as every surface takes it (G8, G11).
 #[derive(Debug, Deserialize)]
 pub(super) struct Answer {
@@ -71,6 +74,13 @@ impl Answer {
         Self { decision, steps: None, reason, for_session: None, value: None }
     }
 
+    /// What a running tool is told (T1).
+    pub(super) fn to_a_tool(accepted: bool, value: Option<Value>) -> Self {
+        let decision = Some(if accepted { "answer" } else { "reject" }.to_owned());
+        let value = value.filter(|_| accepted);
+        Self { decision, steps: None, reason: None, for_session: None, value }
+    }
+
     /// In the session's words. With steps, those alone are decided; one that says nothing takes
     /// the decision and reason of the whole.
     fn parse(self) -> Result<ApprovalAnswer, Problem> {
@@ -82,7 +92,7 @@ impl Answer {
             return Ok(ApprovalAnswer::Resolve { resolution, reason });
         }
         if self.value.as_ref().is_some_and(|given| !given.is_null()) {
-            return Err(Problem::invalid("value", "only `done` and `raise` take a value"));
+            return Err(Problem::invalid("value", TAKE_A_VALUE));
         }
         let whole = self.decision.as_deref();
         let whole = whole.map(|word| approves("decision", word)).transpose()?;
@@ -159,6 +169,9 @@ fn resolution(word: Option<&str>, value: &Option<Value>) -> Result<Option<Resolu
         Some("retry") => Resolution::Retry,
         Some("failed") => Resolution::Failed,
         Some("stop") => Resolution::Stop,
+        Some("answer") => {
+            return Ok(Some(Resolution::Answer(value.clone().unwrap_or(Value::Null))));
+        }
         Some("done") => return Ok(Some(Resolution::Done(value.clone().unwrap_or(Value::Null)))),
         Some("raise") => {
             let limit = value.as_ref().and_then(Value::as_f64);
@@ -169,7 +182,7 @@ fn resolution(word: Option<&str>, value: &Option<Value>) -> Result<Option<Resolu
     };
     match value {
         None | Some(Value::Null) => Ok(Some(resolution)),
-        Some(_) => Err(Problem::invalid("value", "only `done` and `raise` take a value")),
+        Some(_) => Err(Problem::invalid("value", TAKE_A_VALUE)),
     }
 }
 
@@ -177,7 +190,6 @@ fn approves(field: &str, word: &str) -> Result<bool, Problem> {
     match word {
         "approve" => Ok(true),
         "reject" => Ok(false),
-        "answer" => Err(Problem::not_supported(field, "the decision `answer`")),
         _ => Err(Problem::invalid(field, "a decision is `approve` or `reject`")),
     }
 }
@@ -401,7 +413,7 @@ mod tests {
         for (answer, code, field) in [
             (json!({}), "invalid_request", "decision"),
             (json!({"decision": "maybe"}), "invalid_request", "decision"),
-            (json!({"decision": "answer"}), "not_supported", "decision"),
+            (json!({"decision": "answer", "steps": []}), "invalid_request", "steps"),
             (json!({"decision": "approve", "value": 1}), "invalid_request", "value"),
             (json!({"decision": "retry", "value": 1}), "invalid_request", "value"),
             (json!({"decision": "raise"}), "invalid_request", "value"),

@@ -66,12 +66,6 @@ impl Problem {
         if field.is_empty() { problem } else { problem.with("field", field) }
     }
 
-    /// 422: a thing of the protocol that this server does not do.
-    pub fn not_supported(field: &str, what: impl fmt::Display) -> Self {
-        let detail = format!("{what} is not supported by this version");
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not_supported", detail).with("field", field)
-    }
-
     /// 401.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
@@ -203,6 +197,9 @@ impl From<Rejection> for Problem {
             R::InvalidGrant { .. } => invalid("invalid_grant"),
             R::UnknownGrant { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "grant_not_found", detail.clone())
+            }
+            R::TooMuchFeedback { limit } => {
+                Self::too_many("too_much_feedback", detail, u64::from(limit))
             }
             R::UnclearAnswer => invalid("unclear_answer"),
         }

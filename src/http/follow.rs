@@ -32,8 +32,8 @@ impl Follow {
     /// Where `item` stands.
     pub(super) fn scope(&self, item: &FeedItem) -> Scope {
         let of_item = match &item.kind {
-            // Clients reconnect after either.
-            FeedKind::Draining | FeedKind::Broken(_) => return Scope::Last,
+            // Clients reconnect after these, and hear then if there is nothing to hear.
+            FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => return Scope::Last,
             FeedKind::Event(record) => record.run_id,
             FeedKind::Delta { run_id, .. } => Some(*run_id),
         };

@@ -8,13 +8,13 @@ mod requests;
 
 use self::requests::{Question, Sent};
 use super::{
-    Problem, State,
+    Problem, State, commands,
     decisions::{self, Answer},
     follow::Follow,
     guard::{self, Caller},
     read,
     talk::{Line, Talk},
-    ws,
+    workflows, ws,
     ws_frames::{self, ClientFrame},
 };
 use crate::dialect::gateway::{
@@ -84,12 +84,14 @@ impl Talk for Gateway {
         let (state, principal) = (line.state.clone(), line.principal.clone());
         let (surface, details) = (self.surface, self.details);
         match request {
-            ClientMessage::ChatSend { id, session_id, content, after } => {
+            ClientMessage::ChatSend { id, session_id, content, after, workflow } => {
                 let room = if line.has(&id) { Ok(()) } else { line.check_room() };
-                let wish = requests::Wish { id, session_id, content, after, details };
+                let workflow = workflow.map(workflows::wish).transpose();
                 let streamed = self.requests.values().map(|(_, run_id)| *run_id).collect();
                 async move {
                     room?;
+                    let workflow = workflow?;
+                    let wish = requests::Wish { id, session_id, content, after, details, workflow };
                     let sent = requests::send(&state, &principal, wish, streamed).await?;
                     Ok(Done::Sent(Box::new(sent)))
                 }
@@ -99,6 +101,13 @@ impl Talk for Gateway {
                 let question = Question::OfCall(call_id);
                 let row = requests::asked(&state, &principal, question).await?;
                 let answer = answer_to_call(&call_id.to_string(), approved, for_session)?;
+                decisions::decide(&state, &principal, &row, answer, surface).await?;
+                Ok(Done::Answered)
+            }
+            .boxed_local(),
+            ClientMessage::Elicitation { approval_id, accepted, content } => async move {
+                let row = commands::approval_for(&state, &principal, approval_id).await?;
+                let answer = Answer::to_a_tool(accepted, content);
                 decisions::decide(&state, &principal, &row, answer, surface).await?;
                 Ok(Done::Answered)
             }

@@ -84,7 +84,7 @@ pub(super) async fn guard(
 
 /// What anybody may see: whether the server lives, and the page that then signs in.
 fn is_open(method: &Method, path: &str) -> bool {
-    let page = path == "/" || path.starts_with("/page/");
+    let page = path == "/" || path.starts_with("/assets/");
     *method == Method::GET && (page || path == "/healthz" || path == "/readyz")
 }
 
@@ -142,7 +142,7 @@ fn origin_forbidden(detail: &str) -> Problem {
 }
 
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
-    let now = Instant::now();
+    let now = state.runtime.clock.now();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(bearer).ok_or_else(missing_credential)?;
         let principal = state.auth.authenticate(Credential::Bearer(token), now).await?;

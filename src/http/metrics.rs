@@ -10,8 +10,9 @@ use actix_web::{
     http::{StatusCode, header},
     middleware::Next,
 };
+use greenroom_actors::circuit::CIRCUITS;
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder};
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 /// Installs the recorder for the whole process; the handle goes into
 /// [`super::AppState::metrics`]. Once per process.
@@ -25,6 +26,18 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     metrics::describe_counter!("greenroom_frames_total", "Frames put into streams");
     metrics::describe_gauge!("greenroom_subscribers", "Streams that are open");
     metrics::describe_gauge!("greenroom_live_sessions", "Sessions in memory");
+    metrics::describe_gauge!("greenroom_approvals_waiting", "Questions that wait for people");
+    metrics::describe_gauge!("greenroom_actors", "Live actors, by kind");
+    metrics::describe_gauge!("greenroom_actors_waiting", "Of these, those that wait, by kind");
+    metrics::describe_gauge!("greenroom_mailbox_depth", "Messages in mailboxes, by kind of actor");
+    metrics::describe_gauge!(
+        "greenroom_mailbox_depth_max",
+        "The fullest mailbox, by kind of actor"
+    );
+    metrics::describe_gauge!(
+        "greenroom_circuit_open",
+        "Models and tool servers: 0 asked, 1 left alone after failures, 0.5 being tried again"
+    );
     Ok(handle)
 }
 
@@ -35,10 +48,56 @@ pub(super) async fn render(state: State, caller: Caller) -> Result<HttpResponse,
     let handle = state.metrics.as_ref().ok_or_else(absent)?;
     let live = u32::try_from(state.runtime.live_sessions().await).unwrap_or(u32::MAX);
     metrics::gauge!("greenroom_live_sessions").set(f64::from(live));
+    let waiting = u32::try_from(state.runtime.waiting_approvals().await).unwrap_or(u32::MAX);
+    metrics::gauge!("greenroom_approvals_waiting").set(f64::from(waiting));
+    measure_actors(&state);
+    for circuit in state.runtime.board.snapshots(CIRCUITS) {
+        let endpoint = circuit.path[CIRCUITS.len()..].to_owned();
+        let open = match circuit.state.as_str() {
+            "open" => 1.0,
+            "half_open" => 0.5,
+            _ => 0.0,
+        };
+        metrics::gauge!("greenroom_circuit_open", "endpoint" => endpoint).set(open);
+    }
     handle.run_upkeep();
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
         .body(handle.render()))
+}
+
+/// What the board says, summed up by kind: bounded, however many sessions are live.
+fn measure_actors(state: &State) {
+    // Kinds of which none is left are shown as such.
+    let mut kinds: BTreeMap<&str, Kind> =
+        KINDS.iter().map(|kind| (*kind, Kind::default())).collect();
+    for actor in state.runtime.board.snapshots("/") {
+        let kind = kinds.entry(actor.kind).or_default();
+        kind.count += 1;
+        kind.waiting += u32::from(actor.waiting.is_some());
+        let depth = u32::try_from(actor.mailbox_depth).unwrap_or(u32::MAX);
+        kind.depth = kind.depth.saturating_add(depth);
+        kind.depth_max = kind.depth_max.max(depth);
+    }
+    for (name, kind) in kinds {
+        metrics::gauge!("greenroom_actors", "kind" => name.to_owned()).set(kind.count);
+        metrics::gauge!("greenroom_actors_waiting", "kind" => name.to_owned()).set(kind.waiting);
+        metrics::gauge!("greenroom_mailbox_depth", "kind" => name.to_owned()).set(kind.depth);
+        let deepest = metrics::gauge!("greenroom_mailbox_depth_max", "kind" => name.to_owned());
+        deepest.set(kind.depth_max);
+    }
+}
+
+/// The kinds of actors that come and go.
+const KINDS: [&str; 6] =
+    ["Session", "LlmStream", "ToolExecutor", "Subscriber", "FirehoseSubscriber", "Socket"];
+
+#[derive(Default)]
+struct Kind {
+    count: u32,
+    waiting: u32,
+    depth: u32,
+    depth_max: u32,
 }
 
 /// The middleware: outermost, so that refusals at the door count too.

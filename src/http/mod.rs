@@ -4,35 +4,42 @@
 
 #[cfg(test)]
 mod access_tests;
-mod admin;
+mod actors;
 mod approvals;
 mod audit;
 mod chat;
 mod commands;
+mod context;
+mod dashboard;
 mod decisions;
 pub mod error;
 mod events;
+mod export;
+mod feedback;
 mod follow;
 mod gateway;
 mod grants;
 mod guard;
 mod keys;
+mod me;
 mod messages;
 pub mod metrics;
 mod operations;
 mod origin;
-mod page;
 mod pipe;
+mod policy;
 mod read;
 mod sessions;
 mod settings;
 mod sse;
+mod statistics;
 mod stream;
 mod talk;
 #[cfg(test)]
 mod tests;
 mod throttle;
 mod tools;
+mod workflows;
 mod ws;
 mod ws_frames;
 
@@ -43,6 +50,8 @@ use crate::{
     audit::AuditLog,
     auth::{Authenticator, CriticalRule},
     redaction::Redactor,
+    skill::Library,
+    workflow::Workflows,
 };
 use actix_web::{HttpRequest, Resource, Route, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
@@ -53,11 +62,16 @@ use greenroom_core::{
 };
 use std::{
     any::Any,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
+
+/// Heartbeats without any sign of the client; after so many it counts as gone.
+const SILENT_HEARTBEATS_MAX: u32 = 3;
 
 /// What the handlers share. Cloning is cheap; all clones are one.
 #[derive(Clone)]
@@ -84,6 +98,10 @@ pub struct AppState {
     pub allowed_origins: Arc<Vec<String>>,
     /// Renders `/metrics`; without it that resource is absent.
     pub metrics: Option<metrics::PrometheusHandle>,
+    /// The skills there are.
+    pub skills: Arc<Library>,
+    /// The workflows there are in files.
+    pub workflows: Arc<Workflows>,
     /// Requests per principal; make it with [`HttpLimits::throttle`].
     pub throttle: Arc<Throttle>,
     /// Held while a user's settings change, and shared by who gives a session settings within
@@ -110,6 +128,8 @@ pub struct HttpLimits {
     pub subscriptions_per_socket_max: usize,
     /// Requests of one principal per second.
     pub requests_per_second: u32,
+    /// Time between two signs of life on a stream.
+    pub heartbeat: Duration,
 }
 
 impl Default for HttpLimits {
@@ -122,6 +142,7 @@ impl Default for HttpLimits {
             subscribers_per_session_max: SUBSCRIBERS_PER_SESSION_MAX,
             subscriptions_per_socket_max: 256,
             requests_per_second: 100,
+            heartbeat: Duration::from_secs(15),
         }
     }
 }
@@ -150,6 +171,8 @@ impl AppState {
             limits: Arc::new(limits),
             allowed_origins: Arc::default(),
             metrics: None,
+            skills: Arc::default(),
+            workflows: Arc::default(),
             settings_lock: Arc::default(),
             draining: Arc::default(),
         }
@@ -214,6 +237,7 @@ fn resources(cfg: &mut web::ServiceConfig) {
         at("/agent/session/{session_id}/cancel", "POST", [post().to(sessions::cancel)]),
         at("/agent/session/{session_id}/fork", "POST", [post().to(sessions::fork)]),
         at("/agent/session/{session_id}/events", "GET", [get().to(events::events)]),
+        at("/agent/session/{session_id}/context", "GET", [get().to(context::context)]),
         at("/agent/session/{session_id}/messages", "GET", [get().to(messages::messages)]),
         at("/agent/chat", "POST", [post().to(chat::chat)]),
         at("/agent/chat/stream", "POST", [post().to(chat::stream)]),
@@ -223,9 +247,16 @@ fn resources(cfg: &mut web::ServiceConfig) {
             "GET, POST",
             [get().to(approvals::read), post().to(approvals::decide)],
         ),
+        at("/agent/feedback", "POST", [post().to(feedback::give)]),
+        at("/agent/statistics", "GET", [get().to(statistics::read)]),
+        at("/agent/export", "GET", [get().to(export::export)]),
         at("/agent/execute", "POST", [post().to(approvals::execute)]),
         at("/agent/reject", "POST", [post().to(approvals::reject)]),
         at("/agent/tools", "GET", [get().to(tools::list)]),
+        at("/agent/workflows", "GET", [get().to(workflows::list)]),
+        at("/agent/policy", "GET", [get().to(policy::read)]),
+        at("/agent/judge", "POST", [post().to(policy::judge)]),
+        at("/agent/me", "GET", [get().to(me::read)]),
         at(
             "/agent/settings",
             "GET, PATCH",
@@ -234,8 +265,10 @@ fn resources(cfg: &mut web::ServiceConfig) {
         at("/agent/stream", "GET", [get().to(stream::many_sessions)]),
         at("/agent/stream/{session_id}", "GET", [get().to(stream::one_session)]),
         at("/gateway", "GET", [get().to(gateway::gateway)]),
-        at("/admin/actors", "GET", [get().to(admin::actors)]),
-        at("/admin/actors/{path:.+}", "GET", [get().to(admin::actor)]),
+        at("/admin/actors", "GET", [get().to(actors::list)]),
+        at("/admin/actors/{path:.+}/stop", "POST", [post().to(actors::stop)]),
+        at("/admin/actors/{path:.+}/restart", "POST", [post().to(actors::restart)]),
+        at("/admin/actors/{path:.+}", "GET", [get().to(actors::read)]),
         at("/admin/events", "GET", [get().to(events::all_events)]),
         at("/admin/keys", "GET, POST", [get().to(keys::list), post().to(keys::create)]),
         at("/admin/keys/{key_id}", "DELETE", [web::delete().to(keys::revoke)]),
@@ -243,8 +276,8 @@ fn resources(cfg: &mut web::ServiceConfig) {
         at("/metrics", "GET", [get().to(metrics::render)]),
         at("/healthz", "GET", [get().to(operations::healthz)]),
         at("/readyz", "GET", [get().to(operations::readyz)]),
-        at("/", "GET", [get().to(page::index)]),
-        at("/page/{file}", "GET", [get().to(page::asset)]),
+        at("/", "GET", [get().to(dashboard::index)]),
+        at("/assets/{file}", "GET", [get().to(dashboard::asset)]),
     ] {
         cfg.service(resource);
     }
@@ -269,11 +302,25 @@ async fn not_found(request: HttpRequest) -> Result<&'static str, Problem> {
 }
 
 /// For `HttpServer::on_connect`: small frames leave at once instead of waiting to be joined by
-/// others.
-pub fn on_connect(connection: &dyn Any, _: &mut Extensions) {
-    if let Some(stream) = connection.downcast_ref::<actix_web::rt::net::TcpStream>()
-        && let Err(error) = stream.set_nodelay(true)
-    {
-        tracing::debug!(error = %error, "could not set TCP_NODELAY");
+/// others; and a client that has acknowledged nothing for so many heartbeats is gone, which
+/// otherwise shows after a quarter of an hour (E4).
+pub fn on_connect(heartbeat: Duration) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync {
+    move |connection, _| {
+        let stream = connection.downcast_ref::<actix_web::rt::net::TcpStream>();
+        if let Some(stream) = stream
+            && let Err(error) = prepare(stream, heartbeat)
+        {
+            tracing::debug!(error = %error, "could not set the options of a connection");
+        }
     }
+}
+
+fn prepare(stream: &actix_web::rt::net::TcpStream, heartbeat: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(heartbeat * SILENT_HEARTBEATS_MAX))?;
+    // Elsewhere it shows when the system gives up.
+    #[cfg(not(target_os = "linux"))]
+    let _ = heartbeat;
+    Ok(())
 }

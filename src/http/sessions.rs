@@ -98,17 +98,20 @@ struct CloseQuery {
     purge: bool,
 }
 
-/// `DELETE /agent/session/{session_id}`: closes it; it can still be read.
+/// `DELETE /agent/session/{session_id}`: closes it, and it can still be read; or, with
+/// `?purge=true`, removes it for good.
 pub(super) async fn close(
     state: State,
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let session_id = read::path_id(&request, "session_id")?;
-    if read::query::<CloseQuery>(&request)?.purge {
-        return Err(Problem::not_supported("purge", "purging"));
-    }
+    let purge = read::query::<CloseQuery>(&request)?.purge;
     commands::session_for(&state, &caller.0, session_id).await?;
+    if purge {
+        state.runtime.purge(session_id, caller.0.user.clone()).await?;
+        return Ok(HttpResponse::Ok().json(json!({"session_id": session_id, "status": "purged"})));
+    }
     let input = Input::Close { by: caller.0.user.clone(), partial: None };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;

@@ -25,8 +25,6 @@ use std::{
     time::Duration,
 };
 
-/// Time between two signs of life.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1_000;
 
@@ -47,7 +45,7 @@ pub(super) fn of_session(
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });
-    respond(Body::new(pipe, subscription))
+    respond(Body::new(pipe, subscription, state.limits.heartbeat))
 }
 
 /// The stream of all sessions from now on. Its frames have no `id:`: there is no one log to
@@ -60,7 +58,7 @@ pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     };
     let subscription = pipe
         .attach(Follow::Everything, "sse", encode, |outlet| state.runtime.subscribe_all(outlet));
-    respond(Body::new(pipe, subscription))
+    respond(Body::new(pipe, subscription, state.limits.heartbeat))
 }
 
 /// Whether the session has room for one more subscriber (X4).
@@ -100,8 +98,8 @@ struct Body {
 }
 
 impl Body {
-    fn new(pipe: Pipe, subscription: Subscription) -> Self {
-        let heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    fn new(pipe: Pipe, subscription: Subscription, heartbeat: Duration) -> Self {
+        let heartbeat = interval_at(Instant::now() + heartbeat, heartbeat);
         Self { pipe, subscription, heartbeat, greeted: false }
     }
 }

@@ -15,6 +15,7 @@ use super::{
 use crate::{auth::Principal, dialect::Dialect};
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use futures::future::{FutureExt as _, LocalBoxFuture};
+use greenroom_actors::feed::FeedItem;
 use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,19 +63,30 @@ struct Sessions {
     first: Option<(SessionRow, Cursor)>,
 }
 
+/// One of the streams on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stream {
+    /// A session, whole.
+    Session(SessionId),
+    /// What all sessions commit from now on.
+    Everybodys,
+}
+
 /// A frame that was carried out.
 enum Done {
     Subscribe { session: Box<SessionRow>, cursor: Cursor },
     Unsubscribe { session_id: SessionId },
+    Watch,
+    Unwatch,
     Told(Value),
 }
 
 impl Talk for Sessions {
     type Request = Request;
     type Done = Done;
-    type Stream = SessionId;
+    type Stream = Stream;
 
-    fn begin(&mut self, line: &mut Line<SessionId>) {
+    fn begin(&mut self, line: &mut Line<Stream>) {
         if let Some((session, cursor)) = self.first.take() {
             self.attach(&session, cursor, line);
         }
@@ -87,21 +99,29 @@ impl Talk for Sessions {
     fn carry_out(
         &self,
         request: Request,
-        line: &Line<SessionId>,
+        line: &Line<Stream>,
     ) -> LocalBoxFuture<'static, Result<Done, Problem>> {
         let (state, principal) = (line.state.clone(), line.principal.clone());
         let (room, of_address) = (line.check_room(), self.of_address);
         async move { carry_out(&state, &principal, of_address, room, request).await }.boxed_local()
     }
 
-    fn done(&mut self, id: Option<&Value>, done: Done, line: &mut Line<SessionId>) -> Vec<String> {
+    fn done(&mut self, id: Option<&Value>, done: Done, line: &mut Line<Stream>) -> Vec<String> {
         let fields = match done {
             Done::Subscribe { session, cursor } => {
                 self.attach(&session, cursor, line);
                 json!({"session_id": session.session_id, "after": cursor})
             }
             Done::Unsubscribe { session_id } => {
-                json!({"session_id": session_id, "subscribed": line.detach(&session_id)})
+                json!({"session_id": session_id, "subscribed": line.detach(&Stream::Session(session_id))})
+            }
+            Done::Watch => {
+                line.attach_to_all(Stream::Everybodys, self.encode(line));
+                json!({"watching": true})
+            }
+            Done::Unwatch => {
+                line.detach(&Stream::Everybodys);
+                json!({"watching": false})
             }
             Done::Told(fields) => fields,
         };
@@ -115,16 +135,25 @@ impl Talk for Sessions {
 
 impl Sessions {
     /// Streams that session from there on; a stream of it that was going ends.
-    fn attach(&self, session: &SessionRow, cursor: Cursor, line: &mut Line<SessionId>) {
+    fn attach(&self, session: &SessionRow, cursor: Cursor, line: &mut Line<Stream>) {
+        let encode = self.encode(line);
+        let name = Stream::Session(session.session_id);
+        line.attach(name, session, cursor, Follow::Everything, encode);
+    }
+
+    /// Puts what is told into the words of the connection's dialect.
+    fn encode(
+        &self,
+        line: &Line<Stream>,
+    ) -> impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static {
         let (clock, redactor) = (line.state.runtime.clock.clone(), line.state.redactor.clone());
         let dialect = self.dialect;
-        let encode = move |item: &_, put: &mut dyn FnMut(String)| {
+        move |item, put| {
             dialect.encode(item, clock.now(), &redactor, |frame| {
                 // Plain data: serialising it can't fail.
                 put(serde_json::to_string(&frame.nested()).unwrap_or_default());
             });
-        };
-        line.attach(session.session_id, session, cursor, Follow::Everything, encode);
+        }
     }
 }
 
@@ -150,6 +179,14 @@ async fn carry_out(
         Request::Unsubscribe { session_id } => {
             Ok(Done::Unsubscribe { session_id: meant(session_id)? })
         }
+        Request::Watch => {
+            room?;
+            if !principal.is_admin() {
+                return Err(Problem::forbidden("this needs the role `admin`"));
+            }
+            Ok(Done::Watch)
+        }
+        Request::Unwatch => Ok(Done::Unwatch),
         Request::Send { session_id, message } => {
             let session = commands::session_for(state, principal, meant(session_id)?).await?;
             let Submitted { run_id, seq, repeated } =

@@ -79,6 +79,19 @@ impl<K: Eq + Hash> Line<K> {
         self.streams.insert(name, subscription);
     }
 
+    /// Streams what all sessions commit from now on; a stream of that name that was going ends.
+    pub(super) fn attach_to_all(
+        &mut self,
+        name: K,
+        encode: impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static,
+    ) {
+        self.forget_ended();
+        drop(self.streams.remove(&name));
+        let subscribe = |outlet| self.state.runtime.subscribe_all(outlet);
+        let subscription = self.pipe.attach(Follow::Everything, "websocket", encode, subscribe);
+        self.streams.insert(name, subscription);
+    }
+
     /// Ends a stream; whether there was one.
     pub(super) fn detach(&mut self, name: &K) -> bool {
         self.streams.remove(name).is_some()

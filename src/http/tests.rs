@@ -111,6 +111,32 @@ async fn e2_one_websocket_carries_many_sessions() {
 }
 
 #[actix_web::test]
+async fn w2_an_administrator_watches_all_sessions_on_the_same_websocket() {
+    let surface = Surface::start(ScriptedModel::saying([Reply::text("hello")])).await;
+    let mut client = surface.connect("/agent/stream", None).await.unwrap();
+    say(&mut client, json!({"type": "watch", "id": 1})).await;
+    let ack = frames(&mut client, |frame| frame["type"] == "ack").await;
+    assert_eq!(ack[0]["watching"], true);
+    let tailing = async {
+        let board = &surface.world.runtime.board;
+        while !board.snapshots("/subscribers/all/").iter().any(|actor| actor.state == "tailing") {
+            tokio::task::yield_now().await;
+        }
+    };
+    within_patience("the watcher", tailing).await;
+    let session = surface.world.create().await;
+    surface.world.submit(session, "hi").await;
+    let heard = frames(&mut client, |frame| frame["type"] == "done").await;
+    assert!(heard.iter().all(|frame| frame["session_id"] == session.to_string()));
+    let seqs: Vec<_> = heard.iter().filter_map(|frame| frame["seq"].as_u64()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "committed events, no text");
+    say(&mut client, json!({"type": "unwatch", "id": 2})).await;
+    let ack = frames(&mut client, |frame| frame["type"] == "ack").await;
+    assert_eq!(ack.last().unwrap()["watching"], false);
+    surface.stop().await;
+}
+
+#[actix_web::test]
 async fn garbage_is_answered_and_the_connection_stays_until_it_is_binary() {
     let surface = Surface::start(ScriptedModel::saying([])).await;
     let session = surface.world.create().await;

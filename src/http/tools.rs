@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use serde_json::json;
 
 /// `GET /agent/tools`
-pub(super) async fn list(state: State, _caller: Caller) -> Result<HttpResponse, Problem> {
+pub(super) async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     let book = state.runtime.tools.book();
     let tools: Vec<_> = book
         .iter()
@@ -26,5 +26,10 @@ pub(super) async fn list(state: State, _caller: Caller) -> Result<HttpResponse, 
         })
         .collect();
     let servers = state.redactor.scrubbed(json!(state.runtime.tools.servers()));
-    Ok(HttpResponse::Ok().json(json!({"tools": tools, "servers": servers})))
+    let mut body = json!({"tools": tools, "servers": servers, "skills": state.skills.skills()});
+    // Paths are the operator's.
+    if caller.0.is_admin() {
+        body["broken_skills"] = json!(state.skills.broken());
+    }
+    Ok(HttpResponse::Ok().json(body))
 }

@@ -8,7 +8,7 @@
 //! in their order.
 
 use super::{
-    AppState, Problem, guard,
+    AppState, Problem, SILENT_HEARTBEATS_MAX, guard,
     pipe::Pipe,
     talk::{Line, Talk},
     ws_frames::ClientFrame,
@@ -21,16 +21,12 @@ use actix_http::ws::Item;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
 use futures::stream;
-use greenroom_actors::observation::Watch;
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
+use greenroom_actors::{
+    observation::Watch,
+    order::{Obey, Order},
 };
+use std::{collections::VecDeque, time::Instant};
 
-/// Time between two pings.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Without a sign of life for so long the client counts as gone.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Bytes between two pings that measure how far the client is.
 const BYTES_PER_PING: u64 = 64 * 1024;
 /// Bytes on their way to the client; beyond, its subscribers wait.
@@ -138,10 +134,12 @@ impl<T: Talk> Actor for Socket<T> {
     type Context = Context<T>;
 
     fn started(&mut self, ctx: &mut Context<T>) {
+        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
         self.talk.begin(&mut self.line);
         self.read_pipe(ctx);
-        ctx.run_interval(HEARTBEAT, |socket, ctx| {
-            if socket.heard_at.elapsed() >= SILENCE_MAX {
+        let heartbeat = self.line.state.limits.heartbeat;
+        ctx.run_interval(heartbeat, move |socket, ctx| {
+            if socket.heard_at.elapsed() >= heartbeat * SILENT_HEARTBEATS_MAX {
                 // Half-open: a closing frame would never arrive either.
                 return ctx.stop();
             }
@@ -192,6 +190,16 @@ impl<T: Talk> StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket<T
             }
             Err(error) => hang_up(ws::CloseCode::Protocol, &error.to_string(), ctx),
         }
+    }
+}
+
+/// Its client may connect again (A2).
+impl<T: Talk> actix::Handler<Obey> for Socket<T> {
+    type Result = ();
+
+    fn handle(&mut self, _: Obey, ctx: &mut Context<T>) {
+        self.watch.tick();
+        hang_up(ws::CloseCode::Again, "an administrator closed the connection", ctx);
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) enum Request {
     Subscribe { session_id: Option<SessionId>, after: Cursor },
     /// Stop streaming it.
     Unsubscribe { session_id: Option<SessionId> },
+    /// Stream the committed events of all sessions from now on (administrators).
+    Watch,
+    /// Stop that.
+    Unwatch,
     /// Submit a message.
     Send { session_id: Option<SessionId>, message: Message },
     /// Cancel a run.
@@ -104,6 +108,8 @@ pub(super) fn request(map: Map<String, Value>) -> Result<Request, Problem> {
             let OfSession { session_id } = read::parse_value(frame)?;
             Ok(Request::Unsubscribe { session_id })
         }
+        "watch" => Ok(Request::Watch),
+        "unwatch" => Ok(Request::Unwatch),
         "send" => {
             let OfSession { session_id } = read::parse_value(frame.clone())?;
             Ok(Request::Send { session_id, message: read::parse_value(frame)? })
@@ -170,6 +176,8 @@ mod tests {
             Request::Send { message, .. } if message.message == "hi"));
         let frame = read(json!({"type": "decide", "plan_id": SESSION, "decision": "approve"}));
         assert!(matches!(frame.request.unwrap(), Request::Decide { .. }));
+        assert!(matches!(read(json!({"type": "watch"})).request.unwrap(), Request::Watch));
+        assert!(matches!(read(json!({"type": "unwatch"})).request.unwrap(), Request::Unwatch));
         let frame = read(json!({"type": "cancel"}));
         assert!(matches!(
             frame.request.unwrap(),
@@ -187,7 +195,7 @@ mod tests {
             (r#"{"id": 5, "type": "subscribe", "session_id": "x"}"#, "invalid_request", json!(5)),
             (r#"{"id": 5, "type": "subscribe", "after": -1}"#, "cursor_invalid", json!(5)),
             (r#"{"id": {"a": 1}, "type": "decide"}"#, "invalid_request", json!(null)),
-            (r#"{"type": "send"}"#, "invalid_request", json!(null)),
+            (r#"{"type": "send", "message": 1}"#, "invalid_request", json!(null)),
         ] {
             let frame = ClientFrame::parse(text, request);
             let problem = frame.request.unwrap_err();

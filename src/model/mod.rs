@@ -16,7 +16,7 @@ use greenroom_core::model::{
     failure, openai,
     request::ModelRequest,
 };
-use std::{collections::BTreeMap, error::Error as _, sync::Arc};
+use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Instant};
 
 /// Bytes read of an error answer's body.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -65,8 +65,30 @@ impl ModelClient for HttpModels {
         };
         request.model.clone_from(&endpoint.model.model);
         let clock = self.clock.clone();
+        let (asked_at, name) = (Instant::now(), endpoint.model.name.clone());
         let opened = async move { endpoint.open(&request, clock.as_ref()).await };
-        stream::once(opened).try_flatten().boxed()
+        let mut waits = true;
+        let heard = move |item: &Result<Vec<Delta>, ModelFailure>| {
+            if waits && item.as_ref().is_ok_and(|deltas| deltas.iter().any(says_something)) {
+                waits = false;
+                let latency = asked_at.elapsed().as_secs_f64();
+                let first = "greenroom_model_first_token_seconds";
+                metrics::histogram!(first, "model" => name.clone()).record(latency);
+            }
+        };
+        stream::once(opened).try_flatten().inspect(heard).boxed()
+    }
+}
+
+fn says_something(delta: &Delta) -> bool {
+    match delta {
+        Delta::Text(_) | Delta::Reasoning { .. } | Delta::CallStarted { .. } => true,
+        Delta::ReasoningStarted { .. }
+        | Delta::ReasoningSignature { .. }
+        | Delta::CallArguments { .. }
+        | Delta::Usage(_)
+        | Delta::Stopped(_)
+        | Delta::Finished => false,
     }
 }
 
@@ -95,7 +117,11 @@ impl Endpoint {
             let json = "application/json";
             self.http.post(format!("{base_url}{path}")).header("content-type", json)
         };
-        match self.model.wire {
+        let traced = |post: reqwest::RequestBuilder| match request.trace {
+            Some(trace) => post.header("traceparent", trace.to_string()),
+            None => post,
+        };
+        traced(match self.model.wire {
             Wire::Anthropic => {
                 let post = post("/v1/messages").header("anthropic-version", ANTHROPIC_VERSION);
                 let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
@@ -108,7 +134,7 @@ impl Endpoint {
                 let options = openai::Options { legacy_max_tokens: legacy, ..Default::default() };
                 post.body(openai::encode(request, options))
             }
-        }
+        })
     }
 }
 

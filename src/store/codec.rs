@@ -108,6 +108,7 @@ mod tests {
             text: "[[[ \\\" {{{".to_owned(),
             structured: Some(structured),
             truncated: false,
+            cached: false,
         };
         let call_id: CallId = "01890000-0000-7000-8000-000000000001".parse().unwrap();
         EventRecord {

@@ -19,12 +19,12 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process, or this one, has it open.
-    #[error("the database {path} is in use by another greenroom process (it holds {lock})")]
+    #[error("the database {database} is in use by another greenroom process (it holds {lock})")]
     InUse {
         /// The database.
-        path: PathBuf,
-        /// The lock file.
-        lock: PathBuf,
+        database: String,
+        /// The lock.
+        lock: String,
     },
     /// The file is something else.
     #[error("{path} is not an SQLite database")]
@@ -33,18 +33,18 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The database belongs to another program.
-    #[error("{path} is an SQLite database, but not one of greenroom's")]
+    #[error("{database} is a database, but not one of greenroom's")]
     Foreign {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        database: String,
     },
     /// A newer version of greenroom has migrated it (D5).
     #[error(
-        "the database {path} has schema version {found}, but this greenroom knows only versions up to {known}; use a newer greenroom"
+        "the database {database} has schema version {found}, but this greenroom knows only versions up to {known}; use a newer greenroom"
     )]
     Newer {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        database: String,
         /// Its version.
         found: i64,
         /// The newest version known here.
@@ -52,32 +52,32 @@ pub enum StoreError {
     },
     /// It is of an older version of greenroom, and was to be read as it is.
     #[error(
-        "the database {path} has schema version {found}, and {known} is read; `greenroom migrate` brings it there"
+        "the database {database} has schema version {found}, and {known} is read; `greenroom migrate` brings it there"
     )]
     Older {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        database: String,
         /// Its version.
         found: i64,
         /// The version known here.
         known: i64,
     },
     /// A migration failed; the database is as it was.
-    #[error("can't migrate {path} to schema version {version}")]
+    #[error("can't migrate {database} to schema version {version}")]
     Migration {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        database: String,
         /// The version that could not be reached.
         version: i64,
         /// Why it failed.
         #[source]
         source: sqlx::Error,
     },
-    /// SQLite refused something else.
-    #[error("can't open the database {path}")]
+    /// The database refused something else.
+    #[error("can't open the database {database}")]
     Open {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        database: String,
         /// Why.
         #[source]
         source: sqlx::Error,
@@ -86,18 +86,19 @@ pub enum StoreError {
 
 /// SQLite's primary result codes that mean the file is damaged: `SQLITE_CORRUPT`,
 /// `SQLITE_NOTADB`.
-const DAMAGED: [u32; 2] = [11, 26];
+const SQLITE_DAMAGED: [u32; 2] = [11, 26];
+/// PostgreSQL's codes that mean the same: `data_corrupted`, `index_corrupted`.
+const POSTGRES_DAMAGED: [&str; 2] = ["XX001", "XX002"];
 
-/// SQLite's primary result code of an error, where SQLite made it.
-pub(super) fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
-    let code = error.as_database_error()?.code()?;
-    // The low byte of an extended code is the primary one.
-    code.parse::<u32>().ok().map(|extended| extended & 0xff)
-}
-
-/// Whether the file is no database, or no longer one.
+/// Whether the database is none, or no longer one.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
-    sqlite_code(error).is_some_and(|code| DAMAGED.contains(&code))
+    let Some(error) = error.as_database_error() else { return false };
+    let Some(code) = error.code() else { return false };
+    if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+        return POSTGRES_DAMAGED.contains(&&*code);
+    }
+    // The low byte of an extended code is the primary one.
+    code.parse::<u32>().is_ok_and(|extended| SQLITE_DAMAGED.contains(&(extended & 0xff)))
 }
 
 /// What the port's callers are told of an SQL error.

@@ -1,21 +1,44 @@
-//! The journal on disk: the log of every session, what must agree with it, user settings, API keys
-//! and the audit log.
+//! The journal in a database: the log of every session, what must agree with it, user settings, API
+//! keys and the audit log.
 //!
 //! Owns files, SQL and the stored form of events. Knows nothing of actors, HTTP or what an event
 //! means: it implements the port [`greenroom_actors::ports::Journal`] and is called through it.
 //! `docs/storage.md` explains it to people.
+//!
+//! ```text
+//! append ──► writer (one thread) ──► heads, spending: who may ──► sink: one write ──┐
+//! read   ──► readers: what is asked, decoded ───────────────────────────────────────┴─► database
+//! ```
+//!
+//! What is the same on every database stands here, once: the `writer` and what it decides by, what
+//! is asked and how the answers are read (`read`, `records`), the `stored` form of a commit. A
+//! database has a room of its own for its connections, its schema and the statements that write.
 
 mod codec;
+mod database;
 mod error;
+mod heads;
+mod journal;
+mod postgres;
+mod query;
+mod read;
+mod read_only;
+mod records;
+mod spending;
 mod sqlite;
+mod stored;
 mod verify;
+mod writer;
 
+pub use database::{Database, PostgresAddress};
 pub use error::StoreError;
-pub use sqlite::{Migrated, ReadOnlyJournal, SqliteJournal, migrate};
+pub use read_only::ReadOnlyStore;
 pub use verify::{AuditError, verify_audit};
 
+use query::Readers;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{fmt, time::Duration};
+use writer::Writer;
 
 /// Time to wait for a database that another process has locked for a moment.
 const BUSY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -42,8 +65,8 @@ pub struct StoreOptions {
     pub readers: u32,
     /// How long a write waits for a lock before it is refused.
     pub busy_timeout: Duration,
-    /// Bytes that the database file may grow to; `None` is as many as the disk holds. At the
-    /// limit writes are refused as on a full disk.
+    /// Bytes that an SQLite file may grow to; `None` is as many as the disk holds. At the limit
+    /// writes are refused as on a full disk.
     pub size_bytes_max: Option<u64>,
 }
 
@@ -55,5 +78,86 @@ impl Default for StoreOptions {
             busy_timeout: BUSY_TIMEOUT_DEFAULT,
             size_bytes_max: None,
         }
+    }
+}
+
+/// What opening or migrating a database did to its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The schema version before; 0 for a database that did not exist.
+    pub from: i64,
+    /// The version now.
+    pub to: i64,
+}
+
+/// What a store has appended since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Commits of sessions.
+    pub commits: u64,
+    /// Writes that they went in; the fewer, the more of them shared the wait for the disk (D4).
+    pub groups: u64,
+}
+
+/// Everything that is stored, in one database. The database is this process's alone while it is
+/// open; dropping it waits for what is being written.
+pub struct Store {
+    // Fields drop in this order: the file's lock goes last.
+    writer: Writer,
+    readers: Readers,
+    database: Database,
+    migrated: Migrated,
+    _file: Option<sqlite::DatabaseFile>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the database, creates what is missing, and migrates it to the newest schema.
+    pub async fn open(
+        database: impl Into<Database>,
+        options: StoreOptions,
+    ) -> Result<Self, StoreError> {
+        let database = database.into();
+        match &database {
+            Database::Sqlite(path) => {
+                let (writer, readers, migrated, file) = sqlite::open(path, &options).await?;
+                Ok(Self { writer, readers, migrated, database, _file: Some(file) })
+            }
+            Database::Postgres(address) => {
+                let (writer, readers, migrated) = postgres::open(address, &options).await?;
+                Ok(Self { writer, readers, migrated, database, _file: None })
+            }
+        }
+    }
+
+    /// Opens a database to look at it alone, also while a server has it open: nothing is created,
+    /// migrated or locked.
+    pub async fn open_read_only(
+        database: impl Into<Database>,
+    ) -> Result<ReadOnlyStore, StoreError> {
+        ReadOnlyStore::open(&database.into()).await
+    }
+
+    /// What was appended since it was opened.
+    pub fn written(&self) -> Written {
+        self.writer.written()
+    }
+
+    /// What opening did to the schema.
+    pub fn migrated(&self) -> Migrated {
+        self.migrated
+    }
+}
+
+/// Creates the database where there is none, and migrates it to the newest schema.
+pub async fn migrate(database: impl Into<Database>) -> Result<Migrated, StoreError> {
+    match &database.into() {
+        Database::Sqlite(path) => sqlite::migrate(path).await,
+        Database::Postgres(address) => postgres::migrate(address).await,
     }
 }

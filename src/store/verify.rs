@@ -1,9 +1,8 @@
-//! Checking the audit log of a database file, whether a server has it open or not (X6). Reads
-//! alone, and takes no lock.
+//! Checking the audit log of a database, whether a server has it open or not (X6). Reads alone, and
+//! takes no lock.
 
-use super::{StoreError, sqlite};
+use super::{Database, StoreError, postgres, query::Snapshot, records, sqlite};
 use crate::audit::{Broken, Head, Verifier};
-use std::path::Path;
 
 /// Why there is no verdict, or which it is.
 #[derive(Debug, thiserror::Error)]
@@ -16,18 +15,35 @@ pub enum AuditError {
     Store(#[from] StoreError),
 }
 
-/// Checks every row of the audit log in the database at `path`, and `anchor`, a row as it was once
-/// seen; returns the last row.
-pub async fn verify_audit(path: &Path, anchor: Option<Head>) -> Result<Head, AuditError> {
+/// Checks every row of the audit log in the database, and `anchor`, a row as it was once seen;
+/// returns the last row. Sees one moment, though a server may be writing.
+pub async fn verify_audit(
+    database: impl Into<Database>,
+    anchor: Option<Head>,
+) -> Result<Head, AuditError> {
+    let database = database.into();
+    let mut snapshot = match &database {
+        Database::Sqlite(path) => sqlite::snapshot(path).await?,
+        Database::Postgres(address) => postgres::snapshot(address).await?,
+    };
+    let failed = |source| StoreError::Open { database: database.to_string(), source };
     let mut verifier = Verifier::new(anchor);
+    let verdict = walk(&mut snapshot, &mut verifier).await.map_err(failed)?;
+    snapshot.close().await.map_err(failed)?;
+    Ok(verifier.finish(verdict?)?)
+}
+
+/// Shows the verifier every row until one is wrong; the log's noted end.
+async fn walk(
+    snapshot: &mut Snapshot,
+    verifier: &mut Verifier,
+) -> sqlx::Result<Result<Option<Head>, Broken>> {
+    snapshot.begin().await?;
     let mut broken = None;
-    let noted = sqlite::each_audit_row(path, |row| {
+    let noted = records::each_audit_row(snapshot, |row| {
         broken = verifier.check(&row).err();
         broken.is_none()
     })
     .await?;
-    match broken {
-        Some(broken) => Err(broken.into()),
-        None => Ok(verifier.finish(noted)?),
-    }
+    Ok(broken.map_or(Ok(noted), Err))
 }

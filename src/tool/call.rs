@@ -1,10 +1,12 @@
 //! One attempt of one tool call over MCP, and what is known of its effect when it ends (R1, S6).
 //! Used by `link`.
 
-use greenroom_actors::ports::{Progress, ToolCall};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use greenroom_actors::ports::{People, Progress, ToolCall};
 use greenroom_core::{
     call::{ToolOutcome, outcome::RepeatHint},
     limits::TOOL_ERROR_BYTES_MAX,
+    trace::Trace,
 };
 use rmcp::{
     RoleClient,
@@ -17,10 +19,14 @@ use rmcp::{
 };
 use serde_json::Value;
 use std::{error::Error, sync::Arc, time::Duration};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    ask::{self, Given, Needed},
     link::Conversation,
     result::{outcome, safe_text},
     stdio::WriteError,
@@ -28,10 +34,16 @@ use super::{
 
 /// `_meta` key of a request: the same for every attempt of one call (D3).
 const META_IDEMPOTENCY_KEY: &str = "greenroom/idempotency_key";
+/// `_meta` key of a request: the attempt's place in its trace, as the W3C writes it (A4).
+const META_TRACE: &str = "traceparent";
+/// Requests of one attempt: how often a tool may ask for more before it answers.
+const ROUNDS_MAX: usize = 16;
+/// The error by which a server says that a person must visit a page first.
+const CODE_VISIT_PAGES: i32 = -32042;
 /// Time for telling a server that its answer is not wanted any more.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
-/// Runs the attempt to its end.
+/// Runs the attempt to its end: the call, and as often as it needs something of people, once more.
 pub(super) async fn call(
     conversation: Arc<Conversation>,
     call: ToolCall,
@@ -52,45 +64,136 @@ pub(super) async fn call(
             return failed("a tool's arguments must be a JSON object");
         }
     };
-    let mut meta = RequestMetaObject::default();
-    meta.insert(META_IDEMPOTENCY_KEY.to_owned(), Value::String(call.idempotency_key));
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let options = PeerRequestOptions::no_options().with_meta(meta);
-    let handle = match conversation.peer.send_cancellable_request(request, options).await {
-        Ok(handle) => handle,
-        Err(error) => return ToolOutcome::NotSent { error: error.to_string() },
+    let mut attempt = Attempt {
+        conversation,
+        idempotency_key: call.idempotency_key,
+        trace: call.caller.map(|caller| caller.trace),
+        limit: call.timeout,
+        left: call.timeout,
+        result_bytes_max: call.result_bytes_max,
+        people: call.people,
+        progress,
+        cancel,
     };
-    let _route = conversation.routes.route(handle.progress_token.clone(), progress);
-    let mut unanswered = Unanswered::new(handle.peer.clone(), handle.id.clone());
-    let limit = call.timeout;
-    let time_is_up = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
+    for _ in 0..ROUNDS_MAX {
+        let needed = match attempt.make(params.clone()).await {
+            Heard::End(outcome) => return outcome,
+            Heard::Needs(needed) => needed,
+        };
+        let Given { responses, state } = match attempt.get(needed).await {
+            Ok(given) => given,
+            Err(outcome) => return outcome,
+        };
+        params.input_responses = responses;
+        params.request_state = state;
+    }
+    failed(&format!("the tool asked for more than {ROUNDS_MAX} times and never answered"))
+}
+
+/// What a request led to.
+enum Heard {
+    /// The attempt's end.
+    End(ToolOutcome),
+    /// The call is to be made again, with this.
+    Needs(Needed),
+}
+
+/// One attempt, whatever requests it takes.
+struct Attempt {
+    conversation: Arc<Conversation>,
+    idempotency_key: String,
+    trace: Option<Trace>,
+    limit: Option<Duration>,
+    /// What is left of the time; it stands still while people are asked (T4).
+    left: Option<Duration>,
+    result_bytes_max: usize,
+    people: People,
+    progress: mpsc::Sender<Progress>,
+    cancel: CancellationToken,
+}
+
+impl Attempt {
+    /// Makes the call once.
+    async fn make(&mut self, params: CallToolRequestParams) -> Heard {
+        let conversation = self.conversation.clone();
+        let is_first = params.input_responses.is_none() && params.request_state.is_none();
+        let mut meta = RequestMetaObject::default();
+        let key = Value::String(self.idempotency_key.clone());
+        meta.insert(META_IDEMPOTENCY_KEY.to_owned(), key);
+        if let Some(trace) = self.trace {
+            meta.insert(META_TRACE.to_owned(), Value::String(trace.to_string()));
         }
-    };
-    tokio::select! {
-        biased;
-        answer = handle.rx => {
-            unanswered.answered();
-            match answer {
-                Ok(Ok(result)) => of_result(result, call.result_bytes_max),
-                Ok(Err(error)) => of_error(&conversation, error).await,
-                Err(_) => crashed(&conversation).await,
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let options = PeerRequestOptions::no_options().with_meta(meta);
+        let sent = conversation.peer.send_cancellable_request(request, options).await;
+        let mut handle = match sent {
+            Ok(handle) => handle,
+            Err(error) if is_first => {
+                return Heard::End(ToolOutcome::NotSent { error: error.to_string() });
             }
+            // What it did before it asked nobody knows.
+            Err(error) => return Heard::End(ToolOutcome::Crashed { error: error.to_string() }),
+        };
+        let _route =
+            conversation.routes.route(handle.progress_token.clone(), self.progress.clone());
+        let (_heard, mut asked) = conversation.routes.hearing.begin();
+        let mut unanswered = Unanswered::new(handle.peer.clone(), handle.id.clone());
+        let mut asking = FuturesUnordered::new();
+        loop {
+            let (since, counts) = (Instant::now(), asking.is_empty());
+            let left = self.left.filter(|_| counts);
+            let time_is_up = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = &mut handle.rx => {
+                    unanswered.answered();
+                    self.pass(since, counts);
+                    return match answer {
+                        Ok(Ok(result)) => of_result(result, self.result_bytes_max),
+                        Ok(Err(error)) => of_error(&conversation, error, is_first).await,
+                        Err(_) => Heard::End(crashed(&conversation).await),
+                    };
+                }
+                () = self.cancel.cancelled() => {
+                    unanswered.tell("cancelled by the user").await;
+                    return Heard::End(failed("cancelled"));
+                }
+                () = conversation.ended.cancelled() => {
+                    unanswered.answered();
+                    return Heard::End(crashed(&conversation).await);
+                }
+                Some(question) = asked.recv() => asking.push(question.put(self.people.clone())),
+                Some(()) = asking.next() => {}
+                () = time_is_up => {
+                    unanswered.tell("timeout").await;
+                    let after = self.limit.unwrap_or_default().as_millis();
+                    let after_ms = u64::try_from(after).unwrap_or(u64::MAX);
+                    return Heard::End(ToolOutcome::TimedOut { after_ms });
+                }
+            }
+            self.pass(since, counts);
         }
-        () = cancel.cancelled() => {
-            unanswered.tell("cancelled by the user").await;
-            failed("cancelled")
+    }
+
+    /// Time has passed since; it counts unless people were asked.
+    fn pass(&mut self, since: Instant, counts: bool) {
+        if let Some(left) = self.left.as_mut().filter(|_| counts) {
+            *left = left.saturating_sub(since.elapsed());
         }
-        () = conversation.ended.cancelled() => {
-            unanswered.answered();
-            crashed(&conversation).await
-        }
-        () = time_is_up => {
-            unanswered.tell("timeout").await;
-            let after = limit.unwrap_or_default().as_millis();
-            ToolOutcome::TimedOut { after_ms: u64::try_from(after).unwrap_or(u64::MAX) }
+    }
+
+    /// Gets what the call needs; errs with the attempt's end.
+    async fn get(&self, needed: Needed) -> Result<Given, ToolOutcome> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(failed("cancelled")),
+            () = self.conversation.ended.cancelled() => Err(crashed(&self.conversation).await),
+            given = ask::get(needed, &self.people) => given.map_err(|error| failed(&error)),
         }
     }
 }
@@ -137,29 +240,36 @@ async fn cancelled(peer: Peer<RoleClient>, id: RequestId, reason: &'static str) 
     }
 }
 
-fn of_result(result: ServerResult, bytes_max: usize) -> ToolOutcome {
+fn of_result(result: ServerResult, bytes_max: usize) -> Heard {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the SDK's enum, and most of it is no answer"
     )]
-    match result {
+    Heard::End(match result {
         ServerResult::CallToolResult(result) => outcome(result, bytes_max),
         // MCP lets a tool answer with nothing at all.
         ServerResult::EmptyResult(_) => ToolOutcome::Completed(Default::default()),
-        ServerResult::InputRequiredResult(_) => {
-            failed("the tool asks for more input, which can't be given yet")
+        ServerResult::InputRequiredResult(result) => {
+            let requests = result.input_requests.unwrap_or_default();
+            return Heard::Needs(Needed::Input { requests, state: result.request_state });
         }
         ServerResult::CreateTaskResult(_) => {
             failed("the tool made a task of the call, which was not offered")
         }
         _ => failed("the server's answer is not the result of a tool"),
-    }
+    })
 }
 
-async fn of_error(conversation: &Conversation, error: ServiceError) -> ToolOutcome {
+/// What an error means. Of a call that was made before, nobody knows that it did nothing.
+async fn of_error(conversation: &Conversation, error: ServiceError, is_first: bool) -> Heard {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
-    match error {
+    let outcome = match error {
         ServiceError::McpError(error) => {
+            if error.code.0 == CODE_VISIT_PAGES
+                && let Some(needed) = Needed::of_error(error.data.as_ref())
+            {
+                return Heard::Needs(needed);
+            }
             failed(&format!("{} (JSON-RPC error {})", error.message, error.code.0))
         }
         ServiceError::TransportSend(error) => match of_sending(conversation, &*error.error) {
@@ -170,7 +280,15 @@ async fn of_error(conversation: &Conversation, error: ServiceError) -> ToolOutco
             failed("the server's answer is not the result of a tool")
         }
         _ => crashed(conversation).await,
-    }
+    };
+    Heard::End(match outcome {
+        ToolOutcome::NotSent { error } if !is_first => ToolOutcome::Crashed { error },
+        outcome @ (ToolOutcome::Completed(_)
+        | ToolOutcome::Failed { .. }
+        | ToolOutcome::NotSent { .. }
+        | ToolOutcome::TimedOut { .. }
+        | ToolOutcome::Crashed { .. }) => outcome,
+    })
 }
 
 /// Sending failed: over a pipe that means what it says; over HTTP it may mean the answer. Nothing

@@ -3,7 +3,7 @@
 
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::{
-    ports::{Progress, ToolCall},
+    ports::{Progress, ServerPrompt, ToolCall},
     tool_connection::ToolLink,
 };
 use greenroom_core::{
@@ -12,14 +12,14 @@ use greenroom_core::{
     policy::{Annotations, RemoteTool},
 };
 use rmcp::{
-    ClientHandler, RoleClient,
+    ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam,
-        ProgressToken, ProtocolVersion, SubscriptionFilter, Tool,
+        ClientConfig, ElicitRequestParams, ElicitResult, Implementation, PaginatedRequestParams,
+        ProgressNotificationParam, ProgressToken, ProtocolVersion, SubscriptionFilter, Tool,
     },
-    service::{NotificationContext, Peer, RunningService, ServiceError},
+    service::{NotificationContext, Peer, RequestContext, RunningService, ServiceError},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -31,7 +31,14 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{LIST_PAGES_MAX, TOOLS_LISTED_MAX, call, process::Fate, result::safe_text};
+use super::{
+    LIST_PAGES_MAX, TOOLS_LISTED_MAX,
+    ask::{self, Hearing},
+    call,
+    process::Fate,
+    prompts,
+    result::safe_text,
+};
 
 /// Time that is spent on finding out how a process ended, once its pipes are closed.
 const EPITAPH_TIME: Duration = Duration::from_millis(500);
@@ -153,6 +160,18 @@ impl ToolLink for McpLink {
         call::call(self.0.clone(), call, progress, cancel).boxed()
     }
 
+    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+        prompts::list(self.0.clone()).boxed()
+    }
+
+    fn prompt(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> BoxFuture<'static, Result<String, String>> {
+        prompts::get(self.0.clone(), name.to_owned(), arguments).boxed()
+    }
+
     fn changed(&self) -> BoxFuture<'static, ()> {
         let routes = self.0.routes.clone();
         async move { routes.changed.notified().await }.boxed()
@@ -241,6 +260,8 @@ async fn listen(peer: Peer<RoleClient>, routes: Arc<Routes>) {
 pub(super) struct Routes {
     progress: Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>,
     changed: Notify,
+    /// The calls under way, each of which may ask people.
+    pub(super) hearing: Hearing,
 }
 
 impl Routes {
@@ -271,7 +292,7 @@ impl Drop for Route {
     }
 }
 
-/// Our side of the protocol: what servers may ask of us and tell us. Elicitation is declined.
+/// Our side of the protocol: what servers may ask of us and tell us.
 pub(super) struct Client {
     routes: Arc<Routes>,
     info: ClientConfig,
@@ -280,7 +301,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(version: ProtocolVersion) -> Self {
         let implementation = Implementation::new("greenroom", env!("CARGO_PKG_VERSION"));
-        let info = ClientConfig::new(Default::default(), implementation);
+        let info = ClientConfig::new(ask::capabilities(), implementation);
         Self { routes: Arc::default(), info: info.with_protocol_version(version) }
     }
 }
@@ -297,6 +318,14 @@ impl ClientHandler for Client {
         let progress = Progress { progress: params.progress, total: params.total, message };
         // A backlog means that nobody has had time to look: the next one will do as well.
         drop(sender.try_send(progress));
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Ok(self.routes.hearing.put(params, context.ct).await)
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -4,6 +4,7 @@
 //! Called once, at start-up. `docs/tools.md` explains to people what this does.
 
 mod address;
+mod ask;
 mod call;
 mod link;
 mod mcp;
@@ -11,6 +12,7 @@ mod mend;
 mod outline;
 mod oversize;
 mod process;
+mod prompts;
 mod result;
 mod stdio;
 
@@ -146,10 +148,21 @@ pub fn start(
     board: &Board,
     clock: &Arc<dyn Clock>,
 ) -> Tools {
+    start_with(servers, None, catalog, board, clock)
+}
+
+/// The same, with tools of our own.
+pub fn start_with(
+    servers: impl IntoIterator<Item = ToolServerConfig>,
+    built_in: Option<ServerSpec>,
+    catalog: Catalog,
+    board: &Board,
+    clock: &Arc<dyn Clock>,
+) -> Tools {
     let spec = |config: ToolServerConfig| ServerSpec {
         name: config.name.clone(),
         trusted: config.trusted,
         server: Arc::new(mcp::McpServer::new(config)),
     };
-    Tools::start(catalog, servers.into_iter().map(spec), board, clock)
+    Tools::start(catalog, servers.into_iter().map(spec).chain(built_in), board, clock)
 }

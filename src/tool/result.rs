@@ -47,7 +47,7 @@ fn output(result: CallToolResult, bytes_max: usize) -> ToolOutput {
     }
     let fits = written.is_some_and(|written| written.len() <= bytes_max);
     let (text, truncated) = text.finish(cut_before);
-    ToolOutput { text, structured: structured.filter(|_| fits), truncated }
+    ToolOutput { text, structured: structured.filter(|_| fits), truncated, cached: false }
 }
 
 /// One block of content, in words where it is no text.
@@ -182,7 +182,12 @@ mod tests {
 
     fn completed(text: &str) -> ToolOutcome {
         let text = text.to_owned();
-        ToolOutcome::Completed(ToolOutput { text, structured: None, truncated: false })
+        ToolOutcome::Completed(ToolOutput {
+            text,
+            structured: None,
+            truncated: false,
+            cached: false,
+        })
     }
 
     #[test]
@@ -206,6 +211,7 @@ mod tests {
             text: r#"{"a":1}"#.to_owned(),
             structured: Some(json!({"a": 1})),
             truncated: false,
+            cached: false,
         };
         assert_eq!(answered(result, 1000), ToolOutcome::Completed(expected));
     }

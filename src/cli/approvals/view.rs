@@ -1,9 +1,12 @@
 //! Questions as people read them at a terminal. Pure: a question and the time in, text out.
 
-use crate::cli::terminal::{Paint, Style, labelled, push_line, safe, shortened, span};
+use crate::cli::{
+    form,
+    terminal::{Paint, Style, labelled, push_line, safe, shortened, span},
+};
 use greenroom_core::{
     Timestamp,
-    approval::{BudgetQuestion, PlanStep, Role, StepDecision, Surface, Word},
+    approval::{BudgetQuestion, Elicitation, PlanStep, Role, StepDecision, Surface, Wanted, Word},
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
     json::Digest,
     policy::Risk,
@@ -55,6 +58,7 @@ enum Question {
         call: DoubtfulCall,
         why: String,
     },
+    Elicitation(ElicitationView),
     /// Of a kind that this program does not know; the server may be newer.
     #[serde(other)]
     Other,
@@ -68,6 +72,16 @@ struct DoubtfulCall {
     arguments: Value,
     digest: Digest,
     attempts: u32,
+}
+
+/// What a running tool asks.
+#[derive(Debug, Deserialize)]
+struct ElicitationView {
+    call_id: CallId,
+    tool: String,
+    server: String,
+    #[serde(flatten)]
+    elicitation: Elicitation,
 }
 
 /// What happens when nobody answers in time.
@@ -93,6 +107,7 @@ impl Asked {
             Question::Budget(_)
             | Question::Preflight(_)
             | Question::UnknownOutcome { .. }
+            | Question::Elicitation(_)
             | Question::Other => &[],
         }
     }
@@ -103,6 +118,11 @@ impl Asked {
             Question::Plan { .. } | Question::Preflight(_) => "approve, reject",
             Question::Budget(_) => "raise LIMIT, stop",
             Question::UnknownOutcome { .. } => "retry, done [--result RESULT], failed",
+            Question::Elicitation(ElicitationView {
+                elicitation: Elicitation { wanted: Wanted::Url { .. }, .. },
+                ..
+            }) => "answer (once it is done there), reject",
+            Question::Elicitation(_) => "answer FIELD=VALUE…, reject",
             Question::Other => "see the dashboard",
         }
     }
@@ -260,6 +280,7 @@ pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
         Question::Budget(budget) => push_budget(&mut out, budget),
         Question::UnknownOutcome { call, why } => push_doubtful(&mut out, call, why, paint),
         Question::Preflight(asked) => checklist(&mut out, asked, paint),
+        Question::Elicitation(asked) => push_asking(&mut out, asked, paint),
         Question::Plan { .. } | Question::Other => {}
     }
     if let Some(word) = &asked.answer {
@@ -313,6 +334,29 @@ fn push_doubtful(out: &mut String, call: &DoubtfulCall, why: &str, paint: Paint)
     labelled(out, 5, "Attempts", &call.attempts.to_string());
     push_arguments(out, &call.arguments);
     labelled(out, 5, "Digest", &call.digest.to_string());
+}
+
+/// What a running tool wants to know: its words, and the form or the page.
+fn push_asking(out: &mut String, asked: &ElicitationView, paint: Paint) {
+    labelled(out, 2, "Call", &asked.call_id.to_string());
+    let tool = paint.paint(Style::Bold, &safe(&asked.tool));
+    push_line(out, &format!("\n  {tool} of {} asks:", safe(&asked.server)));
+    for line in asked.elicitation.message.lines() {
+        push_line(out, &format!("     {}", safe(line)));
+    }
+    match &asked.elicitation.wanted {
+        Wanted::Url { url } => labelled(out, 5, "Visit", &paint.paint(Style::Bold, &safe(url))),
+        Wanted::Form { schema } => {
+            for name in form::names(schema) {
+                let words = form::in_words(&schema["properties"][&name]);
+                let needed = match form::is_required(schema, &name) {
+                    true => "",
+                    false => " (may be left out)",
+                };
+                labelled(out, 5, &safe(&name), &format!("{}{needed}", safe(&words)));
+            }
+        }
+    }
 }
 
 /// A person's word on a question without steps.

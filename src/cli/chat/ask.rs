@@ -1,6 +1,7 @@
 //! Questions to the person at the terminal: how they are put, and what an answer means. Pure.
 
 use super::{
+    form::Form,
     heard::{AskedForCall, Checklist},
     line::Line,
     show,
@@ -16,6 +17,8 @@ pub(super) enum Question {
     Call(Box<AskedForCall>),
     /// Whether a plan made beforehand may be carried out.
     Plan(Box<Checklist>),
+    /// What a running tool wants to know.
+    Form(Box<Form>),
     /// Anything else, as it stands at `/agent/approvals/{id}`.
     Other(Value),
 }
@@ -35,6 +38,8 @@ pub(super) enum Answer {
     Reword(usize),
     /// The question changed, and is put again.
     Again,
+    /// A part of the answer is known; the prompt asks for the next.
+    Noted(String),
     /// It means nothing here; what does.
     Unclear(&'static str),
 }
@@ -45,6 +50,7 @@ impl Question {
         match self {
             Self::Call(asked) => &asked.approval_id,
             Self::Plan(list) => &list.approval_id,
+            Self::Form(form) => form.view["approval_id"].as_str().unwrap_or_default(),
             Self::Other(view) => view["approval_id"].as_str().unwrap_or_default(),
         }
     }
@@ -54,6 +60,7 @@ impl Question {
         match self {
             Self::Call(asked) => Some(&asked.tool_call_id),
             Self::Plan(_) => None,
+            Self::Form(form) => form.view["call_id"].as_str(),
             Self::Other(view) => view["call"]["call_id"].as_str().or(view["call_id"].as_str()),
         }
     }
@@ -63,7 +70,8 @@ impl Question {
         match self {
             Self::Call(asked) => asked.deadline,
             Self::Plan(list) => list.deadline,
-            Self::Other(view) => serde_json::from_value(view["deadline"].clone()).ok().flatten(),
+            Self::Form(form) => deadline(&form.view),
+            Self::Other(view) => deadline(view),
         }
     }
 
@@ -72,6 +80,7 @@ impl Question {
         match self {
             Self::Call(asked) => of_call(asked),
             Self::Plan(list) => of_plan(list),
+            Self::Form(form) => form.lines(),
             Self::Other(view) => of_other(view),
         }
     }
@@ -79,15 +88,15 @@ impl Question {
     /// What the answer is asked for with, and how long there is time.
     pub(super) fn prompt(&self, now: Timestamp) -> String {
         let words = match self {
-            Self::Call(_) => "Run it? y/n/e(dit)/s(ession)",
-            Self::Plan(_) => "Carry it out? y/n/e N/s N",
+            Self::Call(_) => "Run it? y/n/e(dit)/s(ession)".to_owned(),
+            Self::Plan(_) => "Carry it out? y/n/e N/s N".to_owned(),
+            Self::Form(form) => form.prompt(),
             Self::Other(view) => match kind(view) {
                 "budget" => "New limit, or stop",
                 "unknown_outcome" => "retry/done RESULT/failed",
-                "elicitation" if view["mode"] == "url" => "Done there? y/n",
-                "elicitation" => "Answer in JSON, e(dit), or n",
                 _ => "Answer elsewhere",
-            },
+            }
+            .to_owned(),
         };
         let left = self.deadline().map(|deadline| match deadline > now {
             true => format!(" ({} left)", span(deadline.until_from(now))),
@@ -104,6 +113,7 @@ impl Question {
         match self {
             Self::Call(asked) => to_call(asked, &word, rest),
             Self::Plan(list) => to_plan(list, &word, rest),
+            Self::Form(form) => form.answer(text),
             Self::Other(view) => to_other(view, &word, rest, text),
         }
     }
@@ -112,8 +122,8 @@ impl Question {
     pub(super) fn editable(&self) -> Value {
         match self {
             Self::Call(asked) => asked.args.clone(),
-            Self::Plan(_) => Value::Null,
-            Self::Other(view) => blank_form(&view["schema"]),
+            Self::Plan(_) | Self::Other(_) => Value::Null,
+            Self::Form(form) => form.so_far(),
         }
     }
 
@@ -126,7 +136,7 @@ impl Question {
                 "call_id": asked.tool_call_id, "decision": "approve", "arguments": value,
             }]})),
             Self::Plan(_) => Err("a plan is changed step by step".to_owned()),
-            Self::Other(_) => Ok(json!({"decision": "answer", "value": value})),
+            Self::Form(_) | Self::Other(_) => Ok(json!({"decision": "answer", "value": value})),
         }
     }
 
@@ -144,9 +154,23 @@ impl Question {
     pub(super) fn wording(&self, step: usize) -> &str {
         match self {
             Self::Plan(list) => list.steps.get(step).map_or("", |step| step.description.as_str()),
-            Self::Call(_) | Self::Other(_) => "",
+            Self::Call(_) | Self::Form(_) | Self::Other(_) => "",
         }
     }
+}
+
+impl Question {
+    /// The question that stands so at `/agent/approvals/{id}`.
+    pub(super) fn of_view(view: Value) -> Self {
+        match kind(&view) {
+            "elicitation" => Self::Form(Box::new(Form::new(view))),
+            _ => Self::Other(view),
+        }
+    }
+}
+
+fn deadline(view: &Value) -> Option<Timestamp> {
+    serde_json::from_value(view["deadline"].clone()).ok().flatten()
 }
 
 fn kind(view: &Value) -> &str {
@@ -254,38 +278,12 @@ fn of_other(view: &Value) -> Vec<Line> {
             lines.extend(show::fields(&call["arguments"], 4));
             lines.push(Line::at(2).text(text(view, "why")));
         }
-        "elicitation" => {
-            lines.push(Line::at(2).text(text(view, "message")));
-            if view["mode"] == "url" {
-                lines.push(Line::at(2).styled(Style::Bold, text(view, "url")));
-            } else {
-                lines.extend(show::fields(&blank_form(&view["schema"]), 4));
-            }
-            lines.push(
-                Line::at(2).styled(Style::Dim, &format!("Asked by {}", text(view, "server"))),
-            );
-        }
         _ => {
             let told = format!("Answer it at /agent/approvals/{}", text(view, "approval_id"));
             lines.push(Line::at(2).text(&told));
         }
     }
     lines
-}
-
-/// The properties of a form, each with what it takes.
-fn blank_form(schema: &Value) -> Value {
-    let properties = schema["properties"].as_object();
-    let blank = |property: &Value| {
-        let default = &property["default"];
-        if default.is_null() { property["type"].clone() } else { default.clone() }
-    };
-    properties
-        .into_iter()
-        .flatten()
-        .map(|(name, property)| (name.clone(), blank(property)))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
 }
 
 fn to_call(asked: &AskedForCall, word: &str, rest: &str) -> Answer {
@@ -341,17 +339,6 @@ fn to_other(view: &Value, word: &str, rest: &str, whole: &str) -> Answer {
         ("unknown_outcome", _) => {
             Answer::Unclear("retry: run it again, done RESULT: it took effect, failed: it did not")
         }
-        ("elicitation", "n" | "no" | "reject") => Answer::Decide(json!({"decision": "reject"})),
-        ("elicitation", "y" | "yes") if view["mode"] == "url" => {
-            Answer::Decide(json!({"decision": "answer"}))
-        }
-        ("elicitation", "e" | "edit") if view["mode"] != "url" => Answer::Edit,
-        ("elicitation", _) => match serde_json::from_str::<Value>(whole) {
-            Ok(value @ Value::Object(_)) if view["mode"] != "url" => {
-                Answer::Decide(json!({"decision": "answer", "value": value}))
-            }
-            Ok(_) | Err(_) => Answer::Unclear("a JSON object, e: edit one, n: no"),
-        },
         _ => Answer::Unclear("this chat can't answer it; `greenroom approvals` may"),
     }
 }

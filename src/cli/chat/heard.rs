@@ -3,7 +3,7 @@
 
 use greenroom_core::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// One message of the server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -48,6 +48,9 @@ pub(super) enum Heard {
     AskedForCall(Box<AskedForCall>),
     #[serde(rename = "preflight.checklist")]
     Checklist(Box<Checklist>),
+    /// A running tool asks a person something, in the words of its question.
+    #[serde(rename = "elicitation.request")]
+    Asking(Box<Asking>),
     #[serde(rename = "error")]
     Error {
         #[serde(default)]
@@ -108,6 +111,39 @@ pub(super) struct AskedForCall {
     pub(super) cost: Value,
     #[serde(default)]
     pub(super) deadline: Option<Timestamp>,
+}
+
+/// What a running tool wants to know.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Asking {
+    approval_id: String,
+    #[serde(default)]
+    tool_call_id: String,
+    #[serde(default)]
+    tool_name: String,
+    #[serde(default)]
+    server: String,
+    message: String,
+    mode: String,
+    #[serde(default)]
+    requested_schema: Value,
+    #[serde(default)]
+    url: Value,
+    #[serde(default)]
+    deadline: Value,
+}
+
+impl Asking {
+    /// The question as it stands at `/agent/approvals/{id}`.
+    pub(super) fn into_view(self) -> Value {
+        json!({
+            "approval_id": self.approval_id, "kind": "elicitation", "call_id": self.tool_call_id,
+            "tool": self.tool_name, "server": self.server, "message": self.message,
+            "mode": self.mode, "schema": self.requested_schema, "url": self.url,
+            "deadline": self.deadline,
+        })
+    }
 }
 
 /// Whether a plan may be carried out.

@@ -9,6 +9,7 @@ mod ask;
 mod conversation;
 mod editing;
 mod editor;
+mod form;
 mod heard;
 mod interactive;
 mod line;
@@ -23,7 +24,10 @@ mod word;
 
 use super::{ConfigArgs, Usage, client::Client};
 use conversation::Conversation;
-use greenroom_core::ids::{AgentName, SessionId};
+use greenroom_core::{
+    context::workflow::command,
+    ids::{AgentName, SessionId},
+};
 use link::Link;
 use serde_json::{Value, json};
 use std::{
@@ -52,6 +56,12 @@ pub struct ChatArgs {
     /// Go on with this session
     #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
+    /// Start this workflow, and leave when it is answered; `greenroom workflows` lists them
+    #[arg(long, value_name = "NAME", conflicts_with = "message")]
+    workflow: Option<String>,
+    /// An input of the workflow; may be said several times
+    #[arg(long = "input", value_name = "KEY=VALUE", requires = "workflow")]
+    inputs: Vec<String>,
     /// The agent of a new session
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
     agent: Option<AgentName>,
@@ -78,17 +88,26 @@ struct Setup {
 pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     let client = Client::of(&args.config.load()?)?;
     let (reads, writes) = (std::io::stdin().is_terminal(), std::io::stdout().is_terminal());
-    let once = match args.message {
-        Some(message) => Some(message),
-        None if reads || args.json => None,
-        None => Some(piped()?),
+    let started = args.workflow.map(|name| workflow(&name, &args.inputs)).transpose()?;
+    let once = match (args.message, &started) {
+        (Some(message), _) => Some(message),
+        // Lines of programs may be frames.
+        (None, Some((line, workflow))) if args.json => {
+            Some(json!({"content": line, "workflow": workflow}).to_string())
+        }
+        (None, Some((line, _))) => Some(line.clone()),
+        (None, None) if reads || args.json => None,
+        (None, None) => Some(piped()?),
     };
     let going = match args.session {
         Some(session) => Some(resume(&client, session).await?),
         None => None,
     };
     let link = Link::open(&client).await?;
-    let conversation = Conversation::new(args.session);
+    let mut conversation = Conversation::new(args.session);
+    if let Some((_, workflow)) = started {
+        conversation.starts_with(workflow);
+    }
     let setup = Setup { client, link, conversation, agent: args.agent, no_wait: args.no_wait };
     let going = going.unwrap_or_default();
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -99,6 +118,17 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     } else {
         plain::run(setup, once, going).await
     }
+}
+
+/// The line that starts a workflow, and the same as a frame has it.
+fn workflow(name: &str, inputs: &[String]) -> anyhow::Result<(String, Value)> {
+    let mut said = serde_json::Map::new();
+    for input in inputs {
+        let pair = input.split_once('=');
+        let (key, value) = pair.ok_or_else(|| Usage(format!("`{input}` is not KEY=VALUE")))?;
+        said.insert(key.to_owned(), value.into());
+    }
+    Ok((command(name, &said), json!({"name": name, "inputs": said})))
 }
 
 /// What is piped in, as one message.

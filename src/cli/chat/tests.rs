@@ -308,10 +308,10 @@ fn g6_d3_other_questions_are_answered_over_rest() {
         ),
         (
             &form,
-            "age   30",
+            "age: integer, default 30",
             vec![
                 ("{\"name\": \"ann\"}", json!({"decision": "answer", "value": {"name": "ann"}})),
-                ("n", json!({"decision": "reject"})),
+                ("/no", json!({"decision": "reject"})),
             ],
         ),
         (&link, "https://example.org/in", vec![("y", json!({"decision": "answer"}))]),
@@ -336,6 +336,44 @@ fn g6_d3_other_questions_are_answered_over_rest() {
         "answer": {"decision": "raise", "by": "ann", "surface": "rest"}});
     unclear.hear(native(decided));
     assert_eq!(unclear.shown().trim(), "answered elsewhere: raise by ann (rest)");
+}
+
+#[test]
+fn t1_a_form_is_filled_in_field_by_field() {
+    let mut talk = Talk::running();
+    talk.hear(json!({
+        "type": "elicitation.request", "requestId": "r-1", "approvalId": "p-1",
+        "toolCallId": "c-1", "toolName": "choose_hangar", "server": "market", "mode": "form",
+        "message": "Which hangar?", "deadline": null,
+        "requestedSchema": {"required": ["hangar"], "properties": {
+            "crates": {"type": "integer", "default": 1}, "note": {"type": "string"},
+            "hangar": {"type": "string", "enum": ["north", "south"]},
+        }},
+    }));
+    let shown = talk.shown();
+    for words in ["Which hangar?", "hangar: north | south", "choose_hangar of market"] {
+        assert!(shown.contains(words), "{words:?} is not in\n{shown}");
+    }
+    assert_eq!(talk.prompt(), "hangar (north | south) › ");
+    for unclear in ["", "west"] {
+        talk.enter(unclear, "x");
+        assert_eq!(talk.prompt(), "hangar (north | south) › ", "{unclear:?}");
+    }
+    talk.enter("south", "x");
+    assert_eq!(talk.prompt(), "crates (integer) [1] › ");
+    talk.enter("many", "x");
+    assert!(talk.shown().contains("a number"), "it says what it takes");
+    talk.enter("", "x");
+    assert_eq!(talk.prompt(), "note (string, may be left out) › ");
+    talk.enter("", "x");
+    let body = json!({"decision": "answer", "value": {"crates": 1, "hangar": "south"}});
+    let (to, path) = (Post::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
+    assert_eq!(talk.done(), [Act::Post { to: to.clone(), path, body }]);
+    // It was not good enough: it is asked for again, from the start.
+    let failure = Failure { code: "answer_invalid".into(), detail: "no such hangar".into() };
+    talk.conversation.posted(&to, Err(failure), &mut talk.acts);
+    assert!(talk.shown().contains("no such hangar"));
+    assert_eq!(talk.prompt(), "hangar (north | south) › ");
 }
 
 #[test]
@@ -428,10 +466,24 @@ fn a_lost_connection_is_told_once_and_counted_down() {
 }
 
 #[test]
+fn c3_a_workflow_is_started_by_its_name() {
+    let mut talk = Talk { conversation: Conversation::new(None), acts: Vec::new() };
+    talk.enter("/restock type_id=34 note=\"a b\"", "r-1");
+    let line = "/restock note=\"a b\" type_id=34";
+    let chat = Act::Chat { id: "r-1".into(), content: line.into() };
+    assert_eq!(talk.done().last(), Some(&chat));
+    let frame = talk.conversation.chat("r-1", line);
+    let inputs = json!({"note": "a b", "type_id": "34"});
+    assert_eq!(frame["workflow"], json!({"name": "restock", "inputs": inputs}));
+}
+
+#[test]
 fn words_to_the_chat_itself() {
     let mut talk = Talk { conversation: Conversation::new(None), acts: Vec::new() };
     talk.enter("/restock now", "x");
-    assert!(talk.shown().contains("there is no command /restock"));
+    assert!(talk.shown().contains("/restock: `now` is no input; write key=value"));
+    talk.enter("/ ", "x");
+    assert!(talk.shown().contains("there is no command /"));
     talk.enter("/session", "x");
     assert!(talk.shown().contains("there is none yet"));
     talk.enter("  ", "x");
@@ -440,6 +492,7 @@ fn words_to_the_chat_itself() {
     talk.enter("//literally", "r-1");
     let chat = Act::Chat { id: "r-1".into(), content: "/literally".into() };
     assert_eq!(talk.done(), [chat]);
+    assert_eq!(talk.conversation.chat("r-1", "/literally").get("workflow"), None);
     talk.enter("/quit", "x");
     assert_eq!(talk.done(), [Act::Leave(0)]);
 }

@@ -40,7 +40,7 @@ impl<'a> Word<'a> {
 }
 
 /// What `/help` says: a word, and what it does.
-pub(super) const HELP: [(&str, &str); 8] = [
+pub(super) const HELP: [(&str, &str); 9] = [
     ("Enter", "sends; while an answer comes, what you send waits for its turn"),
     ("Alt-Enter", "begins a new line"),
     ("Ctrl-C", "cancels what runs; twice leaves"),
@@ -48,6 +48,7 @@ pub(super) const HELP: [(&str, &str); 8] = [
     ("/cancel", "cancels what runs"),
     ("/session", "shows the session's id, for --session"),
     ("/new", "begins another session with the next message"),
+    ("/NAME k=v", "starts the workflow NAME; `greenroom workflows` lists them"),
     ("//text", "says /text"),
 ];
 

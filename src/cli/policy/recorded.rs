@@ -116,6 +116,10 @@ impl Recording {
             | E::RunStarted { .. }
             | E::StepCompleted { .. }
             | E::StepRetrying { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. }
+            | E::FeedbackGiven { .. }
             | E::ToolCallAttemptStarted { .. }
             | E::ToolCallProgress { .. }
             | E::ToolCallRetrying { .. }

@@ -19,7 +19,8 @@ fn row(name: &str, server: &str, risk: Risk, levels: [&'static str; 4]) -> Row {
 
 fn server(name: &str, state: ServerState, tools: usize, reason: Option<&str>) -> ServerStatus {
     let reason = reason.map(str::to_owned);
-    ServerStatus { name: name.to_owned(), state, reason, tools, restarts: 0 }
+    let circuit = greenroom_core::breaker::State::Closed;
+    ServerStatus { name: name.to_owned(), state, reason, tools, restarts: 0, circuit }
 }
 
 fn listing<'a>(servers: &'a [ServerStatus], rows: &'a [Row]) -> Listing<'a> {

@@ -2,7 +2,7 @@
 
 use greenroom_core::{
     cursor::Cursor,
-    ids::{CallId, MessageId, SessionId},
+    ids::{ApprovalId, CallId, MessageId, SessionId},
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -20,6 +20,8 @@ pub enum ClientMessage {
         content: String,
         /// Go on after this place.
         after: Option<Cursor>,
+        /// The workflow to be started, and its inputs.
+        workflow: Option<Value>,
     },
     /// A person's word on one call.
     ToolApproval {
@@ -38,6 +40,15 @@ pub enum ClientMessage {
         approved: bool,
         /// The steps as they shall be, by position.
         edited_steps: Option<Vec<EditedStep>>,
+    },
+    /// A person's answer to a running tool.
+    Elicitation {
+        /// The question.
+        approval_id: ApprovalId,
+        /// Whether they did what it asked, or would not.
+        accepted: bool,
+        /// What they filled in.
+        content: Option<Value>,
     },
 }
 
@@ -75,9 +86,12 @@ struct ChatSend {
     id: MessageId,
     #[serde(default)]
     session_id: Option<SessionId>,
+    #[serde(default)]
     content: String,
     #[serde(default, deserialize_with = "cursor")]
     after: Option<Cursor>,
+    #[serde(default)]
+    workflow: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -98,14 +112,30 @@ struct PreflightApproval {
     edited_steps: Option<Vec<EditedStep>>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ElicitationResponse {
+    approval_id: ApprovalId,
+    action: ElicitationAction,
+    #[serde(default)]
+    content: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum ElicitationAction {
+    Accept,
+    Decline,
+}
+
 /// Reads a message. Members that are not known mean nothing.
 pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, NotUnderstood> {
     let kind = message.get("type").and_then(Value::as_str).ok_or(NotUnderstood::NoType)?.to_owned();
     let message = Value::Object(message);
     match kind.as_str() {
         "chat.send" => {
-            let ChatSend { id, session_id, content, after } = read(message)?;
-            Ok(ClientMessage::ChatSend { id, session_id, content, after })
+            let ChatSend { id, session_id, content, after, workflow } = read(message)?;
+            Ok(ClientMessage::ChatSend { id, session_id, content, after, workflow })
         }
         "tool.approval.response" => {
             let ToolApprovalResponse { tool_call_id, approved, session_approve } = read(message)?;
@@ -115,6 +145,11 @@ pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, NotUnderstoo
         "preflight.approval" => {
             let PreflightApproval { request_id, approved, edited_steps } = read(message)?;
             Ok(ClientMessage::Preflight { request_id, approved, edited_steps })
+        }
+        "elicitation.response" => {
+            let ElicitationResponse { approval_id, action, content } = read(message)?;
+            let accepted = matches!(action, ElicitationAction::Accept);
+            Ok(ClientMessage::Elicitation { approval_id, accepted, content })
         }
         other => Err(NotUnderstood::UnknownType(other.chars().take(32).collect())),
     }
@@ -150,6 +185,7 @@ mod tests {
             session_id,
             content: "hi".to_owned(),
             after,
+            workflow: None,
         };
         assert_eq!(decoded(send.clone()), Ok(expected(None, None)));
         let mut again = send;
@@ -173,6 +209,15 @@ mod tests {
             "type": "preflight.approval", "id": "p", "requestId": "m-1", "approved": true,
             "editedSteps": steps,
         });
+        for (action, accepted) in [("accept", true), ("decline", false)] {
+            let response = json!({
+                "type": "elicitation.response", "id": "e", "approvalId": ID, "action": action,
+                "content": {"hangar": "north"},
+            });
+            let (approval_id, content) = (ID.parse().unwrap(), Some(json!({"hangar": "north"})));
+            let expected = ClientMessage::Elicitation { approval_id, accepted, content };
+            assert_eq!(decoded(response), Ok(expected));
+        }
         let Ok(ClientMessage::Preflight { request_id, approved: true, edited_steps: Some(read) }) =
             decoded(approval)
         else {
@@ -197,6 +242,10 @@ mod tests {
             (
                 json!({"type": "tool.approval.response", "toolCallId": "x", "approved": true}),
                 "toolCallId: ",
+            ),
+            (
+                json!({"type": "elicitation.response", "approvalId": ID, "action": "maybe"}),
+                "action: unknown variant `maybe`",
             ),
             (
                 json!({"type": "preflight.approval", "requestId": "m", "approved": true,

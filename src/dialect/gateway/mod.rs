@@ -98,6 +98,7 @@ pub fn encode(
             put_all(said, item.cursor, put);
         }
         FeedKind::Draining => put(fails(agent::SERVER_DRAINING, "the server is shutting down")),
+        FeedKind::Purged => put(fails(agent::SESSION_PURGED, "the session was purged")),
         FeedKind::Broken(error) => put(fails(agent::STREAM_BROKEN, error)),
     }
 }
@@ -203,6 +204,10 @@ fn say(
         | E::StepStarted { .. }
         | E::StepCompleted { .. }
         | E::StepRetrying { .. }
+        | E::StepModelFallback { .. }
+        | E::ContextCompacted { .. }
+        | E::ContextCompactionFailed { .. }
+        | E::FeedbackGiven { .. }
         | E::ToolCallAllowed { .. }
         | E::ToolCallAttemptStarted { .. }
         | E::ToolCallProgress { .. }
@@ -266,6 +271,18 @@ pub fn question(
                 deadline: view["deadline"].clone(),
             }]
         }
+        "elicitation" => vec![ServerMessage::ElicitationRequest {
+            request_id: request_id.clone(),
+            approval_id: view["approval_id"].clone(),
+            tool_call_id: view["call_id"].clone(),
+            tool_name: text(&view["tool"]),
+            server: text(&view["server"]),
+            message: text(&view["message"]),
+            mode: text(&view["mode"]),
+            requested_schema: view["schema"].clone(),
+            url: view["url"].clone(),
+            deadline: view["deadline"].clone(),
+        }],
         _ => vec![ServerMessage::Error {
             request_id: Some(request_id.clone()),
             code: WAITING_FOR_APPROVAL,

@@ -131,6 +131,32 @@ pub enum ServerMessage {
         /// When it expires; `null` is never.
         deadline: Value,
     },
+    /// A running tool asks a person something.
+    #[serde(rename = "elicitation.request")]
+    ElicitationRequest {
+        /// The request.
+        request_id: MessageId,
+        /// The question.
+        approval_id: Value,
+        /// The call that asks.
+        tool_call_id: Value,
+        /// Its tool.
+        tool_name: String,
+        /// The server that the tool lives on.
+        server: String,
+        /// What it says.
+        message: String,
+        /// `form` or `url`.
+        mode: String,
+        /// Of a form: the JSON Schema of what is to be filled in.
+        #[serde(skip_serializing_if = "Value::is_null")]
+        requested_schema: Value,
+        /// The page to visit.
+        #[serde(skip_serializing_if = "Value::is_null")]
+        url: Value,
+        /// When it expires; `null` is never.
+        deadline: Value,
+    },
     /// Something is wrong, or waits for an answer that this dialect has no frame for.
     #[serde(rename = "error")]
     Error {

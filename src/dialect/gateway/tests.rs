@@ -109,7 +109,13 @@ fn views() -> Vec<Value> {
         ),
         of_kind("budget", json!({"budget": {"scope": "run"}, "spent": 5, "needed": 1})),
         of_kind("unknown_outcome", json!({"call": {"tool": "buy"}, "why": "it crashed"})),
-        of_kind("elicitation", json!({"server": "s", "message": "Who?", "mode": "form"})),
+        of_kind(
+            "elicitation",
+            json!({
+                "call_id": samples::CALL, "tool": "t", "server": "s", "message": "Who?",
+                "mode": "form", "schema": {"type": "object"},
+            }),
+        ),
         of_kind("something_new", json!({})),
     ]
 }

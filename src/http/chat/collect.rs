@@ -139,7 +139,7 @@ impl Outlet for Collector {
                 Offer::Taken
             }
             FeedKind::Delta { .. } => Offer::Taken,
-            FeedKind::Draining | FeedKind::Broken(_) => Offer::Gone,
+            FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => Offer::Gone,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::super::{
     AppState, Problem, approvals,
     commands::{self, CreateSession, Message},
     sse,
+    workflows::WorkflowWish,
 };
 use crate::{
     auth::{Principal, Role},
@@ -42,6 +43,7 @@ pub(super) struct Wish {
     pub(super) content: String,
     pub(super) after: Option<Cursor>,
     pub(super) details: bool,
+    pub(super) workflow: Option<WorkflowWish>,
 }
 
 /// A request that was taken, now or before.
@@ -63,13 +65,13 @@ pub(super) async fn send(
     wish: Wish,
     streamed: Vec<RunId>,
 ) -> Result<Sent, Problem> {
-    let Wish { id, session_id, content, after, details } = wish;
+    let Wish { id, session_id, content, after, details, workflow } = wish;
     let message = Message {
         message: content,
         message_id: Some(id.clone()),
         on_busy: None,
         preflight: None,
-        workflow: None,
+        workflow,
     };
     // Before a session is made for it.
     message.check(state)?;

@@ -1,5 +1,4 @@
-//! A group of commits as one write: their stored form, and the one piece of SQL that stores them
-//! all or none. Must not know who waits for the answers, nor which commits may be appended.
+//! A group of commits as one write to SQLite: the one piece of SQL that stores them all or none. Must not know who waits for the answers, nor which commits may be appended.
 //!
 //! SQLite gets the rows of a table as two values: the raw bytes of all of them, one after another,
 //! and a small JSON array that says where each begins and what its columns are. So the large texts
@@ -7,20 +6,12 @@
 //! however many sessions are in it.
 
 use crate::{
-    audit::{self, Sealed},
-    store::codec,
+    audit::Sealed,
+    store::{codec, stored::Encoded},
 };
-use greenroom_actors::ports::Commit;
-use greenroom_core::{
-    budget::{Posting, Spend},
-    ids::{Seq, SessionId},
-    session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
-};
+use greenroom_core::budget::Spend;
 use serde_json::json;
-use sqlx::{Connection, SqliteConnection};
-
-/// Bytes of an id.
-const ID_BYTES: usize = 16;
+use sqlx::SqliteConnection;
 
 const INSERT_COMMITS: &str = "
     INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
@@ -77,124 +68,6 @@ const STORE_POSTED: &str = store_all!(
     ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = amount + excluded.amount;"
 );
 
-/// A commit in its stored form.
-#[derive(Debug)]
-pub(super) struct Encoded {
-    pub(super) session_id: SessionId,
-    pub(super) expected_head: Seq,
-    pub(super) last_seq: Seq,
-    at: i64,
-    events: String,
-    session: Option<StoredSession>,
-    approvals: Vec<StoredApproval>,
-    pub(super) posting: Option<Posting>,
-    pub(super) audit: Vec<audit::Entry>,
-}
-
-#[derive(Debug)]
-struct StoredSession {
-    content: String,
-    owner: String,
-    status: &'static str,
-}
-
-#[derive(Debug)]
-struct StoredApproval {
-    id: [u8; ID_BYTES],
-    content: String,
-    owner: String,
-    state: &'static str,
-    deadline: Option<i64>,
-}
-
-impl Encoded {
-    /// The stored form of `commit`. Errs with the reason when it does not make sense.
-    pub(super) fn of(commit: &Commit) -> Result<Self, String> {
-        let session_id = commit.session_id;
-        let wrong = |why: &str| format!("a commit of session {session_id} was refused: {why}");
-        let last = commit.records.last().ok_or_else(|| wrong("it has no events"))?;
-        let first = commit.expected_head.0.checked_add(1).map(Seq);
-        let numbered = |first| codec::are_numbered(&commit.records, first, last.seq);
-        if !first.is_some_and(numbered) || i64::try_from(last.seq.0).is_err() {
-            let why = format!("its events are not numbered from {} + 1", commit.expected_head);
-            return Err(wrong(&why));
-        }
-        let projection = &commit.projection;
-        let approvals = &projection.approvals;
-        if projection.session.as_ref().is_some_and(|row| row.session_id != session_id)
-            || approvals.iter().any(|row| row.session_id != session_id)
-        {
-            return Err(wrong("it changes rows of another session"));
-        }
-        let refused = |why: serde_json::Error| wrong(&why.to_string());
-        Ok(Self {
-            session_id,
-            expected_head: commit.expected_head,
-            last_seq: last.seq,
-            at: last.at.0,
-            events: codec::encode(&commit.records).map_err(|why| wrong(&why.to_string()))?,
-            session: projection
-                .session
-                .as_ref()
-                .map(StoredSession::of)
-                .transpose()
-                .map_err(refused)?,
-            approvals: approvals
-                .iter()
-                .map(StoredApproval::of)
-                .collect::<Result<_, _>>()
-                .map_err(refused)?,
-            posting: projection.posting.clone(),
-            audit: audit::rows_of(session_id, &commit.records, approvals),
-        })
-    }
-
-    /// About how many bytes it takes.
-    pub(super) fn size(&self) -> usize {
-        let session = self.session.as_ref().map_or(0, |row| row.content.len());
-        let approvals: usize = self.approvals.iter().map(|row| row.content.len()).sum();
-        self.events.len() + session + approvals
-    }
-}
-
-impl StoredSession {
-    fn of(row: &SessionRow) -> serde_json::Result<Self> {
-        let content = serde_json::to_string(row)?;
-        Ok(Self { content, owner: row.owner.to_string(), status: status_name(row.status) })
-    }
-}
-
-impl StoredApproval {
-    fn of(row: &ApprovalRow) -> serde_json::Result<Self> {
-        Ok(Self {
-            id: row.approval.approval_id.0.into_bytes(),
-            content: serde_json::to_string(row)?,
-            owner: row.owner.to_string(),
-            state: state_name(row.state),
-            deadline: row.due_at().map(|deadline| deadline.0),
-        })
-    }
-}
-
-/// The state as the `state` column has it.
-pub(super) fn state_name(state: ApprovalState) -> &'static str {
-    match state {
-        ApprovalState::Pending => "pending",
-        ApprovalState::Decided => "decided",
-        ApprovalState::Expired => "expired",
-        ApprovalState::Cancelled => "cancelled",
-    }
-}
-
-fn status_name(status: SessionStatus) -> &'static str {
-    match status {
-        SessionStatus::Idle => "idle",
-        SessionStatus::Running => "running",
-        SessionStatus::Waiting => "waiting",
-        SessionStatus::Closed => "closed",
-    }
-}
-
 /// The rows of one table: their bytes, and where each begins.
 #[derive(Default)]
 struct Slab {
@@ -247,7 +120,7 @@ pub(super) async fn store(
             let session_id = commit.session_id.0.simple().to_string();
             let columns =
                 [json!(session_id), json!(row.owner), json!(row.state), json!(row.deadline)];
-            approvals.push(&row.id, &row.content, &columns);
+            approvals.push(row.id.0.as_bytes(), &row.content, &columns);
         }
     }
     let only_events = sessions.rows.is_empty() && approvals.rows.is_empty();
@@ -292,28 +165,4 @@ fn spends_of(commits: &[&Encoded]) -> Vec<serde_json::Value> {
         posting.spends.iter().map(row)
     });
     rows.collect()
-}
-
-/// Whether writing works, by writing.
-pub(super) async fn beat(connection: &mut SqliteConnection) -> sqlx::Result<()> {
-    let query = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
-                 ON CONFLICT (id) DO UPDATE SET beat = beat + 1";
-    sqlx::query(query).execute(connection).await.map(drop)
-}
-
-/// Stores a user's settings.
-pub(super) async fn put_settings(
-    connection: &mut SqliteConnection,
-    user: &str,
-    content: &str,
-) -> sqlx::Result<()> {
-    let query = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
-                 ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
-    sqlx::query(query).bind(user).bind(content).execute(connection).await.map(drop)
-}
-
-/// Moves what is in the write-ahead log into the database, as far as nobody reads it, and closes.
-pub(super) async fn settle(mut connection: SqliteConnection) -> sqlx::Result<()> {
-    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
-    connection.close().await
 }

@@ -22,7 +22,7 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// A database file that is ours to open, as long as this lives.
 #[derive(Debug)]
-pub(super) struct DatabaseFile {
+pub(in crate::store) struct DatabaseFile {
     /// Absolute, without symbolic links: two names of one database have one lock.
     pub(super) path: PathBuf,
     /// Released by the operating system when the process ends, however it ends.
@@ -52,7 +52,10 @@ impl DatabaseFile {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::InUse { path, lock: lock_path });
+                return Err(StoreError::InUse {
+                    database: path.display().to_string(),
+                    lock: lock_path.display().to_string(),
+                });
             }
             Err(TryLockError::Error(source)) => {
                 return Err(failed("lock", &lock_path)(source));

@@ -1,4 +1,4 @@
-//! The journal in an SQLite file: opens it, and puts the rooms together.
+//! The journal in an SQLite file: the file, the schema, and the two kinds of connections to it.
 //!
 //! ```text
 //! append ──► writer (one thread) ──► heads: who may ──► batch: one write ──► file
@@ -7,39 +7,23 @@
 
 mod batch;
 mod file;
-mod heads;
-mod read;
-mod read_only;
-mod records;
 mod schema;
-mod spending;
-mod writer;
+mod sink;
+#[cfg(test)]
+mod tests;
 
-pub use read_only::ReadOnlyJournal;
-pub(super) use records::each_audit_row;
-pub use schema::Migrated;
-
-use super::{Durability, StoreError, StoreOptions};
-use async_trait::async_trait;
-use batch::Encoded;
-use file::DatabaseFile;
-use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, SessionCounts, SessionQuery,
+use super::{
+    Durability, Migrated, StoreError, StoreOptions,
+    query::{Readers, Snapshot},
+    writer::{self, Sink as _, Writer},
 };
-use greenroom_core::{
-    Timestamp,
-    budget::{Measure, Spent},
-    ids::{ApprovalId, Seq, SessionId, UserId},
-    policy::Settings,
-    session::{ApprovalRow, EventRecord, SessionRow},
-    time::Day,
-};
+pub(super) use file::DatabaseFile;
+use sink::SqliteSink;
 use sqlx::{
     ConnectOptions, Connection, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-use std::{collections::BTreeMap, fmt, path::Path};
-use writer::{Request, Writer};
+use std::path::Path;
 
 /// Pages of the write-ahead log after which a commit moves them into the database: 16 MiB, so that
 /// the moving is rare and the log small.
@@ -49,52 +33,58 @@ const LOG_BYTES_KEPT: u32 = 64 * 1024 * 1024;
 /// SQLite's page size, which is set when the database is created and never changed.
 const PAGE_BYTES: u32 = 4096;
 
-/// The journal in one SQLite database. It is this process's alone while it is open; dropping it
-/// waits for what is being written.
-pub struct SqliteJournal {
-    // Fields drop in this order: the file's lock goes last.
-    writer: Writer,
-    readers: SqlitePool,
-    migrated: Migrated,
-    file: DatabaseFile,
-}
-
-impl fmt::Debug for SqliteJournal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteJournal").field("path", &self.file.path).finish_non_exhaustive()
-    }
-}
-
-impl SqliteJournal {
-    /// Opens the database, creates it and its folder where there is none, and migrates it to the
-    /// newest schema.
-    pub async fn open(path: &Path, options: StoreOptions) -> Result<Self, StoreError> {
-        let (file, connection, migrated) = prepare(path, &options).await?;
-        let failed = |source| StoreError::Open { path: file.path.clone(), source };
-        let readers = readers(&file.path, &options).await.map_err(failed)?;
-        let writer = Writer::start(connection, writer_options(&file.path, &options))
-            .map_err(|source| failed(sqlx::Error::Io(source)))?;
-        Ok(Self { writer, readers, migrated, file })
-    }
-
-    /// Opens a database to look at it alone, also while a server has it open: nothing is created,
-    /// migrated or locked.
-    pub async fn open_read_only(path: &Path) -> Result<ReadOnlyJournal, StoreError> {
-        ReadOnlyJournal::open(path).await
-    }
-
-    /// What opening did to the schema.
-    pub fn migrated(&self) -> Migrated {
-        self.migrated
-    }
+/// Opens the database, creates it and its folder where there is none, and migrates it to the
+/// newest schema. It is this process's alone as long as the file is kept.
+pub(super) async fn open(
+    path: &Path,
+    options: &StoreOptions,
+) -> Result<(Writer, Readers, Migrated, DatabaseFile), StoreError> {
+    let (file, connection, migrated) = prepare(path, options).await?;
+    let failed = |source| open_error(&file.path, source);
+    let readers = readers(&file.path, options).await.map_err(failed)?;
+    let sink = SqliteSink::over(connection, writer_options(&file.path, options));
+    let writer = writer::runtime()
+        .and_then(|runtime| Writer::start(runtime, sink))
+        .map_err(|source| failed(sqlx::Error::Io(source)))?;
+    Ok((writer, Readers::Sqlite(readers), migrated, file))
 }
 
 /// Creates the database where there is none, and migrates it to the newest schema.
-pub async fn migrate(path: &Path) -> Result<Migrated, StoreError> {
-    let (file, connection, migrated) = prepare(path, &StoreOptions::default()).await?;
-    let path = file.path.clone();
-    batch::settle(connection).await.map_err(|source| StoreError::Open { path, source })?;
+pub(super) async fn migrate(path: &Path) -> Result<Migrated, StoreError> {
+    let options = StoreOptions::default();
+    let (file, connection, migrated) = prepare(path, &options).await?;
+    let mut sink = SqliteSink::over(connection, writer_options(&file.path, &options));
+    sink.settle().await.map_err(|source| open_error(&file.path, source))?;
     Ok(migrated)
+}
+
+/// Opens a database to look at it alone, also while a server has it open: nothing is created,
+/// migrated or locked.
+pub(super) async fn look(path: &Path) -> Result<Readers, StoreError> {
+    let path = file::existing(path)?;
+    let failed = |source| open_error(&path, source);
+    let options = StoreOptions { readers: 1, ..StoreOptions::default() };
+    let readers = readers(&path, &options).await.map_err(failed)?;
+    let mut connection = readers.acquire().await.map_err(failed)?;
+    let version = schema::version(&mut connection, &path).await?;
+    drop(connection);
+    schema::check_is_newest(version, &path)?;
+    Ok(Readers::Sqlite(readers))
+}
+
+/// The same, as one moment.
+pub(super) async fn snapshot(path: &Path) -> Result<Snapshot, StoreError> {
+    let path = file::existing(path)?;
+    let options = base_options(&path, &StoreOptions::default()).read_only(true);
+    let connection = options.connect().await;
+    let mut connection = connection.map_err(|source| open_error(&path, source))?;
+    let version = schema::version(&mut connection, &path).await?;
+    schema::check_is_newest(version, &path)?;
+    Ok(Snapshot::Sqlite(connection))
+}
+
+fn open_error(path: &Path, source: sqlx::Error) -> StoreError {
+    StoreError::Open { database: path.display().to_string(), source }
 }
 
 async fn prepare(
@@ -102,7 +92,7 @@ async fn prepare(
     options: &StoreOptions,
 ) -> Result<(DatabaseFile, SqliteConnection, Migrated), StoreError> {
     let file = DatabaseFile::claim(path)?;
-    let failed = |source| StoreError::Open { path: file.path.clone(), source };
+    let failed = |source| open_error(&file.path, source);
     // A look first, which changes nothing: what is not ours stays as it is.
     let mut look = base_options(&file.path, options).connect().await.map_err(failed)?;
     let version = schema::version(&mut look, &file.path).await?;
@@ -141,6 +131,8 @@ fn writer_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
         .page_size(PAGE_BYTES)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(synchronous)
+        // What is purged is written over.
+        .pragma("secure_delete", "ON")
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string())
         .pragma("journal_size_limit", LOG_BYTES_KEPT.to_string());
     if let Some(bytes) = options.size_bytes_max {
@@ -148,81 +140,4 @@ fn writer_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
         writer = writer.pragma("max_page_count", pages.to_string());
     }
     writer
-}
-
-#[async_trait]
-impl Journal for SqliteJournal {
-    async fn append(&self, commit: Commit) -> Result<(), JournalError> {
-        let encode = || Encoded::of(&commit).map(Request::Append).map_err(JournalError::Corrupt);
-        self.writer.ask(encode).await
-    }
-
-    async fn read(
-        &self,
-        session_id: SessionId,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Vec<EventRecord>, JournalError> {
-        read::events(&self.readers, session_id, after, limit).await
-    }
-
-    async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
-        read::head(&self.readers, session_id).await
-    }
-
-    async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError> {
-        read::session(&self.readers, session_id).await
-    }
-
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
-        read::sessions(&self.readers, query).await
-    }
-
-    async fn unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
-        read::unfinished_sessions(&self.readers).await
-    }
-
-    async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
-        read::session_counts(&self.readers, owner).await
-    }
-
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError> {
-        read::approval(&self.readers, approval_id).await
-    }
-
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
-        read::approvals(&self.readers, query).await
-    }
-
-    async fn pending_deadlines(
-        &self,
-    ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
-        read::pending_deadlines(&self.readers).await
-    }
-
-    async fn settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
-        read::settings(&self.readers, user).await
-    }
-
-    async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
-        let encode = || {
-            let content = serde_json::to_string(settings)
-                .map_err(|error| JournalError::Corrupt(format!("settings of {user}: {error}")))?;
-            Ok(Request::PutSettings { user: user.to_string(), content })
-        };
-        self.writer.ask(encode).await
-    }
-
-    async fn spent(
-        &self,
-        user: &UserId,
-        today: Day,
-    ) -> Result<BTreeMap<Measure, Spent>, JournalError> {
-        spending::spent(&self.readers, user, today).await
-    }
-
-    async fn check(&self) -> Result<(), JournalError> {
-        read::check(&self.readers).await?;
-        self.writer.ask(|| Ok(Request::Check)).await
-    }
 }

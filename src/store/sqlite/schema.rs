@@ -4,7 +4,7 @@
 //! Migrations are embedded and append-only. The version stands in SQLite's `user_version`, set in
 //! the same transaction that makes it true.
 
-use crate::store::{StoreError, error::is_damage};
+use crate::store::{Migrated, StoreError, error::is_damage};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::path::Path;
 
@@ -21,15 +21,6 @@ const MIGRATIONS: &[&str] = &[
 /// The version this program works with.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// What [`migrate`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
-    /// The schema version before; 0 for a database that did not exist.
-    pub from: i64,
-    /// The version now.
-    pub to: i64,
-}
-
 /// The database's version, 0 for an empty one. Refuses what is newer than this program and what is
 /// another program's; changes nothing.
 pub(super) async fn version(
@@ -44,17 +35,21 @@ pub(super) async fn version(
             if is_damage(&source) {
                 StoreError::NotADatabase { path }
             } else {
-                StoreError::Open { path, source }
+                StoreError::Open { database: path.display().to_string(), source }
             }
         })?;
     let is_empty = application == 0 && version == 0 && tables == 0;
     if application != APPLICATION_ID && !is_empty {
-        return Err(StoreError::Foreign { path: path.to_owned() });
+        return Err(StoreError::Foreign { database: name(path) });
     }
     if version > VERSION {
-        return Err(StoreError::Newer { path: path.to_owned(), found: version, known: VERSION });
+        return Err(StoreError::Newer { database: name(path), found: version, known: VERSION });
     }
     Ok(version)
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Refuses a database that must be migrated before it can be read.
@@ -62,7 +57,7 @@ pub(super) fn check_is_newest(version: i64, path: &Path) -> Result<(), StoreErro
     if version == VERSION {
         return Ok(());
     }
-    Err(StoreError::Older { path: path.to_owned(), found: version, known: VERSION })
+    Err(StoreError::Older { database: name(path), found: version, known: VERSION })
 }
 
 /// Brings a database from version `from` to the newest.
@@ -87,7 +82,7 @@ pub(super) async fn migrate(
         sqlx::raw_sql(script)
             .execute(&mut *connection)
             .await
-            .map_err(|source| StoreError::Migration { path: path.to_owned(), version, source })?;
+            .map_err(|source| StoreError::Migration { database: name(path), version, source })?;
     }
     Ok(Migrated { from, to: VERSION })
 }

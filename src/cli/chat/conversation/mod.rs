@@ -17,10 +17,10 @@ use super::{
 };
 use crate::cli::terminal::{Style, span};
 use calls::Calls;
-use greenroom_core::{Timestamp, ids::SessionId};
+use greenroom_core::{Timestamp, context::workflow, ids::SessionId};
 use questions::Questions;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +69,10 @@ pub(super) struct Failure {
 pub(super) struct Conversation {
     session: Option<String>,
     requests: Vec<Request>,
+    /// The workflows that open requests start.
+    workflows: BTreeMap<String, Value>,
+    /// The workflow of the next request.
+    next_workflow: Option<Value>,
     calls: Calls,
     questions: Questions,
     mode: Mode,
@@ -118,6 +122,8 @@ impl Conversation {
         Self {
             session: session.map(|session| session.to_string()),
             requests: Vec::new(),
+            workflows: BTreeMap::new(),
+            next_workflow: None,
             calls: Calls::default(),
             questions: Questions::default(),
             mode: Mode::Talking,
@@ -151,9 +157,17 @@ impl Conversation {
         asks || self.lost.is_some() || self.retrying.is_some() || self.calls.are_counting()
     }
 
+    /// The next thing that is said starts that workflow.
+    pub(super) fn starts_with(&mut self, workflow: Value) {
+        self.next_workflow = Some(workflow);
+    }
+
     /// Says something to the agent. `id` is fresh, or that of a request that is to go on.
     pub(super) fn say(&mut self, id: String, content: &str, out: &mut Vec<Act>) {
         self.interrupted = false;
+        if let Some(workflow) = self.next_workflow.take() {
+            self.workflows.insert(id.clone(), workflow);
+        }
         self.requests.push(Request { id: id.clone(), run_id: None, going: false });
         out.push(Act::Chat { id, content: content.to_owned() });
     }
@@ -199,14 +213,26 @@ impl Conversation {
             }
             Word::New => out.push(Act::Show(show::problem("an answer is still on its way"))),
             Word::Leave => out.push(Act::Leave(0)),
-            Word::Named { name, rest } => self.start_workflow(name, rest, out),
+            Word::Named { name, rest } => self.start_workflow(name, rest, id, out),
         }
     }
 
-    /// `/name …`: the door for workflows, which this version does not have.
-    fn start_workflow(&self, name: &str, _inputs: &str, out: &mut Vec<Act>) {
-        let told = format!("there is no command /{name}, and no workflow of that name; see /help");
-        out.push(Act::Show(show::problem(&told)));
+    /// `/name key=value …`: starts a workflow. The message is that line, so that it says what it
+    /// starts wherever it is sent again.
+    fn start_workflow(&mut self, name: &str, rest: &str, id: String, out: &mut Vec<Act>) {
+        if name.is_empty() {
+            let told = "there is no command /; see /help, or begin a message with //";
+            return out.push(Act::Show(show::problem(told)));
+        }
+        match workflow::inputs_of(rest) {
+            Ok(inputs) => {
+                let line = workflow::command(name, &inputs);
+                out.push(Act::Show(Line::at(0).styled(Style::Bold, "› ").text(&line)));
+                self.next_workflow = Some(json!({ "name": name, "inputs": inputs }));
+                self.say(id, &line, out);
+            }
+            Err(problem) => out.push(Act::Show(show::problem(&format!("/{name}: {problem}")))),
+        }
     }
 
     /// Ctrl-C: once ends what is going on, twice leaves.
@@ -332,6 +358,7 @@ impl Conversation {
                 self.ask(Question::Call(asked), out);
             }
             Heard::Checklist(list) => self.ask(Question::Plan(list), out),
+            Heard::Asking(asked) => self.ask(Question::of_view(asked.into_view()), out),
             Heard::Error { request_id, code, message, more } => {
                 self.failed(request_id.as_deref(), Failure { code, detail: message }, &more, out);
             }
@@ -350,7 +377,7 @@ impl Conversation {
         match failure.code.as_str() {
             "waiting_for_approval" => {
                 let view = more.get("approval").cloned().unwrap_or_default();
-                return self.ask(Question::Other(view), out);
+                return self.ask(Question::of_view(view), out);
             }
             // The link takes care of it.
             "server_draining" | "draining" | "stream_broken" => {
@@ -406,7 +433,7 @@ impl Conversation {
             kind @ ("approval_expired" | "approval_cancelled") => {
                 let told = match kind {
                     "approval_expired" => "nobody answered in time",
-                    _ => "the question is moot: its run was cancelled",
+                    _ => "the question is moot: nothing waits for it any more",
                 };
                 let approval_id = text("approval_id");
                 self.settle(|question| question.approval_id() == approval_id, Some(told), out);
@@ -440,6 +467,7 @@ impl Conversation {
     }
 
     fn close(&mut self, id: &str, outcome: Outcome) {
+        self.workflows.remove(id);
         let before = self.requests.len();
         self.requests.retain(|request| request.id != id);
         if self.requests.len() < before {
@@ -450,7 +478,11 @@ impl Conversation {
 
     /// The frame that submits a message.
     pub(super) fn chat(&self, id: &str, content: &str) -> Value {
-        chat_send(id, self.session(), content)
+        let mut frame = chat_send(id, self.session(), content);
+        if let Some(workflow) = self.workflows.get(id) {
+            frame["workflow"] = workflow.clone();
+        }
+        frame
     }
 
     /// What is shown below everything else.

@@ -63,7 +63,7 @@ impl Questions {
             Question::Call(asked) => asked.request_id != request_id,
             Question::Plan(list) => list.request_id != request_id,
             // They don't say; what is over is told by their own events.
-            Question::Other(_) => true,
+            Question::Form(_) | Question::Other(_) => true,
         };
         self.waiting.retain(others);
         self.answered.retain(|answered| others(&answered.question));
@@ -111,6 +111,7 @@ impl Conversation {
         match question.answer(text) {
             Answer::Unclear(help) => out.push(Act::Show(show::note(help))),
             Answer::Again => self.put_question(out),
+            Answer::Noted(told) => out.push(Act::Show(show::note(&format!("  {told}")))),
             Answer::Edit => {
                 let value = question.editable();
                 out.push(Act::Edit(value));
@@ -141,7 +142,8 @@ impl Conversation {
                 self.send_answer(frame, out);
             }
             Answer::Decide(body) => {
-                out.push(shown(text));
+                let whole = body["value"].as_object().map(|_| show::arguments(&body["value"]));
+                out.push(shown(whole.as_deref().unwrap_or(text)));
                 self.post_answer(body, out);
             }
         }

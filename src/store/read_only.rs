@@ -1,43 +1,35 @@
 //! A database that is only looked at: what `greenroom policy check` reads beside a running server.
 //! There is nothing here to write with.
 
-use super::{file, read, readers, records, schema};
-use crate::{
-    auth::ApiKey,
-    store::{StoreError, StoreOptions},
-};
+use super::{Database, StoreError, postgres, query::Readers, read, records, sqlite};
+use crate::auth::ApiKey;
 use greenroom_actors::ports::{JournalError, SessionQuery};
 use greenroom_core::{
     ids::{Seq, SessionId},
     session::{EventRecord, SessionRow},
 };
-use sqlx::SqlitePool;
-use std::{fmt, path::Path, path::PathBuf};
+use std::fmt;
 
-/// The log in an SQLite database, to be read alone. Each answer is of one moment; between two, a
-/// server that has the database open may have gone on.
-pub struct ReadOnlyJournal {
-    readers: SqlitePool,
-    path: PathBuf,
+/// The log in a database, to be read alone. Each answer is of one moment; between two, a server
+/// that has the database open may have gone on.
+pub struct ReadOnlyStore {
+    readers: Readers,
+    database: Database,
 }
 
-impl fmt::Debug for ReadOnlyJournal {
+impl fmt::Debug for ReadOnlyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadOnlyJournal").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("ReadOnlyStore").field("database", &self.database).finish_non_exhaustive()
     }
 }
 
-impl ReadOnlyJournal {
-    pub(super) async fn open(path: &Path) -> Result<Self, StoreError> {
-        let path = file::existing(path)?;
-        let failed = |source| StoreError::Open { path: path.clone(), source };
-        let options = StoreOptions { readers: 1, ..StoreOptions::default() };
-        let readers = readers(&path, &options).await.map_err(failed)?;
-        let mut connection = readers.acquire().await.map_err(failed)?;
-        let version = schema::version(&mut connection, &path).await?;
-        drop(connection);
-        schema::check_is_newest(version, &path)?;
-        Ok(Self { readers, path })
+impl ReadOnlyStore {
+    pub(super) async fn open(database: &Database) -> Result<Self, StoreError> {
+        let readers = match database {
+            Database::Sqlite(path) => sqlite::look(path).await?,
+            Database::Postgres(address) => postgres::look(address).await?,
+        };
+        Ok(Self { readers, database: database.clone() })
     }
 
     /// The events after `after`, at most `limit`, in order.

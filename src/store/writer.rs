@@ -1,23 +1,35 @@
 //! The one writer: takes what waits, writes it as one group, and answers each (D4). Must not know
-//! SQL, which is [`super::batch`]'s.
+//! SQL, which is each database's [`Sink`].
 //!
 //! It has a thread and a small runtime of its own, so that commits go on however busy the actors'
 //! threads are, and so that dropping the journal can wait for the last group.
 
 use super::{
-    batch::{self, Encoded},
+    Written,
+    error::journal_error,
     heads::{Heads, Trust},
-    records::{self, Change},
+    records::Change,
     spending,
+    stored::Encoded,
 };
-use crate::{
-    audit::{Entry, Head, Sealed},
-    store::error::journal_error,
-};
+use crate::audit::{Entry, Head, Sealed};
 use greenroom_actors::ports::JournalError;
-use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
-use std::{io, thread};
-use tokio::sync::{mpsc, oneshot};
+use greenroom_core::{
+    budget::Claim,
+    ids::{Seq, SessionId, UserId},
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot},
+};
 
 /// Requests that wait for the writer; beyond it callers wait before their commit is encoded.
 const QUEUE_MAX: usize = 256;
@@ -27,6 +39,39 @@ const GROUP_REQUESTS_MAX: usize = 256;
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 type Answer = Result<(), JournalError>;
+
+/// What the writer needs of a database: the one connection that writes. It connects when it is
+/// asked for something and has none; whatever errs may leave a transaction open, and the writer then
+/// [`reset`](Self::reset)s it.
+pub(super) trait Sink: Send + 'static {
+    /// The last event of each of these sessions; 0 for those that do not exist.
+    async fn heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>>;
+
+    /// What is stored of what the claim limits.
+    async fn claimed(&mut self, user: &UserId, claim: &Claim) -> sqlx::Result<f64>;
+
+    /// The noted end of the audit log.
+    async fn audit_head(&mut self) -> sqlx::Result<Option<Head>>;
+
+    /// Stores all of these commits, with the rows of the audit log that they make, or, when it
+    /// errs, none.
+    async fn store(&mut self, commits: &[&Encoded], sealed: &[Sealed]) -> sqlx::Result<()>;
+
+    /// Makes the change and writes the row of the audit log, both or, when it errs, neither.
+    async fn record(&mut self, change: &Change, row: &Sealed) -> sqlx::Result<()>;
+
+    /// Stores a user's settings.
+    async fn put_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()>;
+
+    /// Whether writing works, by writing.
+    async fn beat(&mut self) -> sqlx::Result<()>;
+
+    /// Gives the connection up.
+    async fn reset(&mut self);
+
+    /// Gives the connection up for good, and leaves everything in order.
+    async fn settle(&mut self) -> sqlx::Result<()>;
+}
 
 /// What the writer is asked for.
 pub(super) enum Request {
@@ -45,31 +90,47 @@ struct Waiting {
     answer: oneshot::Sender<Answer>,
 }
 
+/// A runtime for one thread.
+pub(super) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// What was appended.
+#[derive(Default)]
+struct Counts {
+    commits: AtomicU64,
+    groups: AtomicU64,
+}
+
 /// The way to the writer.
 pub(super) struct Writer {
+    counts: Arc<Counts>,
     queue: Option<mpsc::Sender<Waiting>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the writer over an open connection; it makes new ones with `options`.
-    pub(super) fn start(
-        connection: SqliteConnection,
-        options: SqliteConnectOptions,
-    ) -> io::Result<Self> {
+    /// Starts the writer on a thread of its own, which runs `runtime`.
+    pub(super) fn start(runtime: Runtime, sink: impl Sink) -> io::Result<Self> {
         let (queue, requests) = mpsc::channel(QUEUE_MAX);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let counts = Arc::<Counts>::default();
         let mut work = Work {
-            connection: Some(connection),
-            options,
+            sink,
             heads: Heads::default(),
             audit_head: None,
             is_failing: false,
+            counts: counts.clone(),
         };
         let thread = thread::Builder::new()
             .name("journal-writer".to_owned())
             .spawn(move || runtime.block_on(work.run(requests)))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        Ok(Self { counts, queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// What was appended since it started.
+    pub(super) fn written(&self) -> Written {
+        let Counts { commits, groups } = &*self.counts;
+        Written { commits: commits.load(Relaxed), groups: groups.load(Relaxed) }
     }
 
     /// Waits for its turn, makes the request, and waits for the answer. A caller that goes away
@@ -99,16 +160,16 @@ impl Drop for Writer {
     }
 }
 
-struct Work {
-    connection: Option<SqliteConnection>,
-    options: SqliteConnectOptions,
+struct Work<S> {
+    sink: S,
     heads: Heads,
     /// The audit log's last row, once it is known. Sound because one process alone writes.
     audit_head: Option<Head>,
     is_failing: bool,
+    counts: Arc<Counts>,
 }
 
-impl Work {
+impl<S: Sink> Work<S> {
     async fn run(&mut self, mut requests: mpsc::Receiver<Waiting>) {
         while let Some(first) = requests.recv().await {
             let mut bytes = first.request.size();
@@ -120,9 +181,7 @@ impl Work {
             }
             self.perform(group).await;
         }
-        if let Some(connection) = self.connection.take()
-            && let Err(error) = batch::settle(connection).await
-        {
+        if let Err(error) = self.sink.settle().await {
             tracing::warn!(%error, "the database could not be closed cleanly");
         }
     }
@@ -135,12 +194,14 @@ impl Work {
                 Request::Append(commit) => appends.push((commit, answer)),
                 Request::Check => checks.push(answer),
                 Request::PutSettings { user, content } => {
-                    let stored = self.put_settings(&user, &content).await;
+                    let stored = self.sink.put_settings(&user, &content).await;
                     reply(answer, self.noted(stored).await);
                 }
                 Request::Record { change, entry } => {
                     let recorded = self.record(&change, &entry).await;
-                    reply(answer, self.noted(recorded).await);
+                    let recorded = self.noted(recorded).await;
+                    let went = |done| if done { Ok(()) } else { Err(JournalError::Conflict) };
+                    reply(answer, recorded.and_then(went));
                 }
             }
         }
@@ -148,7 +209,7 @@ impl Work {
             self.append_all(appends).await;
         }
         if !checks.is_empty() {
-            let checked = self.check().await;
+            let checked = self.sink.beat().await;
             let checked = self.noted(checked).await;
             checks.into_iter().for_each(|answer| reply(answer, checked.clone()));
         }
@@ -177,9 +238,8 @@ impl Work {
     /// Appends all commits that follow their session's head and whose claims hold; says for each
     /// what became of it.
     async fn append(&mut self, commits: &[&Encoded], trust: Trust) -> sqlx::Result<Vec<Answer>> {
-        let connection = connected(&mut self.connection, &self.options).await?;
-        self.heads.learn(connection, commits, trust).await?;
-        let have_room = spending::have_room(connection, commits).await?;
+        self.heads.learn(&mut self.sink, commits, trust).await?;
+        let have_room = spending::have_room(&mut self.sink, commits).await?;
         let funded: Vec<&Encoded> = commits
             .iter()
             .zip(&have_room)
@@ -195,11 +255,13 @@ impl Work {
             let entries = || accepted.iter().flat_map(|commit| &commit.audit);
             let mut sealed = Vec::new();
             if entries().next().is_some() {
-                let mut head = known(&mut self.audit_head, connection).await?;
+                let mut head = self.known_audit_head().await?;
                 sealed = entries().map(|entry| head.seal(entry)).collect();
             }
-            batch::store(connection, &accepted, &sealed).await?;
+            self.sink.store(&accepted, &sealed).await?;
             self.heads.remember(written);
+            self.counts.commits.fetch_add(accepted.len() as u64, Relaxed);
+            self.counts.groups.fetch_add(1, Relaxed);
             self.audit_head = sealed.last().map(Sealed::head).or(self.audit_head);
         }
         let mut follow = verdicts.into_iter();
@@ -211,22 +273,34 @@ impl Work {
         Ok(have_room.into_iter().map(answer).collect())
     }
 
-    async fn record(&mut self, change: &Change, entry: &Entry) -> sqlx::Result<()> {
-        let connection = connected(&mut self.connection, &self.options).await?;
-        let mut head = known(&mut self.audit_head, connection).await?;
+    /// Whether it was done: a session that has moved on is not purged.
+    async fn record(&mut self, change: &Change, entry: &Entry) -> sqlx::Result<bool> {
+        if let Change::Purge(session_id, expected) = *change {
+            let head = self.sink.heads(&[session_id]).await?;
+            let is_expected = |(_, head): &(SessionId, Seq)| *head == expected;
+            if expected == Seq(0) || !head.first().is_some_and(is_expected) {
+                return Ok(false);
+            }
+            // It has none once it is gone; and if that fails, all are forgotten.
+            self.heads.forget();
+        }
+        let mut head = self.known_audit_head().await?;
         let row = head.seal(entry);
-        records::write(connection, change, &row).await?;
+        self.sink.record(change, &row).await?;
         self.audit_head = Some(head);
-        Ok(())
+        Ok(true)
     }
 
-    async fn put_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
-        let connection = connected(&mut self.connection, &self.options).await?;
-        batch::put_settings(connection, user, content).await
-    }
-
-    async fn check(&mut self) -> sqlx::Result<()> {
-        batch::beat(connected(&mut self.connection, &self.options).await?).await
+    /// The audit log's last row. Where its note is gone, the rows go on from nothing, and a check
+    /// of the log says so; refusing every write for it would help nobody.
+    async fn known_audit_head(&mut self) -> sqlx::Result<Head> {
+        match self.audit_head {
+            Some(head) => Ok(head),
+            None => {
+                let head = self.sink.audit_head().await?.unwrap_or(Head::empty());
+                Ok(*self.audit_head.insert(head))
+            }
+        }
     }
 
     /// What callers are told of a result. Tells the operator when writing stops working and when
@@ -251,11 +325,7 @@ impl Work {
     async fn start_over(&mut self) {
         self.heads.forget();
         self.audit_head = None;
-        if let Some(connection) = self.connection.take()
-            && let Err(error) = connection.close().await
-        {
-            tracing::debug!(%error, "closing the connection failed");
-        }
+        self.sink.reset().await;
     }
 }
 
@@ -267,25 +337,6 @@ impl Request {
             Self::PutSettings { content, .. } => content.len(),
             Self::Record { .. } | Self::Check => 0,
         }
-    }
-}
-
-async fn connected<'a>(
-    connection: &'a mut Option<SqliteConnection>,
-    options: &SqliteConnectOptions,
-) -> sqlx::Result<&'a mut SqliteConnection> {
-    match connection {
-        Some(connection) => Ok(connection),
-        None => Ok(connection.insert(options.connect().await?)),
-    }
-}
-
-/// The audit log's last row. Where its note is gone, the rows go on from nothing, and a check of the
-/// log says so; refusing every write for it would help nobody.
-async fn known(head: &mut Option<Head>, connection: &mut SqliteConnection) -> sqlx::Result<Head> {
-    match *head {
-        Some(head) => Ok(head),
-        None => Ok(*head.insert(records::head(connection).await?.unwrap_or(Head::empty()))),
     }
 }
 

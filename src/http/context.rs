@@ -1,0 +1,77 @@
+//! `GET /agent/session/{id}/context`: what a step was told, part by part, with sizes (C1).
+//!
+//! Put together again from the log, as it was for the step: what was said is exact. What
+//! configuration, tools and skills add is as it is now; nothing of it is stored with each step.
+
+use super::{Problem, State, commands, guard::Caller, read};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
+use greenroom_actors::limits::LOG_PAGE_EVENTS;
+use greenroom_core::{
+    context,
+    ids::{RunId, SessionId},
+    session::{EventRecord, SessionEvent, SessionState, evolve},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Deserialize)]
+struct ContextQuery {
+    /// The step of the run; 0 for its plan.
+    step: Option<u32>,
+    run_id: Option<String>,
+}
+
+/// A step that began, and the session as it was then.
+struct Began {
+    state: SessionState,
+    record: EventRecord,
+}
+
+/// `GET /agent/session/{session_id}/context?step=&run_id=`: of the last step, where none is named.
+pub(super) async fn context(
+    state: State,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let session_id: SessionId = read::path_id(&request, "session_id")?;
+    let query: ContextQuery = read::query(&request)?;
+    let run_id = query.run_id.as_deref().map(str::parse::<RunId>).transpose()?;
+    let session = commands::session_for(&state, &caller.0, session_id).await?;
+    let is_meant = |record: &EventRecord| {
+        let step = query.step.is_none_or(|step| step == record.step.unwrap_or(0));
+        step && run_id.is_none_or(|run_id| record.run_id == Some(run_id))
+    };
+    let mut past = SessionState::vacant(session_id);
+    let mut found: Option<Began> = None;
+    loop {
+        let page = state.runtime.journal.read(session_id, past.head, LOG_PAGE_EVENTS).await?;
+        let is_last = page.len() < LOG_PAGE_EVENTS;
+        for record in page {
+            past = evolve(past, &record);
+            let begins = matches!(record.event, SessionEvent::StepStarted { compacting: None, .. });
+            if begins && is_meant(&record) {
+                found = Some(Began { state: past.clone(), record });
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    let no_step = || {
+        let detail = "no such step has begun in this session";
+        Problem::new(StatusCode::NOT_FOUND, "step_not_found", detail)
+    };
+    let Began { state: then, record } = found.ok_or_else(no_step)?;
+    let SessionEvent::StepStarted { model, attempt, .. } = record.event else {
+        return Err(no_step());
+    };
+    let rules = state.runtime.governance().rules(&session.agent, state.runtime.tools.as_ref());
+    let manifest = context::inspect(&then, &rules, model);
+    let mut body = json!(manifest);
+    body["session_id"] = json!(session_id);
+    body["run_id"] = json!(record.run_id);
+    body["step"] = json!(record.step.unwrap_or(0));
+    body["attempt"] = json!(attempt);
+    body["seq"] = json!(record.seq);
+    Ok(HttpResponse::Ok().json(body))
+}

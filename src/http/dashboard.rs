@@ -1,0 +1,161 @@
+//! The dashboard at `/`: the files that `scripts/web.sh` built, out of the binary itself. They are a
+//! client like any other and use only the public surface. The link printed at start signs a browser
+//! in (X3).
+//!
+//! A debug build reads the files from `web/dist` when they are asked for, so that changing the
+//! dashboard rebuilds no Rust; a release build has them inside.
+
+use super::{Problem, State, guard::COOKIE, read};
+use crate::auth::browser::BROWSER_SESSION_TIME;
+use actix_web::{
+    HttpRequest, HttpResponse,
+    cookie::{Cookie, SameSite, time::Duration},
+    http::{StatusCode, header},
+};
+use rust_embed::{EmbeddedFile, RustEmbed};
+use serde::Deserialize;
+
+#[derive(RustEmbed)]
+#[folder = "web/dist"]
+#[allow_missing = true]
+struct Built;
+
+/// What stands at `/` where no dashboard was built.
+const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+    <title>Greenroom</title><h1>Greenroom is running</h1>\
+    <p>This binary was built without its dashboard. Run <code>scripts/web.sh</code>, which needs \
+    npm, then build it again. Everything else works.</p></html>\n";
+
+/// Nothing but our own files runs or loads, nothing becomes markup but through the sanitiser, and
+/// nobody frames the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; \
+                      connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types dompurify";
+
+/// For files whose name has their content's hash in it: a year, and no asking again.
+const FOREVER: &str = "public, max-age=31536000, immutable";
+
+#[derive(Deserialize)]
+struct IndexQuery {
+    token: Option<String>,
+}
+
+/// `GET /`, and `GET /?token=…`, which trades the token for a cookie and leads back to `/`.
+pub(super) async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let Some(token) = read::query::<IndexQuery>(&request)?.token else {
+        let page = file(&request, "index.html", "no-cache");
+        return Ok(page.unwrap_or_else(|| {
+            let mut answer = HttpResponse::Ok();
+            answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
+            guarded(&mut answer, "no-cache").body(NOT_BUILT)
+        }));
+    };
+    let cookie = state.auth.open_browser_session(&token, state.runtime.clock.now()).await?;
+    let wrong = || Problem::unauthorized("the link's token is not known here");
+    let seconds = i64::try_from(BROWSER_SESSION_TIME.as_secs()).unwrap_or(i64::MAX);
+    let cookie = Cookie::build(COOKIE, cookie.ok_or_else(wrong)?)
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Strict)
+        .max_age(Duration::seconds(seconds))
+        .finish();
+    Ok(HttpResponse::build(StatusCode::SEE_OTHER)
+        .cookie(cookie)
+        .insert_header((header::LOCATION, "/"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .insert_header((header::REFERRER_POLICY, "no-referrer"))
+        .finish())
+}
+
+/// `GET /assets/{file}`
+pub(super) async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let name = request.match_info().query("file");
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+    file(&request, &format!("assets/{name}"), FOREVER).ok_or_else(missing)
+}
+
+/// The file, in the smallest form that the client takes; the build has made them.
+fn file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<HttpResponse> {
+    let kind = kind_of(path)?;
+    let plain = Built::get(path)?;
+    let packed = encodings(request)
+        .find_map(|(encoding, ending)| Some((encoding, Built::get(&format!("{path}{ending}"))?)));
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((header::CONTENT_TYPE, kind));
+    answer.insert_header((header::VARY, "accept-encoding"));
+    let EmbeddedFile { data, .. } = match packed {
+        Some((encoding, packed)) => {
+            answer.insert_header((header::CONTENT_ENCODING, encoding));
+            packed
+        }
+        None => plain,
+    };
+    Some(guarded(&mut answer, caching).body(data.into_owned()))
+}
+
+/// What the client can unpack, the smallest first.
+fn encodings(request: &HttpRequest) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let accepted = request.headers().get(header::ACCEPT_ENCODING);
+    let accepted = accepted.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let takes = move |name: &str| {
+        accepted.split(',').any(|one| {
+            let mut parts = one.split(';').map(str::trim);
+            parts.next() == Some(name) && !parts.any(|weight| matches!(weight, "q=0" | "q=0.0"))
+        })
+    };
+    [("br", ".br"), ("gzip", ".gz")].into_iter().filter(move |(name, _)| takes(name))
+}
+
+fn kind_of(path: &str) -> Option<&'static str> {
+    Some(match path.rsplit_once('.')?.1 {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "woff2" => "font/woff2",
+        _ => return None,
+    })
+}
+
+fn guarded<'a>(
+    answer: &'a mut actix_web::HttpResponseBuilder,
+    caching: &'static str,
+) -> &'a mut actix_web::HttpResponseBuilder {
+    answer
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((header::REFERRER_POLICY, "no-referrer"))
+        .insert_header(("cross-origin-opener-policy", "same-origin"))
+        .insert_header((header::CACHE_CONTROL, caching))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    #[test]
+    fn w7_a_client_gets_the_smallest_form_that_it_can_unpack() {
+        for (said, expected) in [
+            ("gzip, deflate, br", vec!["br", "gzip"]),
+            ("gzip", vec!["gzip"]),
+            ("br;q=0, gzip;q=0.5", vec!["gzip"]),
+            ("brown, gzipped", vec![]),
+            ("", vec![]),
+        ] {
+            let request = TestRequest::default().insert_header((header::ACCEPT_ENCODING, said));
+            let found: Vec<_> =
+                encodings(&request.to_http_request()).map(|(name, _)| name).collect();
+            assert_eq!(found, expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn w7_only_the_dashboards_own_kinds_of_files_are_served() {
+        assert_eq!(kind_of("assets/index-abc.js"), Some("text/javascript; charset=utf-8"));
+        for other in ["assets/index-abc.js.br", "assets/secret", "assets/../../Cargo.toml"] {
+            assert_eq!(kind_of(other), None, "{other}");
+        }
+    }
+}

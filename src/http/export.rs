@@ -1,0 +1,180 @@
+//! `GET /agent/export`: conversations as JSON lines, one a session, in the form that tools for
+//! fine-tuning and evaluation read: `messages` and `tools` of OpenAI's chat format (C5). Redacted,
+//! and read as the client takes them.
+
+use super::{AppState, Problem, State, commands, guard::Caller, read};
+use crate::auth::Role;
+use actix_web::{HttpRequest, HttpResponse, http::header, web::Bytes};
+use futures::stream;
+use greenroom_actors::{
+    limits::LOG_PAGE_EVENTS,
+    ports::{JournalError, SessionQuery},
+};
+use greenroom_core::{
+    context,
+    ids::{SessionId, UserId},
+    model::{openai, request::ModelRequest},
+    session::{EventRecord, SessionEvent, SessionRow, SessionState, evolve},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Sessions whose rows are read at once.
+const PAGE: usize = 50;
+/// Sessions of one export where the client says nothing, and at most.
+const SESSIONS: (usize, usize) = (1_000, 100_000);
+
+#[derive(Deserialize)]
+struct ExportQuery {
+    /// Only this session.
+    session_id: Option<String>,
+    /// Only this user's; for administrators.
+    user: Option<String>,
+    /// Only those created before this one: the last line's `session_id` goes on from there.
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /agent/export`
+pub(super) async fn export(
+    state: State,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let query: ExportQuery = read::query(&request)?;
+    let left = read::page_size(query.limit, SESSIONS.0, SESSIONS.1)?;
+    let asked = query.user.as_deref().map(UserId::parse).transpose()?;
+    let own = Some(caller.0.user.clone());
+    let owner = match asked {
+        Some(_) if caller.0.role < Role::Admin && asked != own => {
+            return Err(Problem::forbidden("conversations of others are for administrators"));
+        }
+        Some(asked) => Some(asked),
+        None if caller.0.role == Role::Admin => None,
+        None => own,
+    };
+    let before = query.before.as_deref().map(str::parse::<SessionId>).transpose()?;
+    let rows = match query.session_id.as_deref().map(str::parse::<SessionId>).transpose()? {
+        Some(session_id) => vec![commands::session_for(&state, &caller.0, session_id).await?],
+        None => Vec::new(),
+    };
+    let is_one = !rows.is_empty();
+    let place = Place { rows, owner, before, left, is_last: is_one };
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "application/jsonl"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .streaming(stream::unfold(Some(place), move |place| {
+            let state = state.clone();
+            async move { next_line(&state, place?).await }
+        })))
+}
+
+/// Where an export stands.
+struct Place {
+    /// Sessions whose lines come next, the last first.
+    rows: Vec<SessionRow>,
+    owner: Option<UserId>,
+    before: Option<SessionId>,
+    left: usize,
+    is_last: bool,
+}
+
+type Line = (Result<Bytes, JournalError>, Option<Place>);
+
+/// The next line. If the log can't be read any more, the connection breaks rather than look complete.
+async fn next_line(state: &AppState, mut place: Place) -> Option<Line> {
+    loop {
+        let Some(row) = place.rows.pop() else {
+            if place.is_last || place.left == 0 {
+                return None;
+            }
+            let limit = place.left.min(PAGE);
+            let query = SessionQuery { owner: place.owner.clone(), before: place.before, limit };
+            match state.runtime.journal.sessions(query).await {
+                Ok(rows) => {
+                    place.is_last = rows.len() < limit;
+                    place.left -= rows.len();
+                    place.before = rows.last().map(|row| row.session_id).or(place.before);
+                    place.rows = rows;
+                    place.rows.reverse();
+                }
+                Err(error) => return Some((Err(error), None)),
+            }
+            continue;
+        };
+        match line(state, &row).await {
+            Ok(Some(line)) => return Some((Ok(Bytes::from(line)), Some(place))),
+            // Nothing was said in it.
+            Ok(None) => {}
+            Err(error) => return Some((Err(error), None)),
+        }
+    }
+}
+
+async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, JournalError> {
+    let mut past = SessionState::vacant(row.session_id);
+    let mut feedback = Vec::new();
+    loop {
+        let page = state.runtime.journal.read(row.session_id, past.head, LOG_PAGE_EVENTS).await?;
+        let is_last = page.len() < LOG_PAGE_EVENTS;
+        for record in &page {
+            feedback.extend(said_of(record));
+            past = evolve(past, record);
+        }
+        if is_last {
+            break;
+        }
+    }
+    let messages: Vec<_> = past.conversation.messages().into_iter().cloned().collect();
+    if messages.is_empty() {
+        return Ok(None);
+    }
+    let governance = state.runtime.governance();
+    let rules = governance.rules(&row.agent, state.runtime.tools.as_ref());
+    let model = rules.agent.models.first().cloned().unwrap_or_default();
+    // All that was said, also where a request would leave out the oldest of it.
+    let request = ModelRequest { messages, ..context::assemble(&past, &rules, model.clone()) };
+    let body = openai::encode(&request, openai::Options::default());
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut messages = body["messages"].clone();
+    redact_texts(state, &mut messages);
+    let line = json!({
+        "session_id": row.session_id, "user_id": row.owner, "agent": row.agent, "model": model,
+        "title": row.title, "created_at": row.created_at, "messages": messages,
+        "tools": body["tools"], "feedback": feedback, "usage": row.usage,
+    });
+    Ok(Some(format!("{}\n", state.redactor.scrubbed(line))))
+}
+
+fn said_of(record: &EventRecord) -> Option<Value> {
+    let SessionEvent::FeedbackGiven { feedback, by } = &record.event else { return None };
+    let mut told = json!(feedback);
+    told["by"] = json!(by);
+    told["at"] = json!(record.at);
+    told["run_id"] = json!(record.run_id);
+    Some(told)
+}
+
+/// Arguments and results are JSON within texts there, where no key would be seen.
+fn redact_texts(state: &AppState, messages: &mut Value) {
+    let redact = |text: &mut Value| {
+        let inner = text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        if let Some(inner @ (Value::Object(_) | Value::Array(_))) = inner {
+            *text = state.redactor.scrubbed(inner).to_string().into();
+        }
+    };
+    for message in messages.as_array_mut().into_iter().flatten() {
+        for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
+            redact(&mut call["function"]["arguments"]);
+        }
+        if message["role"] == "tool" {
+            redact(&mut message["content"]);
+        }
+    }
+    // Looking for calls leaves a `null` where there are none.
+    for message in messages.as_array_mut().into_iter().flatten() {
+        if let Some(members) = message.as_object_mut() {
+            members.retain(|name, value| name != "tool_calls" || !value.is_null());
+        }
+    }
+}

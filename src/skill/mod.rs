@@ -1,0 +1,145 @@
+//! Skills on disk (C2): folders with a `SKILL.md`, found in the configured folders, and the built-in
+//! tool that reads them. What a `SKILL.md` means is the core's.
+//!
+//! A [`Library`] is read once at the start and again whenever files have changed; who decides and
+//! who assembles a request sees the newest book. A skill that can't be used is reported and left
+//! out; it stops nothing.
+
+mod scan;
+mod tool;
+
+pub use scan::{Broken, FOLDER_DEPTH_MAX, SKILL_BYTES_MAX, SKILLS_MAX};
+pub use tool::ReadSkill;
+
+use greenroom_actors::governance::Current;
+use greenroom_core::context::{Skill, SkillBook, SkillFile};
+use scan::Scanned;
+use std::{
+    io::Read as _,
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// How often files are looked at.
+pub const SCAN_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes of a file beside a `SKILL.md` that is read.
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Names of files beside a `SKILL.md` that are told.
+const FILES_TOLD_MAX: usize = 100;
+
+/// The skills of the configured folders.
+#[derive(Default)]
+pub struct Library {
+    folders: Vec<PathBuf>,
+    scanned: Mutex<Arc<Scanned>>,
+    book: Current<SkillBook>,
+}
+
+impl Library {
+    /// The skills that these folders hold now.
+    pub fn open(folders: Vec<PathBuf>) -> Self {
+        let library = Self { folders, ..Self::default() };
+        library.refresh();
+        library
+    }
+
+    /// The book of what can be used, which follows the files.
+    pub fn book(&self) -> Current<SkillBook> {
+        self.book.clone()
+    }
+
+    /// Whether there may be any.
+    pub fn is_configured(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// What can be used, by name.
+    pub fn skills(&self) -> Vec<Skill> {
+        self.book.get().iter().cloned().collect()
+    }
+
+    /// What can't, and why.
+    pub fn broken(&self) -> Vec<Broken> {
+        self.scanned().broken.clone()
+    }
+
+    /// Looks at the files again; true if something has changed. Blocks on the disk.
+    pub fn refresh(&self) -> bool {
+        let before = self.scanned();
+        let prints = scan::prints(&self.folders);
+        if prints == before.prints {
+            return false;
+        }
+        let scanned = scan::scan(&self.folders, prints);
+        for broken in scanned.broken.iter().filter(|it| !before.broken.contains(it)) {
+            let (path, problem) = (broken.path.display(), &broken.problem);
+            tracing::warn!(%path, %problem, "a skill can't be used");
+        }
+        let names: Vec<_> = scanned.found.keys().map(String::as_str).collect();
+        tracing::info!(skills = names.join(" "), "the skills were read");
+        self.book.set(SkillBook::new(scanned.found.values().map(|found| found.skill.clone())));
+        *self.scanned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(scanned);
+        true
+    }
+
+    /// The text of a skill as it is now, and what lies beside it; or the text of a file beside it.
+    /// The error is for the model. Blocks on the disk.
+    pub fn read(&self, name: &str, file: Option<&str>) -> Result<String, String> {
+        let scanned = self.scanned();
+        let found = scanned.found.get(name);
+        let folder = &found.ok_or_else(|| format!("there is no skill `{name}`"))?.folder;
+        let folder = folder.canonicalize().map_err(|_| format!("the skill `{name}` is gone"))?;
+        match file {
+            Some(file) => read_beside(&folder, file),
+            None => {
+                let text = scan::read_text(&folder.join(scan::FILE), SKILL_BYTES_MAX)?;
+                let body = SkillFile::parse(&text)?.body;
+                let files = scan::files_beside(&folder, FILES_TOLD_MAX);
+                if files.is_empty() {
+                    return Ok(body);
+                }
+                let list: String = files.iter().map(|file| format!("\n- {file}")).collect();
+                Ok(format!("{body}\n\nFiles of this skill, to be read with `file`:{list}"))
+            }
+        }
+    }
+
+    fn scanned(&self) -> Arc<Scanned> {
+        self.scanned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A file within the skill's folder, wherever links lead.
+fn read_beside(folder: &Path, file: &str) -> Result<String, String> {
+    let path = Path::new(file);
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if file.is_empty() || !path.components().all(is_plain) {
+        return Err("`file` must be a path below the skill's folder, without `..`".to_owned());
+    }
+    let missing = || format!("the skill has no file `{file}`");
+    let real = folder.join(path).canonicalize().map_err(|_| missing())?;
+    if !real.starts_with(folder) {
+        return Err(format!("`{file}` leads out of the skill's folder"));
+    }
+    scan::read_text(&real, FILE_BYTES_MAX).map_err(|problem| format!("`{file}`: {problem}"))
+}
+
+/// At most `max` bytes of a regular file, as text.
+pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("it can't be read: {error}");
+    // Before it is opened: opening a pipe waits for who writes.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > max {
+        return Err(format!("it has more than {max} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The built-in tool `read_skill`.
+
+use super::Library;
+use futures::future::{BoxFuture, FutureExt};
+use greenroom_actors::{
+    built_in::{BuiltInTool, failed},
+    ports::{Progress, ToolCall},
+};
+use greenroom_core::{
+    agent::AgentProfile,
+    call::{ToolOutcome, ToolOutput},
+    context::READ_SKILL,
+    ids::AgentName,
+    policy::{Annotations, RemoteTool},
+    text::glob_matches,
+};
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Reads a skill's text, or a file beside it, for agents that may read it.
+pub struct ReadSkill {
+    library: Arc<Library>,
+    /// Globs over names, by agent.
+    allowed: BTreeMap<AgentName, Vec<String>>,
+}
+
+impl ReadSkill {
+    /// The tool for these agents.
+    pub fn new<'a>(library: Arc<Library>, agents: impl Iterator<Item = &'a AgentProfile>) -> Self {
+        let globs = |agent: &AgentProfile| (agent.name.clone(), agent.skills.clone());
+        Self { library, allowed: agents.map(globs).collect() }
+    }
+
+    fn may_read(&self, call: &ToolCall, name: &str) -> bool {
+        let Some(caller) = &call.caller else { return true };
+        let globs = self.allowed.get(&caller.agent);
+        globs.is_some_and(|globs| globs.iter().any(|glob| glob_matches(glob, name)))
+    }
+}
+
+impl BuiltInTool for ReadSkill {
+    fn describe(&self) -> RemoteTool {
+        RemoteTool {
+            name: READ_SKILL.to_owned(),
+            description: "Reads a skill: instructions for a certain kind of work, from the list \
+                          of skills that you were given. With `file`, reads a file that belongs to \
+                          the skill, by its path in the skill's folder."
+                .to_owned(),
+            input_schema: json!({
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "The skill's name"},
+                    "file": {
+                        "type": "string",
+                        "description": "A file of the skill, such as `reference.md`",
+                    },
+                },
+                "required": ["name"],
+                "additionalProperties": false,
+            }),
+            annotations: Annotations { read_only_hint: Some(true), ..Annotations::default() },
+        }
+    }
+
+    fn call(
+        &self,
+        call: ToolCall,
+        _: mpsc::Sender<Progress>,
+        _: CancellationToken,
+    ) -> BoxFuture<'static, ToolOutcome> {
+        let text = |name: &str| call.arguments[name].as_str().map(str::to_owned);
+        let (name, file) = (text("name").unwrap_or_default(), text("file"));
+        let may_read = self.may_read(&call, &name);
+        let library = self.library.clone();
+        async move {
+            if !may_read {
+                return failed(format!("there is no skill `{name}`"));
+            }
+            let read = tokio::task::spawn_blocking(move || library.read(&name, file.as_deref()));
+            match read.await {
+                Ok(Ok(text)) => ToolOutcome::Completed(ToolOutput { text, ..Default::default() }),
+                Ok(Err(problem)) => failed(problem),
+                Err(_) => failed("reading the skill failed inside the server"),
+            }
+        }
+        .boxed()
+    }
+}

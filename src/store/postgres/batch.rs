@@ -1,0 +1,158 @@
+//! A group of commits as one write to PostgreSQL: one statement, which stores them all or none
+//! without a transaction around it. Must not know who waits for the answers, nor which commits may
+//! be appended.
+
+use super::text;
+use crate::{
+    audit::Sealed,
+    store::{
+        codec,
+        stored::{Encoded, StoredApproval, StoredSession},
+    },
+};
+use greenroom_core::ids::{ApprovalId, SessionId};
+use sqlx::PgConnection;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+const INSERT_COMMITS: &str = "
+    INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+    SELECT session_id, first_seq, last_seq, at, $6, events
+    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+    AS new (session_id, first_seq, last_seq, at, events)";
+
+/// The same with everything beside the log. A row that several commits of the group change is in it
+/// once, as the last of them leaves it: one statement can't change a row twice.
+const STORE_ALL: &str = "
+    WITH new_commits AS (
+        INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+        SELECT session_id, first_seq, last_seq, at, $6, events
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+        AS new (session_id, first_seq, last_seq, at, events)
+    ), new_sessions AS (
+        INSERT INTO sessions (session_id, owner, status, content)
+        SELECT * FROM unnest($7::uuid[], $8::text[], $9::text[], $10::text[])
+        ON CONFLICT (session_id) DO UPDATE
+        SET content = excluded.content, owner = excluded.owner, status = excluded.status
+    ), new_approvals AS (
+        INSERT INTO approvals (approval_id, session_id, owner, state, deadline, content)
+        SELECT * FROM unnest($11::uuid[], $12::uuid[], $13::text[], $14::text[], $15::bigint[],
+                             $16::text[])
+        ON CONFLICT (approval_id) DO UPDATE
+        SET content = excluded.content, owner = excluded.owner, state = excluded.state,
+            deadline = excluded.deadline
+    ), new_audit AS (
+        INSERT INTO audit (n, hash, content)
+        SELECT * FROM unnest($17::bigint[], $18::bytea[], $19::text[])
+    ), new_head AS (
+        UPDATE audit_head SET n = $20, hash = $21 WHERE $20 IS NOT NULL
+    )
+    INSERT INTO spending (user_id, measure, day, amount)
+    SELECT * FROM unnest($22::text[], $23::text[], $24::bigint[], $25::float8[])
+    ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = spending.amount + excluded.amount";
+
+type Statement<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+/// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
+/// none.
+pub(super) async fn store(
+    connection: &mut PgConnection,
+    commits: &[&Encoded],
+    sealed: &[Sealed],
+) -> sqlx::Result<()> {
+    let sessions: BTreeMap<SessionId, &StoredSession> = commits
+        .iter()
+        .filter_map(|commit| Some((commit.session_id, commit.session.as_ref()?)))
+        .collect();
+    let approvals: BTreeMap<ApprovalId, (SessionId, &StoredApproval)> = commits
+        .iter()
+        .flat_map(|commit| commit.approvals.iter().map(|row| (row.id, (commit.session_id, row))))
+        .collect();
+    let spends = spends_of(commits);
+    let is_only_events =
+        sessions.is_empty() && approvals.is_empty() && sealed.is_empty() && spends.is_empty();
+    let query = if is_only_events {
+        with_commits(sqlx::query(INSERT_COMMITS), commits)
+    } else {
+        let query = with_commits(sqlx::query(STORE_ALL), commits);
+        let query = with_approvals(with_sessions(query, &sessions), &approvals);
+        with_spends(with_audit(query, sealed), spends)
+    };
+    query.execute(connection).await.map(drop)
+}
+
+fn with_commits<'q>(query: Statement<'q>, commits: &'q [&Encoded]) -> Statement<'q> {
+    query
+        .bind(column(commits, |commit| commit.session_id.0))
+        .bind(column(commits, |commit| commit.expected_head.next().0.cast_signed()))
+        .bind(column(commits, |commit| commit.last_seq.0.cast_signed()))
+        .bind(column(commits, |commit| commit.at))
+        .bind(column(commits, |commit| commit.events.as_str()))
+        .bind(codec::FORMAT)
+}
+
+fn with_sessions<'q>(
+    query: Statement<'q>,
+    rows: &BTreeMap<SessionId, &'q StoredSession>,
+) -> Statement<'q> {
+    query
+        .bind(rows.keys().map(|id| id.0).collect::<Vec<Uuid>>())
+        .bind(rows.values().map(|row| row.owner.as_str()).collect::<Vec<_>>())
+        .bind(rows.values().map(|row| row.status).collect::<Vec<_>>())
+        .bind(rows.values().map(|row| row.content.as_str()).collect::<Vec<_>>())
+}
+
+fn with_approvals<'q>(
+    query: Statement<'q>,
+    rows: &BTreeMap<ApprovalId, (SessionId, &'q StoredApproval)>,
+) -> Statement<'q> {
+    query
+        .bind(rows.keys().map(|id| id.0).collect::<Vec<Uuid>>())
+        .bind(rows.values().map(|(session_id, _)| session_id.0).collect::<Vec<Uuid>>())
+        .bind(rows.values().map(|(_, row)| row.owner.as_str()).collect::<Vec<_>>())
+        .bind(rows.values().map(|(_, row)| row.state).collect::<Vec<_>>())
+        .bind(rows.values().map(|(_, row)| row.deadline).collect::<Vec<_>>())
+        .bind(rows.values().map(|(_, row)| row.content.as_str()).collect::<Vec<_>>())
+}
+
+/// The new rows and the head, which is null where there are none.
+fn with_audit<'q>(query: Statement<'q>, sealed: &'q [Sealed]) -> Statement<'q> {
+    let last = sealed.last();
+    query
+        .bind(column(sealed, |row| row.n.cast_signed()))
+        .bind(column(sealed, |row| row.hash.as_bytes().to_vec()))
+        .bind(column(sealed, |row| row.content.as_str()))
+        .bind(last.map(|row| row.n.cast_signed()))
+        .bind(last.map(|row| row.hash.as_bytes().to_vec()))
+}
+
+/// User, measure and day.
+type SpendKey = (String, String, i64);
+
+fn with_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Statement<'_> {
+    let (mut users, mut measures, mut days) = (Vec::new(), Vec::new(), Vec::new());
+    let amounts: Vec<f64> = spends.values().copied().collect();
+    for (user, measure, day) in spends.into_keys() {
+        users.push(user);
+        measures.push(measure);
+        days.push(day);
+    }
+    query.bind(users).bind(measures).bind(days).bind(amounts)
+}
+
+/// What the commits add to their users' spending, summed up.
+fn spends_of(commits: &[&Encoded]) -> BTreeMap<SpendKey, f64> {
+    let mut spends = BTreeMap::new();
+    for posting in commits.iter().filter_map(|commit| commit.posting.as_ref()) {
+        for spend in &posting.spends {
+            let measure = text(spend.measure.name().to_owned());
+            let key = (posting.user.to_string(), measure, i64::from(spend.day.0));
+            *spends.entry(key).or_insert(0.0) += spend.amount;
+        }
+    }
+    spends
+}
+
+fn column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
+    rows.iter().map(of).collect()
+}

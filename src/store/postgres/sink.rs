@@ -1,0 +1,159 @@
+//! The connection that writes to a PostgreSQL database.
+
+use super::{
+    batch,
+    connect::{Access, Connector, answered},
+    schema, text,
+};
+use crate::{
+    audit::{Head, Sealed},
+    store::{
+        Migrated, PostgresAddress, StoreError, StoreOptions,
+        query::Row,
+        records::{self, Change},
+        stored::Encoded,
+        writer::Sink,
+    },
+};
+use greenroom_core::{
+    budget::Claim,
+    ids::{Seq, SessionId, UserId},
+};
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use std::time::Duration;
+use uuid::Uuid;
+
+const SELECT_HEADS: &str = "
+    SELECT wanted.key, (SELECT last_seq FROM commits WHERE session_id = wanted.key
+                        ORDER BY first_seq DESC LIMIT 1)
+    FROM unnest($1::uuid[]) AS wanted (key)";
+const SELECT_CLAIMED: &str = "
+    SELECT coalesce(sum(amount), 0) FROM spending
+    WHERE user_id = $1 AND measure = $2 AND day >= $3";
+const APPEND_AUDIT: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2)
+    INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)";
+const ADD_KEY: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
+    INSERT INTO api_keys (key_id, hash, user_id, role, name, created_at)
+    VALUES ($4, $5, $6, $7, $8, $9)";
+const REVOKE_KEY: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
+    UPDATE api_keys SET revoked_at = $5 WHERE key_id = $4 AND revoked_at IS NULL";
+const PURGE: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)),
+         log AS (DELETE FROM commits WHERE session_id = $4),
+         asked AS (DELETE FROM approvals WHERE session_id = $4)
+    DELETE FROM sessions WHERE session_id = $4";
+const PUT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
+    ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
+const BEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
+    ON CONFLICT (id) DO UPDATE SET beat = heartbeat.beat + 1";
+
+/// The connection, and how another one is made.
+pub(super) struct PostgresSink {
+    connection: Option<PgConnection>,
+    connector: Connector,
+    wait: Duration,
+}
+
+impl PostgresSink {
+    /// Connects, takes the lock, and brings the schema to the newest version.
+    pub(super) async fn open(
+        address: &PostgresAddress,
+        options: &StoreOptions,
+    ) -> Result<(Self, Migrated), StoreError> {
+        let connector = Connector::new(address, Access::Write(options.durability));
+        let wait = options.busy_timeout;
+        let mut connection = connector.connect_alone(wait).await?;
+        let migrated = schema::migrate(&mut connection, address).await?;
+        Ok((Self { connection: Some(connection), connector, wait }, migrated))
+    }
+
+    async fn connected(&mut self) -> sqlx::Result<&mut PgConnection> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => Ok(none.insert(self.connector.connect_again(self.wait).await?)),
+        }
+    }
+}
+
+impl Sink for PostgresSink {
+    async fn heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>> {
+        let ids: Vec<Uuid> = sessions.iter().map(|id| id.0).collect();
+        let query = sqlx::query(SELECT_HEADS).bind(ids);
+        let rows = answered(query.fetch_all(self.connected().await?)).await?;
+        let head = |row: &PgRow| {
+            let head: Option<i64> = row.try_get(1)?;
+            Ok((SessionId(row.try_get(0)?), Seq(head.unwrap_or(0).unsigned_abs())))
+        };
+        rows.iter().map(head).collect()
+    }
+
+    async fn claimed(&mut self, user: &UserId, claim: &Claim) -> sqlx::Result<f64> {
+        let first = claim.first_day().map_or(i64::MIN, |day| day.0.into());
+        let measure = text(claim.measure.name().to_owned());
+        let query = sqlx::query(SELECT_CLAIMED).bind(user.as_str()).bind(measure).bind(first);
+        answered(query.fetch_one(self.connected().await?)).await?.try_get(0)
+    }
+
+    async fn audit_head(&mut self) -> sqlx::Result<Option<Head>> {
+        let query = sqlx::query(records::SELECT_HEAD);
+        let found = answered(query.fetch_optional(self.connected().await?)).await?;
+        found.map(|row| records::head(&Row::Postgres(row))).transpose()
+    }
+
+    async fn store(&mut self, commits: &[&Encoded], sealed: &[Sealed]) -> sqlx::Result<()> {
+        answered(batch::store(self.connected().await?, commits, sealed)).await
+    }
+
+    async fn record(&mut self, change: &Change, row: &Sealed) -> sqlx::Result<()> {
+        let connection = self.connected().await?;
+        let query = sqlx::query(match change {
+            Change::None => APPEND_AUDIT,
+            Change::AddKey(..) => ADD_KEY,
+            Change::RevokeKey(..) => REVOKE_KEY,
+            Change::Purge(..) => PURGE,
+        });
+        let hash = row.hash.as_bytes().to_vec();
+        let query = query.bind(row.n.cast_signed()).bind(hash).bind(&row.content);
+        let query = match change {
+            Change::None => query,
+            Change::AddKey(key, hash) => query
+                .bind(key.key_id.0)
+                .bind(hash.as_bytes().to_vec())
+                .bind(key.user.as_str())
+                .bind(key.role.name())
+                .bind(key.name.clone().map(text))
+                .bind(key.created_at.0),
+            Change::RevokeKey(key_id, at) => query.bind(key_id.0).bind(at.0),
+            Change::Purge(session_id, _) => query.bind(session_id.0),
+        };
+        answered(query.execute(connection)).await.map(drop)
+    }
+
+    async fn put_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
+        let query = sqlx::query(PUT_SETTINGS).bind(user).bind(content);
+        answered(query.execute(self.connected().await?)).await.map(drop)
+    }
+
+    async fn beat(&mut self) -> sqlx::Result<()> {
+        let query = sqlx::query(BEAT);
+        answered(query.execute(self.connected().await?)).await.map(drop)
+    }
+
+    /// Without a farewell: whatever was wrong with it, the next one sees to it that it is gone.
+    async fn reset(&mut self) {
+        self.connection = None;
+    }
+
+    async fn settle(&mut self) -> sqlx::Result<()> {
+        match self.connection.take() {
+            Some(connection) => answered(connection.close()).await,
+            None => Ok(()),
+        }
+    }
+}

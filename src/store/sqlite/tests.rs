@@ -1,0 +1,37 @@
+use crate::store::{Store, StoreOptions, query::Readers, read, records};
+use sqlx::{AssertSqlSafe, Row as _};
+
+/// D6: however much is stored, every question finds its answer through an index, already in its
+/// order. Only the indexes of what is running or pending are read from end to end, and the few
+/// keys.
+async fn assert_index(readers: &Readers, sql: &str, index: &str) {
+    let Readers::Sqlite(pool) = readers else { panic!("it is SQLite's") };
+    let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+    let rows = sqlx::raw_sql(explain).fetch_all(pool).await.unwrap();
+    let plan: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
+    let plan = plan.join("; ");
+    assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+    let short = ["sessions_running", "approvals_pending", "SCAN api_keys"];
+    let is_short = short.iter().any(|short| plan.contains(short));
+    assert!(is_short || !plan.contains("SCAN"), "{sql}: {plan}");
+}
+
+#[tokio::test]
+async fn no_query_looks_through_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let store = Store::open(&path, StoreOptions::default()).await.unwrap();
+    for (query, index) in read::every_query() {
+        assert_index(&store.readers, query.sql(), index).await;
+    }
+}
+
+#[tokio::test]
+async fn no_query_looks_through_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let store = Store::open(&path, StoreOptions::default()).await.unwrap();
+    for (query, index) in records::every_query() {
+        assert_index(&store.readers, query.sql(), index).await;
+    }
+}
