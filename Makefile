@@ -1,17 +1,22 @@
 # The only entry points to remember.
 
 CONFIG ?= examples/greenroom.toml
+# A path, or postgres://USER:PASSWORD@HOST/NAME; empty is what the configuration says.
+DATABASE ?=
 
-.PHONY: run test check bench
+.PHONY: run test check crash bench bench-store
 
 # Everything that the README's tour needs, and one link to open.
 run:
+	scripts/web.sh
 	cargo build --workspace
-	$${CARGO_TARGET_DIR:-target}/debug/greenroom serve --config $(CONFIG)
+	$(if $(DATABASE),GREENROOM_DATABASE='$(DATABASE)' )$${CARGO_TARGET_DIR:-target}/debug/greenroom serve --config $(CONFIG)
 
 # Every test, against real parts: MCP servers from npm and PyPI, and the providers' own SDKs.
 test:
 	scripts/test-deps.sh
+	scripts/web.sh
+	npm test --silent --prefix web
 	cargo build --workspace
 	cargo test --workspace --no-fail-fast
 
@@ -22,6 +27,15 @@ check:
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; \
 	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
 	$(MAKE) test
+
+# Two thousand kills, at random moments and at named points; see docs/durability.md.
+crash:
+	cargo build --workspace
+	CRASH_KILLS=$${CRASH_KILLS:-2000} cargo test --workspace --test crash -- --nocapture
+
+# What the store costs on both databases, and 100,000 stored sessions; optimised.
+bench-store:
+	cargo bench --bench store
 
 # What the core costs, in one table, optimised.
 bench:

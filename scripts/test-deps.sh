@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests talk to: the providers' Python SDKs, real MCP servers, and what the schema
-# suite of the gateway is built with. Lands under target/test-deps, the suite's beside it; quick when
-# it is there already.
+# Installs what the tests talk to: PostgreSQL, the providers' Python SDKs, real MCP servers, what the
+# schema suite of the gateway is built with, and a browser. Lands under target/test-deps, the suites'
+# own beside them; quick when it is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,13 +29,20 @@ need() {
 }
 
 command -v npm >/dev/null || need npm nodejs npm
+# The server's programs alone: tests start a private one. Debian keeps them out of the path.
+command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
+  need PostgreSQL postgresql
 
-# The schema suite has its own versions, and npm's own note of what is installed.
-suite=tests/gateway-zod
-if [[ ! $suite/node_modules/.package-lock.json -nt $suite/package-lock.json ]]; then
-  npm ci --prefix "$suite" --no-audit --no-fund --loglevel=error >&2 ||
-    fail "could not install what $suite needs"
-fi
+# These suites have their own versions, and npm's own note of what is installed.
+for suite in tests/gateway-zod tests/browser; do
+  if [[ ! $suite/node_modules/.package-lock.json -nt $suite/package-lock.json ]]; then
+    npm ci --prefix "$suite" --no-audit --no-fund --loglevel=error >&2 ||
+      fail "could not install what $suite needs"
+  fi
+done
+
+# The browser that the dashboard is tested in; CHROMIUM names another.
+[[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || need "a browser" chromium
 
 stamp=$deps/installed
 wanted="${python_packages[*]} ${npm_packages[*]}"

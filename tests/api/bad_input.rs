@@ -42,7 +42,9 @@ async fn bodies_that_make_no_sense() {
         (stream, with("message_id", json!("")), 422, "invalid_request"),
         (stream, with("message_id", json!("m".repeat(129))), 422, "invalid_request"),
         (stream, with("preflight", json!("yes")), 422, "invalid_request"),
-        (stream, with("workflow", json!({"name": "x"})), 422, "not_supported"),
+        (stream, with("workflow", json!({"name": "x"})), 422, "unknown_workflow"),
+        (stream, with("workflow", json!({"inputs": {}})), 422, "invalid_request"),
+        (stream, with("workflow", json!({"name": "x", "input": {}})), 422, "invalid_request"),
         // A session of somebody else's.
         (stream, with("character_id", json!(99)), 404, "session_not_found"),
         ("/agent/chat", with("user_id", json!("somebody")), 404, "session_not_found"),

@@ -1,7 +1,7 @@
 //! `greenroom chat` as a person sees it, in a terminal; and as programs do, without one.
 
 use crate::{
-    harness::{House, PATIENCE, Setup},
+    harness::{House, LOOK_AGAIN, PATIENCE, Setup},
     scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
     stage::Stage,
     terminal::{Terminal, environment},
@@ -392,6 +392,7 @@ async fn s6_an_interrupt_cancels_what_was_piped_in() {
             if sessions["sessions"][0]["status"] == "running" {
                 break;
             }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
     tokio::time::timeout(PATIENCE, waits).await.expect("it runs");

@@ -38,14 +38,14 @@ async fn g1_tools_tells_each_tools_risk_and_why() {
         let named = |line: &&str| line.trim_start().starts_with(name);
         text.lines().find(named).unwrap_or_else(|| panic!("{text}"))
     };
-    assert!(line("market:").contains("20 tools"));
+    assert!(line("market:").contains("21 tools"));
     let words: Vec<_> = line("wallet_transfer").split_whitespace().collect();
     assert_eq!(words[1..6], ["critical", "deny", "deny", "ask", "ask"], "{words:?}");
     assert!(line("wallet_transfer").contains("the catalog names it"));
     let listed = run(folder.path(), &["tools", "--json"], &[]).await;
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let tools = listed["tools"].as_array().unwrap();
-    assert_eq!(tools.len(), 20);
+    assert_eq!(tools.len(), 21);
     let order = tools.iter().find(|tool| tool["name"] == "market_order_create").unwrap();
     assert_eq!(order["levels"], json!(["deny", "ask", "ask", "allow"]));
     assert_eq!((&order["risk"], &order["repeatable"]), (&json!("write_high_risk"), &json!(true)));
@@ -62,7 +62,7 @@ async fn a4_doctor_says_what_is_wrong() {
         "ok    configuration",
         "ok    database",
         "ok    agent default",
-        "ok    tools market: 20 tools",
+        "ok    tools market: 21 tools",
     ] {
         assert!(out(&well).contains(words), "{words} in {}", out(&well));
     }
@@ -139,6 +139,29 @@ async fn events_prints_all_of_a_session() {
     assert!(both(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }
 
+/// Whatever the examples for Grafana and Prometheus ask for is something that the server tells.
+#[actix_web::test]
+async fn a4_the_examples_ask_for_metrics_that_are_documented() {
+    let read = |path: &str| {
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+            .unwrap()
+    };
+    let told = read("docs/operations.md");
+    let metric = regex::Regex::new("greenroom_[a-z_]+").unwrap();
+    for file in ["grafana.json", "alerts.yml"] {
+        let text = read(&format!("examples/observability/{file}"));
+        let asked: std::collections::BTreeSet<_> =
+            metric.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(asked.len() > 5, "{asked:?}");
+        for name in asked {
+            assert!(told.contains(&format!("`{name}")), "{file} asks for {name}");
+        }
+    }
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("examples/observability/grafana.json")).unwrap();
+    assert_eq!(dashboard["title"], "Greenroom");
+}
+
 #[actix_web::test]
 async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
     let house = crate::harness::Setup::tour(greenroom::rehearsal::Wire::Anthropic).start().await;
@@ -156,6 +179,12 @@ async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
     assert_eq!(value(r#"greenroom_calls_total{agent="default",outcome="completed"}"#), 1.0);
     assert_eq!(value(r#"greenroom_calls_total{agent="default",outcome="denied"}"#), 1.0);
     assert!(value(r#"greenroom_tokens_total{agent="default",kind="input"}"#) > 0.0);
+    assert_eq!(value(r#"greenroom_steps_total{agent="default",outcome="completed"}"#), 4.0);
+    assert_eq!(value(r#"greenroom_model_first_token_seconds_count{model="scripted"}"#), 4.0);
+    assert_eq!(value("greenroom_approvals_waiting"), 0.0);
+    assert_eq!(value(r#"greenroom_actors{kind="Session"}"#), 1.0);
+    assert_eq!(value(r#"greenroom_actors_waiting{kind="Session"}"#), 0.0);
+    assert!(value(r#"greenroom_mailbox_depth_max{kind="EventBus"}"#) >= 0.0);
     // The scripted model has no price: said to be unknown, not zero.
     assert_eq!(value(r#"greenroom_unpriced_runs_total{agent="default"}"#), 2.0);
 }

@@ -23,7 +23,7 @@ pub(crate) const TOKEN: &str = "the-token-of-the-tests-0123456789";
 /// The providers' key, which must never be seen.
 pub(crate) const MODEL_KEY: &str = "rehearsal-key-0123456789";
 /// Between two looks at what no event tells.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 /// What a test wants to be different from the tour.
 pub(crate) struct Setup {
@@ -34,6 +34,7 @@ pub(crate) struct Setup {
     agent: String,
     market_env: Vec<(String, String)>,
     catalog: String,
+    database: String,
 }
 
 impl Setup {
@@ -56,7 +57,14 @@ impl Setup {
             agent: String::new(),
             market_env: Vec::new(),
             catalog: "examples/market/catalog.toml".to_owned(),
+            database: "greenroom.db".to_owned(),
         }
+    }
+
+    /// Another database than a file in the folder.
+    pub(crate) fn database(mut self, database: &str) -> Self {
+        database.clone_into(&mut self.database);
+        self
     }
 
     /// More tables of configuration.
@@ -102,8 +110,9 @@ impl Setup {
         self.write_configuration(folder.path(), &rehearsal.url());
         let client = reqwest::Client::builder().timeout(PATIENCE).build();
         let client = client.expect("a client can be built");
-        let server = Server::start(folder.path(), "127.0.0.1:0").await;
-        House { server: Some(server), rehearsal, client, folder }
+        let database = self.database;
+        let server = Server::start(folder.path(), "127.0.0.1:0", &database).await;
+        House { server: Some(server), rehearsal, client, folder, database }
     }
 
     fn write_configuration(&self, folder: &Path, url: &str) {
@@ -189,13 +198,13 @@ struct Server {
 }
 
 impl Server {
-    async fn start(folder: &Path, listen: &str) -> Self {
+    async fn start(folder: &Path, listen: &str, database: &str) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut child = greenroom(folder)
             .arg("serve")
             .envs([("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", TOKEN)])
-            .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", MODEL_KEY)])
+            .envs([("GREENROOM_DATABASE", database), ("MODEL_KEY", MODEL_KEY)])
             .stdout(Stdio::piped())
             .stderr(file.expect("the log can be written"))
             .spawn()
@@ -236,6 +245,7 @@ pub(crate) struct House {
     pub(crate) rehearsal: Rehearsal,
     client: reqwest::Client,
     folder: TempDir,
+    database: String,
 }
 
 /// What the server answered.
@@ -288,10 +298,25 @@ impl House {
 
     /// Tells it to stop, as a service manager does, and waits for its end.
     pub(crate) async fn stop(&mut self) -> std::process::ExitStatus {
-        let mut server = self.server.take().expect("the server runs");
-        let id = server.child.id().and_then(|id| i32::try_from(id).ok()).expect("it lives");
-        let id = nix::unistd::Pid::from_raw(id);
+        self.tell_to_stop();
+        self.ended().await
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> i32 {
+        let id = self.server().child.id();
+        id.and_then(|id| i32::try_from(id).ok()).expect("it lives")
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn tell_to_stop(&self) {
+        let id = nix::unistd::Pid::from_raw(self.pid());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it can be told");
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> std::process::ExitStatus {
+        let mut server = self.server.take().expect("the server runs");
         let end = tokio::time::timeout(PATIENCE, server.child.wait()).await;
         end.expect("it ends").expect("its end is known")
     }
@@ -299,14 +324,14 @@ impl House {
     /// Starts it again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server = Some(Server::start(self.folder.path(), "127.0.0.1:0").await);
+        self.server = Some(Server::start(self.folder.path(), "127.0.0.1:0", &self.database).await);
     }
 
     /// The same, and where it was before: at `url`, which clients remember.
     pub(crate) async fn start_at(&mut self, url: &str) {
         assert!(self.server.is_none(), "the server runs");
         let listen = url.trim_start_matches("http://");
-        self.server = Some(Server::start(self.folder.path(), listen).await);
+        self.server = Some(Server::start(self.folder.path(), listen, &self.database).await);
     }
 
     pub(crate) async fn crash(&mut self) {
@@ -450,7 +475,7 @@ pub(crate) async fn send(request: reqwest::RequestBuilder) -> Answer {
     Answer { status, headers, body }
 }
 
-fn lines(path: &Path) -> Vec<Value> {
+pub(crate) fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     // A line that is being written has no end yet.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -20,15 +20,27 @@ macro_rules! on_both_wires {
     };
 }
 
+mod actors;
 mod approvals;
 mod bad_input;
 mod budgets;
+#[path = "../../actors/core/tests/simulation/chance.rs"]
+#[allow(dead_code, reason = "the simulation uses more of it")]
+mod chance;
 mod chat;
+mod clients;
 mod commands;
 mod consent;
+mod context;
 mod crash;
+mod cursors;
 mod deadlines;
 mod dialects;
+mod draining;
+mod elicitation;
+mod evaluation;
+mod exclusive;
+mod feedback;
 mod fork;
 mod gateway;
 mod gateway_schemas;
@@ -37,13 +49,19 @@ mod lifecycle;
 mod matrix;
 mod messages;
 mod models;
+mod passivation;
+mod postgres;
 mod preflight;
+mod purge;
 mod scripts;
 mod settings;
 mod sockets;
 mod stage;
 mod stream;
 mod streams;
+#[path = "../support/postgres.rs"]
+mod support;
 mod terminal;
 mod tools;
 mod tour;
+mod traces;

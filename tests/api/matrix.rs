@@ -22,7 +22,14 @@ const TOOLS: [(&str, &str); 4] = [
 const RISKS: [&str; 4] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
 
 /// How a person answers, and through what.
-const SURFACES: [Surface; 4] = [Surface::Rest, Surface::Short, Surface::Socket, Surface::Cli];
+const SURFACES: [Surface; 6] = [
+    Surface::Rest,
+    Surface::Short,
+    Surface::Socket,
+    Surface::Gateway,
+    Surface::Cli,
+    Surface::Dashboard,
+];
 
 #[derive(Clone, Copy, Debug)]
 enum Surface {
@@ -32,8 +39,12 @@ enum Surface {
     Short,
     /// `decide` over a WebSocket
     Socket,
+    /// `tool.approval.response` in the dialect `gateway`
+    Gateway,
     /// `greenroom approvals`
     Cli,
+    /// What the page sends, signed in by its cookie
+    Dashboard,
 }
 
 /// A: runs; D: is denied; ?: is asked for. Rows L0 to L3, columns in the order of [`RISKS`].
@@ -108,8 +119,9 @@ async fn is_asked_for(
     let decided = &the(&all, "approval_decided").data["steps"][0];
     let expected = match surface {
         Surface::Rest | Surface::Short => "rest",
-        Surface::Socket => "websocket",
+        Surface::Socket | Surface::Gateway => "websocket",
         Surface::Cli => "cli",
+        Surface::Dashboard => "dashboard",
     };
     assert_eq!(
         (&decided["approved"], &decided["surface"]),
@@ -141,6 +153,30 @@ async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, ap
             let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": word});
             socket.send(decide).await;
             assert_eq!(socket.answer("d").await.0["type"], "ack");
+        }
+        Surface::Gateway => {
+            let mut socket = house.socket("/gateway").await;
+            let call = &plan["steps"][0]["call_id"];
+            let response = json!({
+                "type": "tool.approval.response", "id": "w", "toolCallId": call, "approved": approve,
+            });
+            socket.send(response).await;
+            // It has no answer of its own: what follows from it is the answer.
+            house.wait_for(session, "approval_decided").await;
+        }
+        Surface::Dashboard => {
+            let nowhere = reqwest::redirect::Policy::none();
+            let browser = reqwest::Client::builder().redirect(nowhere).build().unwrap();
+            let link = format!("{}/?token={}", house.url(), crate::harness::TOKEN);
+            let signed_in = browser.get(link).send().await.unwrap();
+            let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().to_owned();
+            let cookie = cookie.split(';').next().unwrap();
+            let answer = browser
+                .post(format!("{}/agent/approvals/{id}", house.url()))
+                .header("cookie", cookie)
+                .header("origin", house.url())
+                .json(&json!({"decision": word}));
+            crate::harness::send(answer).await.ok();
         }
         Surface::Cli => {
             let listen = house.url().trim_start_matches("http://");

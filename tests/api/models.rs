@@ -259,3 +259,42 @@ async fn m2_calls_that_take_turns_and_the_old_function_call() {
         play(Wire::OpenAi, &format!("[defaults]\nlegacy_function_call = true\n{script}")).await;
     assert!(answer(&frames).contains("Tritanium"), "{}", told(&frames));
 }
+
+/// M4, R4: a model that is not there gives way to the next of the profile; once it failed often
+/// enough, at once, and administrators see why.
+#[actix_web::test]
+async fn m4_r4_a_dead_model_gives_way_to_the_next_and_is_left_alone() {
+    let two = "
+[models.dead]
+wire = 'openai'
+model = 'nobody'
+base_url = 'http://127.0.0.1:1/v1'
+[agents.careful]
+models = ['dead', 'scripted']
+";
+    let script = "[[rule]]\n[[rule.reply]]\ntext = 'Here I am.'";
+    let house = Setup::script(Wire::OpenAi, script).with(two).start().await;
+    let session = house.post("/agent/session", json!({"agent": "careful"})).await.ok();
+    let session = session["session_id"].as_str().unwrap().to_owned();
+
+    let frames = house.say(&session, "go").await;
+    let fallback = &the(&frames, "step_model_fallback").data;
+    assert_eq!((&fallback["from"], &fallback["to"]), (&json!("dead"), &json!("scripted")));
+    assert_eq!(fallback["attempt"], 4, "after its retries");
+    assert!(fallback["reason"].as_str().unwrap().contains("can't be reached"), "{fallback}");
+    assert_eq!(said(&frames), "Here I am.");
+
+    // One more failure is the fifth; then it is not asked any more.
+    let frames = house.say(&session, "go on").await;
+    let fallback = &the(&frames, "step_model_fallback").data;
+    assert_eq!(fallback["attempt"], 2, "{}", told(&frames));
+    assert!(fallback["reason"].as_str().unwrap().contains("circuit open"), "{fallback}");
+    assert_eq!(said(&frames), "Here I am.");
+
+    let circuits = house.get("/admin/actors?prefix=/circuits/").await.ok();
+    let states: Vec<_> = circuits["actors"].as_array().unwrap().iter().collect();
+    let state = |path: &str| &states.iter().find(|it| it["path"] == path).unwrap()["state"];
+    assert_eq!(state("/circuits/models/dead"), "open");
+    assert_eq!(state("/circuits/models/scripted"), "closed");
+    assert_eq!(state("/circuits/tools/market"), "closed");
+}

@@ -4,7 +4,7 @@ use actix_rt::System;
 use greenroom::tool::{self, ToolServerConfig, ToolTransport};
 use greenroom_actors::{
     observation::Board,
-    ports::{Clock, Progress, ToolCall, ToolHost},
+    ports::{Clock, People, Progress, ToolCall, ToolHost},
     tool_host::{ServerState, ServerStatus, Tools},
 };
 use greenroom_core::{
@@ -116,11 +116,13 @@ impl Rig {
 
 pub(crate) fn ask(tool: &str, arguments: Value) -> ToolCall {
     ToolCall {
+        caller: None,
         tool: tool.to_owned(),
         arguments,
         idempotency_key: "key-1".to_owned(),
         timeout: Some(PATIENCE),
         result_bytes_max: 4096,
+        people: People::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod asking;
 mod harness;
 mod market;
 mod odd;

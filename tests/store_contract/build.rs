@@ -180,6 +180,7 @@ fn session_events() -> Vec<SessionEvent> {
             digest,
             steers: None,
             preflight: true,
+            workflow: None,
         },
         E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
         E::MessageStarted { message_id: message_id() },
@@ -209,12 +210,13 @@ fn run_events() -> Vec<SessionEvent> {
     let usage = Spending { tokens, cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
-        E::RunStarted { message_id: message_id(), preflight: true },
+        E::RunStarted { message_id: message_id(), preflight: true, workflow: None },
         E::StepStarted {
             attempt_id: AttemptId(uuid(5, 1)),
             attempt: 1,
             model: "m".to_owned(),
             planning: true,
+            compacting: Some(7),
         },
         E::PreflightSkipped { warning: "there is no plan".to_owned() },
         E::StepRetrying {
@@ -225,6 +227,23 @@ fn run_events() -> Vec<SessionEvent> {
             until,
             reason: "529".to_owned(),
         },
+        E::FeedbackGiven {
+            feedback: greenroom_core::feedback::Feedback::Call {
+                call_id: CallId(uuid(4, 1)),
+                verdict: greenroom_core::feedback::Verdict::Wrong,
+                comment: Some("é".to_owned()),
+            },
+            by: user("bob"),
+        },
+        E::StepModelFallback {
+            attempt: 4,
+            from: "m".to_owned(),
+            to: "n".to_owned(),
+            reason: "529".to_owned(),
+            usage,
+        },
+        E::ContextCompacted { through: 7, summary: "s".into(), usage },
+        E::ContextCompactionFailed { reason: "529".to_owned(), usage },
         E::StepCompleted { usage, stop_reason: StopReason::MaxTokens },
         E::RunCompleted { message_id: message_id(), usage },
         E::RunFailed { code: RunFailure::MaxIterations, error: "e".to_owned(), usage },
@@ -255,8 +274,12 @@ fn call_events() -> Vec<SessionEvent> {
         repeatable: false,
     };
     let malformed = Arguments::Malformed { raw: "{\"a".to_owned(), error: "eof".to_owned() };
-    let output =
-        ToolOutput { text: "t".to_owned(), structured: Some(value.clone()), truncated: true };
+    let output = ToolOutput {
+        text: "t".to_owned(),
+        structured: Some(value.clone()),
+        truncated: true,
+        cached: true,
+    };
     vec![
         proposed(Arguments::Json(value)),
         proposed(malformed),

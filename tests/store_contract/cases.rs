@@ -1,18 +1,20 @@
 //! The contract, case by case, over the port alone.
 
 use crate::build::{
-    all_events, approval_id, approval_row, commit, decision, is_conflict, log, said, session_id,
-    session_row, talk, user, with_rows,
+    NEW_YEAR, all_events, approval_id, approval_row, commit, decision, is_conflict, log, said,
+    session_id, session_row, talk, user, with_rows,
 };
 use futures::future::join_all;
 use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Journal, JournalError, Purge, SessionCounts, SessionQuery,
 };
 use greenroom_core::{
     Timestamp,
+    budget::{Claim, Measure, Posting, Spend, Spent},
     ids::{Seq, SessionId},
-    policy::{Autonomy, Settings},
+    policy::{Autonomy, Period, Settings},
     session::{ApprovalState, SessionRow, SessionStatus},
+    time::Day,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -50,6 +52,10 @@ macro_rules! whole_contract {
             approvals_are_listed_by_every_filter,
             pending_deadlines_are_those_of_what_waits,
             settings_are_kept_by_user,
+            what_is_spent_is_added_up_by_day_month_and_measure,
+            of_those_who_race_for_the_last_of_a_budget_one_wins,
+            a_purged_session_is_gone_and_what_its_user_spent_is_not,
+            a_session_that_moved_on_is_not_purged,
             a_sound_database_checks_well,
         }
     };
@@ -413,6 +419,109 @@ pub(crate) async fn settings_are_kept_by_user(journal: Subject) {
     assert_eq!(journal.settings(&user("al'ice")).await.unwrap(), Some(settings));
     assert_eq!(journal.settings(&user("bob")).await.unwrap(), Some(Settings::default()));
     assert_eq!(journal.settings(&user("carol")).await.unwrap(), None);
+}
+
+/// A commit of a new session that spends, and takes for granted that there is room.
+fn spending(n: u32, day: Day, amount: f64, limit: Option<(Period, f64)>) -> Commit {
+    let measure = || Measure::unit("ISK \u{1F980} 'x'");
+    let claim = |(period, limit)| Claim { measure: measure(), period, day, limit };
+    let posting = Posting {
+        user: user("alice"),
+        spends: vec![Spend { measure: measure(), day, amount }],
+        claims: limit.map(claim).into_iter().collect(),
+    };
+    let mut commit = talk(session_id(n), 0, 1, "spends");
+    commit.projection.posting = Some(posting);
+    commit
+}
+
+/// G6
+pub(crate) async fn what_is_spent_is_added_up_by_day_month_and_measure(journal: Subject) {
+    let today = Timestamp(NEW_YEAR).day();
+    let first = today.first_of_month();
+    let days = [Day(first.0 - 1), first, first, today, Day(today.0 + 1)];
+    for ((n, day), amount) in (1..).zip(days).zip([1.5, 10.0, -2.0, 100.0, 1000.0]) {
+        append(&journal, spending(n, day, amount, None)).await;
+    }
+    let spent = journal.spent(&user("alice"), today).await.unwrap();
+    let expected = Spent { day: 1108.0, month: 1108.0, total: 1109.5 };
+    // New year's day is the first of its month.
+    assert_eq!(spent, [(Measure::unit("ISK \u{1F980} 'x'"), expected)].into());
+    assert_eq!(journal.spent(&user("bob"), today).await.unwrap(), [].into());
+}
+
+/// G6: whoever comes too late is told, and has written nothing.
+pub(crate) async fn of_those_who_race_for_the_last_of_a_budget_one_wins(journal: Subject) {
+    let today = Timestamp(NEW_YEAR).day();
+    let limit = Some((Period::Day, 25.0));
+    append(&journal, spending(90, Day(today.0 - 1), 100.0, None)).await;
+    append(&journal, spending(91, today, 5.0, limit)).await;
+    let results = join_all((1..=20).map(|n| journal.append(spending(n, today, 10.0, limit)))).await;
+    let is_refused = |result: &Result<(), _>| matches!(result, Err(JournalError::OverBudget));
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2, "{results:?}");
+    assert_eq!(results.iter().filter(|result| is_refused(result)).count(), 18, "{results:?}");
+    for (n, result) in (1..).zip(&results) {
+        let head = journal.head(session_id(n)).await.unwrap();
+        assert_eq!(head, Seq(u64::from(result.is_ok())));
+    }
+    let month = Some((Period::Month, 125.0));
+    assert!(is_refused(&journal.append(spending(92, today, 101.0, month)).await));
+    append(&journal, spending(93, today, 100.0, month)).await;
+    let spent = journal.spent(&user("alice"), today).await.unwrap();
+    assert_eq!(spent.values().map(|spent| spent.day).collect::<Vec<_>>(), [125.0]);
+}
+
+fn purge(n: u32, head: u64) -> Purge {
+    let at = Timestamp(NEW_YEAR);
+    Purge { session_id: session_id(n), expected_head: Seq(head), by: user("alice"), at }
+}
+
+/// S1: nothing of it is left, its neighbours are untouched, and a budget is not reset by it.
+pub(crate) async fn a_purged_session_is_gone_and_what_its_user_spent_is_not(journal: Subject) {
+    let today = Timestamp(NEW_YEAR).day();
+    for n in [1, 2] {
+        let row = session_row(n, "alice", SessionStatus::Running);
+        let asked = approval_row(n, n, "alice", ApprovalState::Pending);
+        let mut first = with_rows(talk(session_id(n), 0, 3, "x"), Some(row), vec![asked]);
+        first.projection.posting = spending(n, today, 10.0, None).projection.posting;
+        append(&journal, first).await;
+        append(&journal, talk(session_id(n), 3, 2, "y")).await;
+    }
+    journal.purge(purge(1, 5)).await.unwrap();
+    assert_eq!(journal.head(session_id(1)).await.unwrap(), Seq(0));
+    assert_eq!(log(&*journal, session_id(1)).await, []);
+    assert_eq!(journal.session(session_id(1)).await.unwrap(), None);
+    assert_eq!(journal.approval(approval_id(1)).await.unwrap(), None);
+    assert_eq!(journal.unfinished_sessions().await.unwrap(), [session_id(2)]);
+    assert_eq!(journal.pending_deadlines().await.unwrap().len(), 1);
+    let counts = journal.session_counts(&user("alice")).await.unwrap();
+    assert_eq!(counts, SessionCounts { open: 1, running: 1 });
+    assert_eq!(log(&*journal, session_id(2)).await.len(), 5);
+    let spent = journal.spent(&user("alice"), today).await.unwrap();
+    assert_eq!(spent.values().map(|spent| spent.total).collect::<Vec<_>>(), [20.0]);
+    // Who still believes in it is refused, and so is who purges it again.
+    assert!(is_conflict(&journal.append(talk(session_id(1), 5, 1, "late")).await));
+    assert!(is_conflict(&journal.purge(purge(1, 5)).await));
+    assert!(is_conflict(&journal.purge(purge(1, 0)).await));
+}
+
+/// S1
+pub(crate) async fn a_session_that_moved_on_is_not_purged(journal: Subject) {
+    append(&journal, talk(session_id(1), 0, 3, "x")).await;
+    for head in [0, 2, 4] {
+        assert!(is_conflict(&journal.purge(purge(1, head)).await));
+    }
+    let appends = (3..23).map(|head| journal.append(talk(session_id(1), head, 1, "x")));
+    let (appended, purged) =
+        futures::future::join(join_all(appends), journal.purge(purge(1, 10))).await;
+    // Either it came in between and ended what followed, or it came too late.
+    let stored = log(&*journal, session_id(1)).await.len();
+    let refused = appended.iter().filter(|result| is_conflict(result)).count();
+    match purged {
+        Ok(()) => assert_eq!((stored, refused), (0, 13)),
+        Err(JournalError::Conflict) => assert_eq!((stored, refused), (23, 0)),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 pub(crate) async fn a_sound_database_checks_well(journal: Subject) {

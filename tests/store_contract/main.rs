@@ -1,11 +1,16 @@
 //! What every journal must do, whatever database it stands on (D1, D4, D5, G11), and what is
-//! SQLite's own. [`cases`] knows the port alone; each database runs all of them.
+//! each database's own. [`cases`] knows the port alone; each database runs all of them.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod build;
 mod cases;
+mod postgres;
+mod postgres_records;
+mod postgres_trouble;
 mod sqlite;
 mod sqlite_audit;
 mod sqlite_files;
 mod sqlite_trouble;
+#[path = "../support/postgres.rs"]
+mod support;

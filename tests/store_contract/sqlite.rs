@@ -4,7 +4,7 @@ use crate::build::{
     all_events, approval_id, approval_row, commit, log, session_id, session_row, talk, user,
     with_rows,
 };
-use greenroom::store::{Durability, SqliteJournal, StoreOptions};
+use greenroom::store::{Durability, Store, StoreOptions};
 use greenroom_actors::ports::Journal;
 use greenroom_core::{
     policy::Settings,
@@ -14,8 +14,8 @@ use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{path::Path, sync::Arc};
 use tempfile::TempDir;
 
-pub(crate) async fn open(path: &Path) -> SqliteJournal {
-    SqliteJournal::open(path, StoreOptions::default()).await.unwrap()
+pub(crate) async fn open(path: &Path) -> Store {
+    Store::open(path, StoreOptions::default()).await.unwrap()
 }
 
 /// A connection beside the journal's own.
@@ -31,7 +31,7 @@ pub(crate) async fn execute(connection: &mut SqliteConnection, sql: &'static str
 async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { durability, ..StoreOptions::default() };
-    let journal = SqliteJournal::open(&folder.path().join("green.db"), options).await.unwrap();
+    let journal = Store::open(&folder.path().join("green.db"), options).await.unwrap();
     (Arc::new(journal), folder)
 }
 
@@ -50,7 +50,7 @@ mod durability_process {
 }
 
 /// Writes something of everything, all of it acknowledged.
-async fn write_everything(journal: &SqliteJournal) {
+async fn write_everything(journal: &Store) {
     let row = session_row(1, "alice", SessionStatus::Running);
     let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
@@ -60,7 +60,7 @@ async fn write_everything(journal: &SqliteJournal) {
     journal.put_settings(&user("alice"), &Settings::default()).await.unwrap();
 }
 
-async fn assert_everything_is_there(journal: &SqliteJournal) {
+async fn assert_everything_is_there(journal: &Store) {
     let head = all_events().len() as u64;
     let mut records = all_events();
     records.extend_from_slice(&talk(session_id(1), head, 2, "more").records);

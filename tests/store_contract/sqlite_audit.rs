@@ -12,11 +12,12 @@ use futures::future::join_all;
 use greenroom::{
     audit::{Action, AuditLog, AuditQuery, Broken, Entry, Head, Outcome, Sealed, rows_of},
     auth::{ApiKey, KeyId, KeyStore, Role},
-    store::{AuditError, SqliteJournal, verify_audit},
+    store::{AuditError, Store, verify_audit},
 };
-use greenroom_actors::ports::Journal;
+use greenroom_actors::ports::{Journal, Purge};
 use greenroom_core::{
     Timestamp,
+    ids::Seq,
     json::Digest,
     session::{ApprovalState, SessionEvent, SessionStatus},
 };
@@ -29,7 +30,7 @@ fn everything() -> AuditQuery {
     AuditQuery { limit: usize::MAX, ..AuditQuery::default() }
 }
 
-async fn rows(journal: &SqliteJournal) -> Vec<Sealed> {
+async fn rows(journal: &Store) -> Vec<Sealed> {
     journal.audit(everything()).await.unwrap()
 }
 
@@ -99,6 +100,30 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_
     assert_eq!(verify_audit(&path, Some(head)).await.unwrap(), all.last().unwrap().head());
     drop(journal);
     assert_eq!(verify_audit(&path, Some(head)).await.unwrap().n, head.n + 2);
+}
+
+/// S1, X6: the audit log keeps what it has and says who wanted the session gone; of the session
+/// itself nothing is left in the file.
+#[tokio::test]
+async fn s1_x6_a_purge_is_in_the_audit_log_and_the_session_is_not_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    journal.append(closed(1, 0)).await.unwrap();
+    journal.append(talk(session_id(1), 1, 40, "unforgettable")).await.unwrap();
+    let before = verify_audit(&path, None).await.unwrap();
+    let (expected_head, by, at) = (Seq(41), user("bob"), Timestamp(NEW_YEAR));
+    let purge = Purge { session_id: session_id(1), expected_head, by, at };
+    journal.purge(purge.clone()).await.unwrap();
+    assert!(is_conflict(&journal.purge(purge).await));
+    let after = verify_audit(&path, Some(before)).await.unwrap();
+    assert_eq!(after.n, before.n + 1);
+    let row = rows(&journal).await.pop().unwrap();
+    assert!(row.content.contains("session_purged") && row.content.contains("bob"), "{row:?}");
+    drop(journal);
+    let file = std::fs::read(&path).unwrap();
+    let word = b"unforgettable";
+    assert!(!file.windows(word.len()).any(|window| window == word));
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@ use crate::{
     build::{log, session_id, talk},
     sqlite::{execute, open, outsider},
 };
-use greenroom::store::{self, SqliteJournal, StoreError, StoreOptions};
+use greenroom::store::{self, Store, StoreError, StoreOptions};
 use greenroom_actors::ports::Journal;
 use greenroom_core::ids::Seq;
 use std::{error::Error, fs, path::Path};
 
 async fn refusal(path: &Path) -> StoreError {
-    SqliteJournal::open(path, StoreOptions::default()).await.unwrap_err()
+    Store::open(path, StoreOptions::default()).await.unwrap_err()
 }
 
 /// E7: whatever the process's umask and whatever the files were.
@@ -148,7 +148,7 @@ async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
     let journal = open(&path).await;
     journal.append(talk(session_id(1), 0, 2, "before")).await.unwrap();
 
-    let beside = SqliteJournal::open_read_only(&path).await.unwrap();
+    let beside = Store::open_read_only(&path).await.unwrap();
     let read = |after| beside.read(session_id(1), Seq(after), 10);
     assert_eq!(read(0).await.unwrap(), log(&journal, session_id(1)).await);
     journal.append(talk(session_id(1), 2, 1, "meanwhile")).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
     let whole = log(&journal, session_id(1)).await;
     drop(journal);
 
-    let alone = SqliteJournal::open_read_only(&path).await.unwrap();
+    let alone = Store::open_read_only(&path).await.unwrap();
     assert_eq!(alone.read(session_id(1), Seq(0), 10).await.unwrap(), whole);
 }
 
@@ -170,7 +170,7 @@ async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
 async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
-    let refusal = async |path: &Path| SqliteJournal::open_read_only(path).await.unwrap_err();
+    let refusal = async |path: &Path| Store::open_read_only(path).await.unwrap_err();
     assert!(matches!(refusal(&path).await, StoreError::File { .. }));
     assert!(!path.exists());
 

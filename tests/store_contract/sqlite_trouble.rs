@@ -7,7 +7,7 @@ use crate::{
     },
     sqlite::{execute, open, outsider},
 };
-use greenroom::store::{SqliteJournal, StoreOptions};
+use greenroom::store::{Store, StoreOptions};
 use greenroom_actors::ports::{Journal, JournalError};
 use greenroom_core::{
     ids::Seq,
@@ -21,7 +21,7 @@ async fn a_locked_database_is_unavailable_until_it_is_free() {
     let path = folder.path().join("green.db");
     let busy_timeout = Duration::from_millis(1);
     let options = StoreOptions { busy_timeout, ..StoreOptions::default() };
-    let journal = SqliteJournal::open(&path, options).await.unwrap();
+    let journal = Store::open(&path, options).await.unwrap();
     journal.append(talk(session_id(1), 0, 1, "before")).await.unwrap();
 
     let mut outsider = outsider(&path).await;
@@ -50,7 +50,7 @@ async fn a_full_disk_refuses_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let options = StoreOptions { size_bytes_max: Some(512 * 1024), ..StoreOptions::default() };
-    let journal = SqliteJournal::open(&path, options).await.unwrap();
+    let journal = Store::open(&path, options).await.unwrap();
     let text = "x".repeat(16 * 1024);
     let mut stored = 0;
     let refused = loop {
@@ -149,4 +149,41 @@ async fn damaged_rows_are_told_with_their_ids() {
     let of_approval = journal.approval(approval_id(1)).await.unwrap_err();
     assert!(matches!(&of_approval, JournalError::Corrupt(why)
         if why.contains(&approval_id(1).to_string())));
+}
+
+/// The last page of the file is gone, as after a disk that lied.
+#[tokio::test]
+async fn d8_a_ruined_last_page_is_told_and_what_is_before_it_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let text = "x".repeat(3_000);
+    for head in 0..40 {
+        journal.append(talk(session_id(1), head, 1, &text)).await.unwrap();
+    }
+    execute(&mut outsider(&path).await, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    drop(journal);
+    let path = folder.path().join("ruined.db");
+    let last = bytes.len() - 4096;
+    bytes[last..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+
+    match Store::open(&path, StoreOptions::default()).await {
+        Err(refused) => assert!(format!("{refused:?}").contains("malformed"), "{refused:?}"),
+        Ok(journal) => {
+            let JournalError::Corrupt(why) =
+                journal.read(session_id(1), Seq(0), 100).await.unwrap_err()
+            else {
+                panic!("it is not seen as damage")
+            };
+            assert!(why.contains(&session_id(1).to_string()) || why.contains("malformed"), "{why}");
+            // It belongs to the table that is written: nothing more is, nothing is acknowledged,
+            // and what is before it can still be read.
+            let refused = journal.append(talk(session_id(2), 0, 1, "y")).await.unwrap_err();
+            assert!(matches!(&refused, JournalError::Corrupt(why) if why.contains("malformed")));
+            assert_eq!(journal.head(session_id(2)).await.unwrap(), Seq(0));
+            assert_eq!(journal.read(session_id(1), Seq(0), 10).await.unwrap().len(), 10);
+        }
+    }
 }

@@ -48,7 +48,7 @@ arguments! {
         pub(crate) query: String,
     }
 
-    /// `get_item_info` and `compare_regions`
+    /// `get_item_info`, `compare_regions` and `choose_hangar`
     struct OneType {
         /// Item type id, e.g. 34 for Tritanium
         pub(crate) type_id: NonZeroU32,

@@ -6,6 +6,7 @@
 //! | `MARKET_HANG=<tool>` | a call of that tool is never answered |
 //! | `MARKET_STDERR_FLOOD=1` | about 250 KB a second of noise on standard error |
 //! | `MARKET_LOG=<path>` | every call that arrives is appended to that file, a JSON line each |
+//! | `MARKET_SPANS=<path>` | writing takes a moment, and a JSON line is appended to that file when it begins and when it ends |
 //! | `MARKET_TEST_TOOLS=1` | the `test_…` tools are listed and can be called |
 //!
 //! The first two strike after the tool did its work, and a writing tool only
@@ -15,7 +16,7 @@
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -31,6 +32,8 @@ const HUGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 const FAIL_BYTES_MAX: usize = 10_000;
 const FLOOD_LINES: usize = 250;
 const FLOOD_PAUSE: Duration = Duration::from_millis(100);
+/// How long writing takes where its span is recorded: long enough to be overtaken.
+const SPAN_PAUSE: Duration = Duration::from_millis(40);
 
 /// `test_huge_result`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +62,7 @@ pub(crate) struct Faults {
     hang: Option<String>,
     stderr_flood: bool,
     log: Option<PathBuf>,
+    spans: Option<PathBuf>,
     pub(crate) test_tools: bool,
 }
 
@@ -70,6 +74,7 @@ impl Faults {
             exit_during: set("MARKET_EXIT_DURING"),
             hang: set("MARKET_HANG"),
             log: set("MARKET_LOG").map(PathBuf::from),
+            spans: set("MARKET_SPANS").map(PathBuf::from),
             stderr_flood: on("MARKET_STDERR_FLOOD"),
             test_tools: on("MARKET_TEST_TOOLS"),
         }
@@ -97,12 +102,17 @@ impl Faults {
         meta: &Map<String, Value>,
     ) {
         let Some(path) = &self.log else { return };
-        let line = json!({ "tool": tool, "arguments": arguments, "_meta": meta });
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
-        {
-            eprintln!("market: can't write the log of calls: {error}");
-        }
+        note(path, &json!({ "tool": tool, "arguments": arguments, "_meta": meta }));
+    }
+
+    /// Does what takes a moment, and notes when it begins and ends.
+    pub(crate) async fn spanned<T>(&self, tool: &str, work: impl Future<Output = T>) -> T {
+        let Some(path) = &self.spans else { return work.await };
+        note(path, &json!({ "tool": tool, "is": "begun" }));
+        let done = work.await;
+        tokio::time::sleep(SPAN_PAUSE).await;
+        note(path, &json!({ "tool": tool, "is": "ended" }));
+        done
     }
 
     /// Exits or hangs if `tool` is the one chosen; to be called when its work is done.
@@ -118,6 +128,14 @@ impl Faults {
         if self.hang.as_deref() == Some(tool) {
             departure.or_cancelled(context).await;
         }
+    }
+}
+
+/// Appends a line.
+fn note(path: &Path, line: &Value) {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())) {
+        eprintln!("market: can't write {}: {error}", path.display());
     }
 }
 

@@ -16,6 +16,7 @@ mod arguments;
 mod client;
 mod errors;
 mod faults;
+mod hangar;
 mod ledger;
 mod market;
 mod read;

@@ -24,6 +24,7 @@ use crate::{
     client::Departure,
     errors::ToolError,
     faults::{self, Faults},
+    hangar,
     ledger::Ledger,
     market::Market,
     read::{self, PriceFeed},
@@ -75,12 +76,7 @@ impl MarketServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, ToolError> {
         if let Some(effect) = Effect::parse(tool, arguments) {
-            let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
-            let recorded = self.ledger.record(effect?, key.map(str::to_owned))?;
-            if !recorded.replayed {
-                self.faults.strike(tool, &self.departure, context).await;
-            }
-            return Ok(Answer { value: recorded.result, replayed: recorded.replayed });
+            return self.faults.spanned(tool, self.write(tool, effect?, context)).await;
         }
         let value = match faults::test_tool(tool, arguments, &self.departure, context).await {
             Some(tested) => tested?,
@@ -92,6 +88,21 @@ impl MarketServer {
         };
         self.faults.strike(tool, &self.departure, context).await;
         Ok(Answer { value, replayed: false })
+    }
+
+    /// The tools that change something.
+    async fn write(
+        &self,
+        tool: &str,
+        effect: Effect,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Answer, ToolError> {
+        let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
+        let recorded = self.ledger.record(effect, key.map(str::to_owned))?;
+        if !recorded.replayed {
+            self.faults.strike(tool, &self.departure, context).await;
+        }
+        Ok(Answer { value: recorded.result, replayed: recorded.replayed })
     }
 
     /// The tools that only look and answer at once.
@@ -169,8 +180,13 @@ impl ServerHandler for MarketServer {
         if !self.tools.iter().any(|listed| listed.name == tool) {
             return Err(ErrorData::invalid_params(format!("unknown tool: {tool}"), None));
         }
+        let none = Map::new();
+        self.faults.log(tool, request.arguments.as_ref().unwrap_or(&none), &context.meta);
+        if tool == "choose_hangar" {
+            return hangar::choose(&self.market, request, &context).await;
+        }
         let arguments = request.arguments.unwrap_or_default();
-        self.faults.log(tool, &arguments, &context.meta);
+        let tool = request.name.as_ref();
         let result = match self.answer(tool, &arguments, &context).await {
             Ok(answer) => {
                 let mut result = if let Value::String(text) = answer.value {

@@ -158,6 +158,12 @@ fn reading() -> Result<Vec<Tool>, String> {
             "Export a shopping list",
             "A shopping list as text, for pasting into a multi-buy window or as CSV.",
         )?,
+        tool::<OneType>(
+            Reads,
+            "choose_hangar",
+            "Choose a hangar",
+            "Ask the person which hangar an item is to be stored in. Answers the hangar.",
+        )?,
     ])
 }
 

@@ -117,6 +117,8 @@ async function refusals(gateway: Gateway): Promise<void> {
   assert.equal((await gateway.until("error")).last.code, "approval_not_found");
   gateway.say({ type: "preflight.approval", id: "z", requestId: "none", approved: false });
   assert.equal((await gateway.until("error")).last.requestId, "z");
+  gateway.say({ type: "elicitation.response", id: "e", approvalId: toolCallId, action: "decline" });
+  assert.equal((await gateway.until("error")).last.code, "approval_not_found");
 }
 
 async function details(): Promise<void> {
@@ -150,5 +152,5 @@ await details();
 const frames = snapshots.map(onFile).reduce((sum, count) => sum + count, 0);
 assert(snapshots.length === 0 || frames > 30);
 const missing = serverTypes.filter((type) => !heardTypes.has(type));
-assert.deepEqual(missing, snapshots.length === 0 ? ["preflight.checklist"] : []);
+assert.deepEqual(missing, snapshots.length === 0 ? ["preflight.checklist", "elicitation.request"] : []);
 console.log(JSON.stringify({ types: [...heardTypes].sort(), onFile: frames }));

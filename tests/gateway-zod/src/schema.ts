@@ -48,10 +48,19 @@ export const PreflightApproval = z.strictObject({
     .optional(),
 });
 
+export const ElicitationResponse = z.strictObject({
+  type: z.literal("elicitation.response"),
+  id,
+  approvalId: uuid,
+  action: z.enum(["accept", "decline"]),
+  content: z.record(z.string(), z.unknown()).optional(),
+});
+
 export const ClientMessage = z.discriminatedUnion("type", [
   ChatSend,
   ToolApprovalResponse,
   PreflightApproval,
+  ElicitationResponse,
 ]);
 export type ClientMessage = z.infer<typeof ClientMessage>;
 
@@ -170,6 +179,27 @@ export const PreflightChecklist = z.strictObject({
   ...maybePlaced,
 });
 
+const ElicitationForm = z.strictObject({
+  type: z.literal("elicitation.request"),
+  requestId: id,
+  approvalId: uuid,
+  toolCallId: uuid,
+  toolName: z.string(),
+  server: z.string(),
+  message: z.string(),
+  mode: z.literal("form"),
+  requestedSchema: z.looseObject({ type: z.literal("object") }),
+  deadline,
+  ...maybePlaced,
+});
+
+const ElicitationPage = ElicitationForm.omit({ requestedSchema: true }).extend({
+  mode: z.literal("url"),
+  url: z.url(),
+});
+
+export const ElicitationRequest = z.union([ElicitationForm, ElicitationPage]);
+
 /** The members beside `code` and `message` are those of the problem. */
 export const ErrorMessage = z.looseObject({
   type: z.literal("error"),
@@ -201,6 +231,7 @@ export const ServerMessage = z.union([
   ToolResult,
   ToolApprovalRequest,
   PreflightChecklist,
+  ElicitationRequest,
   ErrorMessage,
   AgentEvent,
 ]);
@@ -214,6 +245,7 @@ const byType = {
   "tool.result": ToolResult,
   "tool.approval.request": ToolApprovalRequest,
   "preflight.checklist": PreflightChecklist,
+  "elicitation.request": ElicitationRequest,
   error: ErrorMessage,
   "agent.event": AgentEvent,
 } as const;

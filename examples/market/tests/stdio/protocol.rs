@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Desk, ERAS, Era};
 
-const READ_ONLY: [&str; 13] = [
+const READ_ONLY: [&str; 14] = [
     "search_item",
     "get_item_info",
     "get_market_stats",
@@ -20,6 +20,7 @@ const READ_ONLY: [&str; 13] = [
     "list_bookmarks",
     "get_shopping_list",
     "export_shopping_list",
+    "choose_hangar",
 ];
 
 const WRITING: [&str; 7] = [
@@ -45,7 +46,7 @@ fn the_handshake_era_is_served() {
         assert_eq!(answer["result"]["protocolVersion"], version);
         assert_eq!(answer["result"]["serverInfo"]["name"], "greenroom-market");
         let list = market.request("tools/list", json!({}));
-        assert_eq!(names(&list["result"]).len(), 20);
+        assert_eq!(names(&list["result"]).len(), 21);
         assert!(list["result"].get("resultType").is_none(), "no new keys for an old client");
     }
 }
@@ -59,7 +60,7 @@ fn the_stateless_era_is_served() {
     assert!(versions.contains(&json!("2026-07-28")), "{versions:?}");
     let list = market.request("tools/list", json!({}));
     assert_eq!(list["result"]["resultType"], "complete");
-    assert_eq!(names(&list["result"]).len(), 20);
+    assert_eq!(names(&list["result"]).len(), 21);
 }
 
 #[test]

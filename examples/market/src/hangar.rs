@@ -1,0 +1,107 @@
+//! `choose_hangar`: the one tool that asks a person something before it answers, in the way of
+//! either protocol era. Since 2026-07-28 the call is answered with what it needs and comes again
+//! with it; before, the server sends a request of its own while the call waits.
+
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ElicitRequest,
+        ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
+        InputRequests, InputRequiredResult, ProtocolVersion,
+    },
+    service::RequestContext,
+};
+use serde_json::{Value, json};
+
+use crate::{arguments::OneType, errors::ToolError, market::Market};
+
+/// The name that the question has between us and the client.
+const QUESTION: &str = "hangar";
+/// What there is to choose from.
+const HANGARS: [&str; 3] = ["north", "south", "frozen"];
+
+/// Asks, or takes the answer.
+pub(crate) async fn choose(
+    market: &Market,
+    request: CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let arguments = Value::Object(request.arguments.unwrap_or_default());
+    let wanted: OneType = match serde_json::from_value(arguments) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let (tool, problem) = ("choose_hangar".to_owned(), error.to_string());
+            return Ok(ToolError::InvalidArguments { tool, problem }.into_result().into());
+        }
+    };
+    let item = match market.item(wanted.type_id.get()) {
+        Ok(item) => item.name.clone(),
+        Err(error) => return Ok(error.into_result().into()),
+    };
+    if context.client_capabilities().is_none_or(|client| client.elicitation.is_none()) {
+        return Ok(said("this client has nobody who could be asked".to_owned()));
+    }
+    let question = question(&item)?;
+    let is_stateless =
+        context.protocol_version().is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+    let answer = match (is_stateless, request.input_responses) {
+        (true, None) => {
+            let request = InputRequest::Elicitation(ElicitRequest::new(question));
+            let requests = InputRequests::from([(QUESTION.to_owned(), request)]);
+            return Ok(InputRequiredResult::from_input_requests(requests).into());
+        }
+        (true, Some(mut responses)) => {
+            let response = responses.remove(QUESTION).unwrap_or_default();
+            serde_json::from_value::<ElicitResult>(response)
+                .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?
+        }
+        (false, _) => tokio::select! {
+            answer = context.peer.create_elicitation(question) => {
+                answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?
+            }
+            () = context.ct.cancelled() => return Ok(said("cancelled".to_owned())),
+        },
+    };
+    Ok(outcome(&item, wanted.type_id.get(), answer))
+}
+
+fn outcome(item: &str, type_id: u32, answer: ElicitResult) -> CallToolResponse {
+    let content = answer.content.unwrap_or_default();
+    match (answer.action, content[QUESTION].as_str()) {
+        (ElicitationAction::Accept, Some(hangar)) if HANGARS.contains(&hangar) => {
+            let crates = content["crates"].as_u64().unwrap_or(1);
+            let chosen =
+                json!({"type_id": type_id, "item": item, "hangar": hangar, "crates": crates});
+            CallToolResult::structured(chosen).into()
+        }
+        (ElicitationAction::Accept, _) => said(format!("there is no such hangar for {item}")),
+        (ElicitationAction::Decline, _) => {
+            said(format!("the person would not say which hangar {item} belongs to"))
+        }
+        _ => said(format!("nobody said which hangar {item} belongs to")),
+    }
+}
+
+fn said(error: String) -> CallToolResponse {
+    ToolError::Scripted(error).into_result().into()
+}
+
+fn question(item: &str) -> Result<ElicitRequestParams, ErrorData> {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "hangar": {
+                "type": "string", "title": "Hangar", "description": "Where it is stored",
+                "enum": HANGARS,
+            },
+            "crates": {
+                "type": "integer", "title": "Crates", "minimum": 1, "maximum": 99, "default": 1,
+            },
+        },
+        "required": ["hangar"],
+    });
+    let requested_schema: ElicitationSchema = serde_json::from_value(schema)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let message = format!("Which hangar shall {item} go to?");
+    Ok(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+}

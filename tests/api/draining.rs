@@ -1,0 +1,134 @@
+//! A server that is told to stop in the middle of its work (D8): nobody is left without a word, and
+//! everything continues after the next start.
+
+use crate::{
+    harness::{House, Setup},
+    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
+    stream::{Stream, answer, of_kind, the, told},
+};
+use futures::future::join_all;
+use greenroom::rehearsal::Wire;
+use serde_json::{Value, json};
+
+/// Sessions of each kind.
+const SESSIONS: usize = 6;
+
+async fn sessions(house: &House) -> Vec<String> {
+    join_all((0..SESSIONS).map(|_| house.session_at(1))).await
+}
+
+async fn chats(house: &House, sessions: &[String], message: &str) -> Vec<Stream> {
+    let chats = sessions.iter().enumerate().map(|(number, session)| async move {
+        // The scripted model tells conversations apart by what is said in them.
+        house.chat(session, &format!("{message} {number}")).await
+    });
+    join_all(chats).await
+}
+
+#[actix_web::test]
+async fn d8_told_to_stop_under_load_it_ends_well_and_everything_continues() {
+    let order = calls("market_order_create", ORDER);
+    let scan = r#"
+[[rule]]
+user = "scan"
+step = 0
+[[rule.reply]]
+tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 600 } }
+"#;
+    let script = format!("{STORY}{STALLS_ONCE}{order}{scan}");
+    let setup = Setup::script(Wire::Anthropic, &script).top("drain = '700ms'");
+    let mut house = setup.start().await;
+    // Those who wait for a person, whose model says nothing more, whose tool takes ten minutes, who
+    // have another message in line, and who are in the middle of a story.
+    let asking = sessions(&house).await;
+    let mut asked = chats(&house, &asking, "go").await;
+    let mut plans = Vec::new();
+    for stream in &mut asked {
+        let frames = stream.until("waiting_for_approval").await;
+        plans.push(frames.last().unwrap().data["plan_id"].clone());
+    }
+    let stalling = sessions(&house).await;
+    let mut stalled = chats(&house, &stalling, "stall").await;
+    for stream in &mut stalled {
+        stream.until_text(10).await;
+    }
+    let mut queued = chats(&house, &stalling, "again").await;
+    let scanning = sessions(&house).await;
+    let mut scans = chats(&house, &scanning, "scan").await;
+    for stream in &mut scans {
+        stream.until("tool_call_progress").await;
+    }
+    let telling = sessions(&house).await;
+    let mut told_of = chats(&house, &telling, "story").await;
+    let mut socket = house.socket(&format!("/agent/stream/{}", telling[0])).await;
+    socket.until("text").await;
+    let mut gateway = house.socket("/gateway").await;
+    let request =
+        json!({"type": "chat.send", "id": "g", "sessionId": telling[1], "content": "story"});
+    gateway.send(request).await;
+
+    assert!(house.stop().await.success(), "it ends well, although tools and models would go on");
+    let all = asked.iter_mut().chain(&mut stalled).chain(&mut queued).chain(&mut scans);
+    for stream in all {
+        let last = stream.rest().await.pop().expect("it is told");
+        assert_eq!((last.kind(), last.cursor.as_str()), ("server_draining", ""), "{last:?}");
+    }
+    for stream in &mut told_of {
+        let last = stream.rest().await.pop().expect("it is told");
+        assert!(["server_draining", "done"].contains(&last.kind()), "{last:?}");
+    }
+    assert_eq!(socket.until("server_draining").await.last().unwrap()["cursor"], Value::Null);
+
+    house.start().await;
+    for (session, plan_id) in asking.iter().zip(&plans) {
+        let body = json!({"session_id": session, "plan_id": plan_id});
+        house.post("/agent/execute", body).await.ok();
+        let all = house.wait_for(session, "done").await;
+        assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "{}", told(&all));
+    }
+    assert_eq!(
+        house.effects().iter().filter(|it| it["tool"] != "scan_cancelled").count(),
+        SESSIONS
+    );
+    for session in &stalling {
+        let mut follow = house.follow(session, "0").await;
+        let mut all = follow.until("done").await;
+        assert_eq!(answer(&all), STALLED);
+        all.extend(follow.until("done").await);
+        assert_eq!(answer(&all), "Here I am.");
+    }
+    for session in &telling {
+        let all = house.wait_for(session, "done").await;
+        assert_eq!(the(&all, "done").data["outcome"], "completed");
+        assert!(answer(&all).ends_with("number 11 of the fleet goes home; "), "{}", answer(&all));
+    }
+    for session in &scanning {
+        // It reads, and goes on by itself, whether its first attempt was cut off or had failed.
+        let mut follow = house.follow(session, "0").await;
+        follow.until("tool_call_attempt_started").await;
+        let again = follow.until("tool_call_attempt_started").await;
+        assert_eq!(again.last().unwrap().data["attempt"], 2);
+        house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
+        follow.until("done").await;
+    }
+}
+
+#[actix_web::test]
+async fn d8_while_it_drains_nothing_new_begins_and_what_streams_comes_to_its_end() {
+    let script = format!("{STORY}{STALLS_ONCE}");
+    let mut house = Setup::script(Wire::OpenAi, &script).top("drain = '60s'").start().await;
+    let (telling, other) = (house.session_at(1).await, house.session_at(1).await);
+    let mut story = house.chat(&telling, "story").await;
+    story.until_text(10).await;
+    house.tell_to_stop();
+    story.until("server_draining").await;
+    // Its listener has left; the story goes on.
+    let wish = json!({"session_id": other, "message": "again"});
+    house.post("/agent/chat/stream", wish).await.problem(503, "draining");
+    house.post("/agent/session", json!({})).await.problem(503, "draining");
+    assert!(house.ended().await.success());
+    house.start().await;
+    let all = house.wait_for(&telling, "done").await;
+    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
+    assert_eq!(answer(&house.say(&other, "again").await), "Here I am.");
+}

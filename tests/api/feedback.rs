@@ -1,0 +1,159 @@
+//! What people think of answers and calls, what is counted of it, and conversations taken out (C5).
+
+use crate::{
+    harness::{House, Setup, send},
+    scripts::{ORDER, calls},
+    stream::{Frame, of_kind, the, told},
+};
+use greenroom::rehearsal::Wire;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+on_both_wires!(c5_feedback_is_kept_counted_and_exported);
+
+fn trading(wire: Wire) -> Setup {
+    Setup::script(wire, &calls("market_order_create", ORDER))
+}
+
+/// Says go, and answers the plan.
+async fn order(house: &House, session: &str, decision: &str) -> Vec<Frame> {
+    let body = json!({"session_id": session, "message": "go", "until": "pause"});
+    let frames = house.chat_with(body).await.rest().await;
+    let plan = &the(&frames, "waiting_for_approval").data["plan"];
+    let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
+    house.post(&path, json!({"decision": decision})).await.ok();
+    let after = frames.last().unwrap().data["seq"].as_u64().unwrap();
+    house.follow(session, &after.to_string()).await.until("done").await
+}
+
+/// The lines of an export.
+async fn export(house: &House, query: &str) -> Vec<Value> {
+    let answer = house.get(&format!("/agent/export{query}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.headers["content-type"], "application/jsonl");
+    match answer.body {
+        Value::Null => Vec::new(),
+        Value::String(text) => {
+            text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+        }
+        one @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => vec![one],
+    }
+}
+
+async fn c5_feedback_is_kept_counted_and_exported(wire: Wire) {
+    let house = trading(wire).start().await;
+    let session = house.session_at(1).await;
+    let frames = order(&house, &session, "approve").await;
+    let said = of_kind(&frames, "message_completed").last().unwrap().data["message_id"].clone();
+    let call = the(&frames, "tool_call_completed").data["call_id"].clone();
+    order(&house, &session, "reject").await;
+
+    let rate = |stars: u8| json!({"session_id": session, "message_id": said, "rating": stars});
+    let given = house.post("/agent/feedback", rate(2)).await.ok();
+    assert_eq!(given["run_id"], the(&frames, "done").data["run_id"], "{given}");
+    let mut better = rate(5);
+    better["comment"] = json!("quick and right");
+    house.post("/agent/feedback", better).await.ok();
+    let verdict = json!({"session_id": session, "call_id": call, "verdict": "good"});
+    house.post("/agent/feedback", verdict).await.ok();
+    let all = house.events(&session).await;
+    let given: Vec<_> = all.iter().filter(|event| event["type"] == "feedback_given").collect();
+    assert_eq!(given.len(), 3);
+    assert_eq!((&given[1]["rating"], &given[1]["about"]), (&json!(5), &json!("message")));
+
+    // Who says something anew takes back what they said.
+    let counted = house.get("/agent/statistics").await.ok();
+    let agent = &counted["agents"]["default"];
+    assert_eq!((&agent["runs"], &agent["completed"]), (&json!(2), &json!(2)), "{counted}");
+    assert_eq!(agent["rating"], json!({"count": 1, "average": 5.0}));
+    let tool = &counted["tools"]["market_order_create"];
+    assert_eq!((&tool["calls"], &tool["asked"]), (&json!(2), &json!(2)), "{counted}");
+    assert_eq!((&tool["approved"], &tool["rejected"]), (&json!(1), &json!(1)));
+    assert_eq!((&tool["approval_rate"], &tool["verdicts"]["good"]), (&json!(0.5), &json!(1)));
+    assert_eq!(tool["call_ms"]["count"], 1, "one of them ran");
+    assert_eq!(counted["looked_at"]["complete"], true);
+
+    let lines = export(&house, "").await;
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let messages = lines[0]["messages"].as_array().unwrap();
+    let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    let of_run = ["user", "assistant", "tool", "assistant"];
+    let spoken: Vec<_> = roles.iter().filter(|role| **role != "system").copied().collect();
+    assert_eq!(spoken, [of_run, of_run].concat());
+    let called = messages.iter().find(|message| message["tool_calls"].is_array()).unwrap();
+    let function = &called["tool_calls"][0]["function"];
+    let arguments: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&function["name"], &arguments["type_id"]),
+        (&json!("market_order_create"), &json!(34))
+    );
+    let tools = lines[0]["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool["function"]["name"] == "market_order_create"));
+    assert_eq!(lines[0]["feedback"].as_array().unwrap().len(), 3);
+}
+
+#[actix_web::test]
+async fn c5_feedback_that_makes_no_sense_is_refused() {
+    let house = trading(Wire::OpenAi).start().await;
+    let session = house.session_at(1).await;
+    let frames = order(&house, &session, "approve").await;
+    let said = &of_kind(&frames, "message_completed").last().unwrap().data["message_id"];
+    let nobody = "0198c0de-0000-7000-8000-000000000001";
+    for (body, status, code) in [
+        (json!({}), 422, "invalid_request"),
+        (json!({"message_id": said}), 422, "invalid_request"),
+        (json!({"message_id": said, "rating": 6}), 422, "invalid_request"),
+        (json!({"message_id": said, "rating": 5, "verdict": "good"}), 422, "invalid_request"),
+        (json!({"call_id": nobody, "rating": 5}), 422, "invalid_request"),
+        (json!({"message_id": "other", "rating": 5}), 404, "message_not_found"),
+        (json!({"call_id": nobody, "verdict": "wrong"}), 404, "call_not_found"),
+    ] {
+        let mut body = body;
+        body["session_id"] = json!(session);
+        house.post("/agent/feedback", body).await.problem(status, code);
+    }
+    let nowhere = json!({"session_id": nobody, "message_id": said, "rating": 3});
+    house.post("/agent/feedback", nowhere).await.problem(404, "session_not_found");
+}
+
+#[actix_web::test]
+async fn c5_users_take_out_their_own_and_administrators_all() {
+    let house = trading(Wire::Anthropic).start().await;
+    for user in ["ann", "bob"] {
+        let session = house.session(json!({"user_id": user, "autonomy_level": 1})).await;
+        house.say(&session, "again").await;
+    }
+    let empty = house.session(json!({})).await;
+    let lines = export(&house, "").await;
+    let users: Vec<_> = lines.iter().map(|line| line["user_id"].as_str().unwrap()).collect();
+    assert_eq!(users, ["bob", "ann"], "the newest first, and nothing of {empty}");
+    // From where the first line ends.
+    let rest = format!("?before={}", lines[0]["session_id"].as_str().unwrap());
+    assert_eq!(export(&house, &rest).await, lines[1..]);
+    assert_eq!(export(&house, "?user=ann").await, lines[1..]);
+
+    let key = json!({"name": "ann's", "user": "ann", "role": "user"});
+    let key = house.post("/admin/keys", key).await;
+    assert!(key.status.is_success(), "{}", key.body);
+    let secret = key.body["key"].as_str().or(key.body["secret"].as_str()).unwrap().to_owned();
+    let get = |path: &str| send(house.anonymous(Method::GET, path).bearer_auth(&secret));
+    let own = get("/agent/export").await;
+    assert_eq!(own.body["user_id"], "ann", "one line of her own: {}", own.body);
+    get("/agent/export?user=bob").await.problem(403, "forbidden");
+    get("/agent/statistics?user=bob").await.problem(403, "forbidden");
+    let counted = get("/agent/statistics").await.ok();
+    assert_eq!(counted["looked_at"]["sessions"], 1, "{counted}");
+}
+
+#[actix_web::test]
+async fn e7_what_is_taken_out_is_redacted() {
+    let script =
+        calls("create_bookmark", r#"{ name = "x", system = "Jita", api_key = "hunter2" }"#);
+    let house = Setup::script(Wire::OpenAi, &script).start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    assert!(!of_kind(&frames, "done").is_empty(), "{}", told(&frames));
+    let lines = export(&house, "").await;
+    let text = lines[0].to_string();
+    assert!(text.contains("[redacted]") && !text.contains("hunter2"), "{text}");
+}

@@ -1,0 +1,121 @@
+//! Traces, as a collector of OpenTelemetry hears them (A4).
+
+use crate::{
+    harness::Setup,
+    scripts::{ORDER, calls},
+    stream::the,
+};
+use actix_web::{App, HttpResponse, HttpServer, web};
+use greenroom::rehearsal::Wire;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value::Value as Any,
+    trace::v1::Span,
+};
+use prost::Message as _;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+
+on_both_wires!(a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait);
+
+/// Something that speaks OTLP over HTTP, and remembers.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+
+impl Collector {
+    fn start(&self) -> String {
+        let heard = web::Data::new(self.clone());
+        let take = |heard: web::Data<Self>, body: web::Bytes| async move {
+            let request = ExportTraceServiceRequest::decode(body).expect("it is OTLP");
+            heard.0.lock().unwrap().push(request);
+            HttpResponse::Ok().finish()
+        };
+        let server = HttpServer::new(move || {
+            App::new().app_data(heard.clone()).route("/v1/traces", web::post().to(take))
+        });
+        let server = server.workers(1).disable_signals().bind("127.0.0.1:0").unwrap();
+        let address = server.addrs()[0];
+        actix_web::rt::spawn(server.run());
+        format!("http://{address}")
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let heard = self.0.lock().unwrap();
+        let resources = heard.iter().flat_map(|request| &request.resource_spans);
+        let scopes = resources.flat_map(|resource| &resource.scope_spans);
+        scopes.flat_map(|scope| scope.spans.iter().cloned()).collect()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a Any> {
+    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    found.value.as_ref()?.value.as_ref()
+}
+
+fn traceparent(span: &Span) -> String {
+    format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
+}
+
+async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Wire) {
+    let collector = Collector::default();
+    let endpoint = collector.start();
+    let setup = Setup::script(wire, &calls("market_order_create", ORDER));
+    let mut house = setup.top(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
+    let session = house.session_at(1).await;
+    let mut stream = house.chat(&session, "go").await;
+    let asked = stream.until("waiting_for_approval").await;
+    let plan_id = asked.last().unwrap().text("plan_id").to_owned();
+    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
+    let rest = stream.rest().await;
+    let run_id = the(&rest, "done").text("run_id").replace('-', "");
+    assert!(house.stop().await.success(), "what is left is exported before the end");
+
+    let spans = collector.spans();
+    let named = |name: &str| -> Vec<&Span> {
+        spans.iter().filter(|span| span.name.starts_with(name)).collect()
+    };
+    let [root] = named("invoke_agent default")[..] else { panic!("{spans:?}") };
+    assert_eq!((spans.len(), hex(&root.parent_span_id)), (5, String::new()), "{spans:?}");
+    let of_root = attribute(root, "gen_ai.conversation.id");
+    assert_eq!(of_root, Some(&Any::StringValue(session)));
+    for span in &spans {
+        assert_eq!(hex(&span.trace_id), run_id);
+        assert!(span.start_time_unix_nano <= span.end_time_unix_nano);
+        assert!(span.name == root.name || span.parent_span_id == root.span_id, "{span:?}");
+    }
+    let [first, second] = named("chat rehearsal")
+        .try_into()
+        .or_else(|_| {
+            // The name is that of configuration.
+            <[&Span; 2]>::try_from(named("chat scripted"))
+        })
+        .unwrap();
+    assert_eq!(
+        attribute(first, "gen_ai.operation.name"),
+        Some(&Any::StringValue("chat".to_owned()))
+    );
+    let Some(Any::IntValue(tokens)) = attribute(second, "gen_ai.usage.output_tokens") else {
+        panic!("{second:?}")
+    };
+    assert!(*tokens > 0);
+    assert_eq!(named("await_approval plan").len(), 1);
+    // Providers and tools are told where they are in it.
+    let told: Vec<_> =
+        house.rehearsal.requests().into_iter().filter_map(|request| request.traceparent).collect();
+    assert_eq!(told, [traceparent(first), traceparent(second)]);
+    let [tool] = named("execute_tool market_order_create")[..] else { panic!("{spans:?}") };
+    assert_eq!(house.calls()[0]["_meta"]["traceparent"], traceparent(tool));
+}
+
+#[actix_web::test]
+async fn a4_a_collector_that_is_away_delays_nobody() {
+    let setup = Setup::tour(Wire::OpenAi).top("otlp_endpoint = \"http://127.0.0.1:9\"\n");
+    let mut house = setup.start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "What is the price of PLEX?").await;
+    assert_eq!(frames.last().unwrap().kind(), "done");
+    assert!(house.stop().await.success());
+}

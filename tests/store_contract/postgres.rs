@@ -1,0 +1,35 @@
+//! The contract on PostgreSQL.
+
+use crate::support::Postgres;
+use greenroom::store::{Durability, Store, StoreOptions};
+use greenroom_actors::ports::Journal;
+use std::sync::Arc;
+
+pub(crate) async fn open(address: &str) -> Store {
+    open_with(address, StoreOptions::default()).await
+}
+
+pub(crate) async fn open_with(address: &str, options: StoreOptions) -> Store {
+    let database: greenroom::store::Database = address.parse().unwrap();
+    Store::open(database, options).await.unwrap()
+}
+
+async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, ()) {
+    let address = Postgres::shared().database().await;
+    let options = StoreOptions { durability, ..StoreOptions::default() };
+    (Arc::new(open_with(&address, options).await), ())
+}
+
+mod durability_fsync {
+    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, ()) {
+        super::fresh_with(super::Durability::Fsync).await
+    }
+    crate::cases::whole_contract! { fresh }
+}
+
+mod durability_process {
+    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, ()) {
+        super::fresh_with(super::Durability::Process).await
+    }
+    crate::cases::whole_contract! { fresh }
+}
