@@ -149,9 +149,22 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
             log = quoted(folder.join("calls.jsonl")),
             top = self.top,
             agent = self.agent,
-            more = self.configuration,
+            more = self.limited(),
         );
         std::fs::write(folder.join("greenroom.toml"), text).expect("the file can be written");
+    }
+
+    /// The configuration, with a limit of requests that no test meets unless it names one: tests look
+    /// again more often than people do.
+    fn limited(&self) -> String {
+        const GENEROUS: &str = "[limits]\nrequests_per_second = 100000\n";
+        if self.configuration.contains("requests_per_second") {
+            self.configuration.clone()
+        } else if self.configuration.contains("[limits]\n") {
+            self.configuration.replacen("[limits]\n", GENEROUS, 1)
+        } else {
+            format!("{}{GENEROUS}", self.configuration)
+        }
     }
 }
 
