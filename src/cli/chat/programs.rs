@@ -49,8 +49,14 @@ pub(super) async fn run(
     };
     let mut is_open = true;
     let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut cancelled = false;
+    // Interrupted; and that was not told to the server yet, because it has not said what it runs.
+    let (mut cancelled, mut is_untold) = (false, false);
     while is_open || !ledger.open.is_empty() {
+        if let (true, Some(path)) = (is_untold, ledger.cancel_path()) {
+            // That there is nothing to cancel is as good.
+            client.post(&path, &json!({})).await.unwrap_or_default();
+            is_untold = false;
+        }
         tokio::select! {
             line = input.recv(), if is_open => match line {
                 Some(line) if line.trim().is_empty() => {}
@@ -82,11 +88,7 @@ pub(super) async fn run(
                 if std::mem::replace(&mut cancelled, true) || ledger.open.is_empty() {
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
-                if let Some(session) = &ledger.session {
-                    let path = format!("/agent/session/{session}/cancel");
-                    // That there is nothing to cancel is as good.
-                    client.post(&path, &json!({})).await.unwrap_or_default();
-                }
+                is_untold = true;
             }
         }
     }
@@ -111,6 +113,13 @@ impl Ledger {
             frame.insert("sessionId".into(), session.clone().into());
         }
         self.note(Value::Object(frame))
+    }
+
+    /// Where to cancel what runs, once the server has said that something does.
+    fn cancel_path(&self) -> Option<String> {
+        let runs = self.open.values().any(Option::is_some);
+        let session = self.session.as_deref().filter(|_| runs)?;
+        Some(format!("/agent/session/{session}/cancel"))
     }
 
     fn note(&mut self, frame: Value) -> Value {
@@ -181,6 +190,17 @@ mod tests {
         let said = ledger.frame(word);
         assert_eq!((&said["approved"], said.get("sessionId")), (&json!(true), None));
         assert_eq!(ledger.open.len(), 2);
+    }
+
+    #[test]
+    fn s6_there_is_something_to_cancel_once_the_server_has_answered() {
+        let mut ledger = Ledger { session: Some("s".to_owned()), ..ledger() };
+        ledger.frame(r#"{"content": "x", "id": "a"}"#);
+        assert_eq!(ledger.cancel_path(), None);
+        ledger.learn(
+            &json!({"type": "chat.stream.start", "requestId": "a", "sessionId": "s", "runId": "r"}),
+        );
+        assert_eq!(ledger.cancel_path().as_deref(), Some("/agent/session/s/cancel"));
     }
 
     #[test]

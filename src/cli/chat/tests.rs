@@ -401,6 +401,25 @@ fn s6_interrupting_cancels_and_twice_leaves() {
 }
 
 #[test]
+fn s6_interrupting_before_the_server_answers_cancels_once_it_does() {
+    let mut talk = Talk::running();
+    talk.hear(
+        json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "completed", "usage": {}}),
+    );
+    talk.enter("another", "r-2");
+    talk.acts.clear();
+    talk.conversation.interrupt(&mut talk.acts);
+    assert_eq!(talk.done(), [], "there is nothing to name yet");
+    let start = |id: &str, run: &str| json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": run});
+    talk.hear(start("r-2", "run-2"));
+    let (path, body) = ("/agent/session/s/cancel".to_owned(), json!({"run_id": "run-2"}));
+    assert_eq!(talk.done(), [Act::Post { to: Post::Cancel, path, body }]);
+    // Told again after a lost connection, it is not cancelled again.
+    talk.hear(start("r-2", "run-2"));
+    assert_eq!(talk.done(), []);
+}
+
+#[test]
 fn r2_retries_and_progress_are_seen_and_counted_down() {
     let mut talk = Talk::running();
     assert_eq!(talk.status(), "thinking …");

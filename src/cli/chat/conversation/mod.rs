@@ -94,6 +94,8 @@ struct Request {
     id: String,
     run_id: Option<String>,
     going: bool,
+    /// To be cancelled as soon as the server says which run it is.
+    unwanted: bool,
 }
 
 /// What a line that is entered is for.
@@ -168,7 +170,7 @@ impl Conversation {
         if let Some(workflow) = self.next_workflow.take() {
             self.workflows.insert(id.clone(), workflow);
         }
-        self.requests.push(Request { id: id.clone(), run_id: None, going: false });
+        self.requests.push(Request { id: id.clone(), run_id: None, going: false, unwanted: false });
         out.push(Act::Chat { id, content: content.to_owned() });
     }
 
@@ -270,17 +272,16 @@ impl Conversation {
     }
 
     /// Cancels the run that is going.
-    fn cancel(&self, out: &mut Vec<Act>) {
-        let going = self.requests.iter().find(|request| request.going);
-        let Some(request) = going.or_else(|| self.requests.first()) else {
+    fn cancel(&mut self, out: &mut Vec<Act>) {
+        let going = self.requests.iter().position(|request| request.going);
+        let Some(request) = self.requests.get_mut(going.unwrap_or(0)) else {
             return out.push(Act::Show(show::note("nothing runs")));
         };
-        let (Some(session), Some(run_id)) = (&self.session, &request.run_id) else {
-            return out.push(Act::Show(show::note("the server has not answered yet")));
-        };
         out.push(Act::Show(show::note("cancelling …")));
-        let path = format!("/agent/session/{session}/cancel");
-        out.push(Act::Post { to: Post::Cancel, path, body: json!({ "run_id": run_id }) });
+        match (&self.session, &request.run_id) {
+            (Some(session), Some(run_id)) => out.push(cancelling(session, run_id)),
+            _ => request.unwanted = true,
+        }
     }
 
     /// The connection is lost until then, or longer.
@@ -311,10 +312,14 @@ impl Conversation {
     pub(super) fn heard(&mut self, heard: Heard, out: &mut Vec<Act>) {
         match heard {
             Heard::Start { request_id, session_id, run_id, queued } => {
-                self.session = Some(session_id);
                 if let Some(request) = self.request(&request_id) {
                     (request.run_id, request.going) = (run_id, !queued);
+                    if let (true, Some(run_id)) = (request.unwanted, &request.run_id) {
+                        out.push(cancelling(&session_id, run_id));
+                        request.unwanted = false;
+                    }
                 }
+                self.session = Some(session_id);
                 if queued {
                     out.push(Act::Show(show::note("it waits for its turn")));
                 }
@@ -512,6 +517,11 @@ impl Conversation {
         };
         Live { lines, prompt }
     }
+}
+
+fn cancelling(session: &str, run_id: &str) -> Act {
+    let path = format!("/agent/session/{session}/cancel");
+    Act::Post { to: Post::Cancel, path, body: json!({ "run_id": run_id }) }
 }
 
 /// Who decided what, of a question that somebody answered elsewhere.
