@@ -4,7 +4,7 @@ CONFIG ?= examples/greenroom.toml
 # A path, or postgres://USER:PASSWORD@HOST/NAME; empty is what the configuration says.
 DATABASE ?=
 
-.PHONY: run test check crash bench bench-store
+.PHONY: run test check crash test-real-model bench bench-store
 
 # Everything that the README's tour needs, and one link to open.
 run:
@@ -32,6 +32,12 @@ check:
 crash:
 	cargo build --workspace
 	CRASH_KILLS=$${CRASH_KILLS:-2000} cargo test --workspace --test crash -- --nocapture
+
+# A conversation with a small language model that runs on this machine: streamed, counted, cancelled.
+test-real-model:
+	scripts/real-model.sh
+	cargo build --workspace
+	node --test --test-timeout=300000 tests/real-model/conversation.test.mjs
 
 # What the store costs on both databases, and 100,000 stored sessions; optimised.
 bench-store:
