@@ -57,6 +57,7 @@ impl Clock for SystemClock {
 pub struct Server {
     address: SocketAddr,
     token: Token,
+    store: Arc<Store>,
     state: AppState,
     tools: Tools,
     rehearsal: Option<Rehearsal>,
@@ -76,8 +77,8 @@ impl Server {
             .with_context(|| format!("can't listen on {}", configuration.listen))?;
         let address = listener.local_addr()?;
         let token = admin_token(&configuration)?;
-        let journal = match opened {
-            Some(journal) => journal,
+        let store = match opened {
+            Some(store) => store,
             None => open_store(&configuration).await?,
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -110,7 +111,7 @@ impl Server {
         let models = Arc::new(HttpModels::new(models, clock.clone())?);
         let models = GuardedModels::new(models, names, &board, &clock);
         let parts = Parts {
-            journal: journal.clone(),
+            journal: store.clone(),
             models: Arc::new(models),
             tools: Arc::new(tools.clone()),
             clock,
@@ -123,9 +124,11 @@ impl Server {
         };
         #[cfg(debug_assertions)]
         let parts = crate::fault::arm(parts)?;
-        let runtime = Runtime::start(parts).await.context("can't read what is stored")?;
+        let runtime = Runtime::start(parts)
+            .await
+            .with_context(|| format!("can't read what is stored in {}", configuration.database))?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
-        let auth = Authenticator::new(token.clone()).with_keys(journal.clone());
+        let auth = Authenticator::new(token.clone()).with_keys(store.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
             body_bytes_max: limits.request_body_bytes.get(),
             message_bytes_max: limits.message_bytes.get(),
@@ -140,7 +143,7 @@ impl Server {
         state.skills = skills.clone();
         state.workflows = workflows.clone();
         state.critical = configuration.critical;
-        state.audit = Some(journal);
+        state.audit = Some(store.clone());
         state.redactor = redactor;
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
@@ -162,7 +165,7 @@ impl Server {
         });
         let skills = actix_web::rt::spawn(follow(skills, workflows));
         let drain = configuration.drain;
-        Ok(Self { address, token, state, tools, rehearsal, http, drain, skills, traces })
+        Ok(Self { address, token, store, state, tools, rehearsal, http, drain, skills, traces })
     }
 
     /// Where it listens.
@@ -213,6 +216,9 @@ impl Server {
             && let Err(error) = actix_web::rt::task::spawn_blocking(move || traces.finish()).await
         {
             tracing::warn!(%error, "the last traces could not be exported");
+        }
+        if let Err(error) = self.store.settle().await {
+            tracing::warn!(%error, "the database could not be closed cleanly");
         }
     }
 

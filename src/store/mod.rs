@@ -35,6 +35,7 @@ pub use error::StoreError;
 pub use read_only::ReadOnlyStore;
 pub use verify::{AuditError, verify_audit};
 
+use greenroom_actors::ports::JournalError;
 use query::Readers;
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
@@ -146,6 +147,12 @@ impl Store {
     /// What was appended since it was opened.
     pub fn written(&self) -> Written {
         self.writer.written()
+    }
+
+    /// Leaves everything in order, as dropping the store does, for who can't tell who else still
+    /// has it: what is purged is gone from an SQLite file, and the file alone holds everything.
+    pub async fn settle(&self) -> Result<(), JournalError> {
+        self.writer.ask(|| Ok(writer::Request::Settle)).await
     }
 
     /// What opening did to the schema.

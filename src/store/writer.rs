@@ -69,7 +69,7 @@ pub(super) trait Sink: Send + 'static {
     /// Gives the connection up.
     async fn reset(&mut self);
 
-    /// Gives the connection up for good, and leaves everything in order.
+    /// Gives the connection up, and leaves everything in order.
     async fn settle(&mut self) -> sqlx::Result<()>;
 }
 
@@ -83,6 +83,8 @@ pub(super) enum Request {
     Record { change: Change, entry: Entry },
     /// See whether writing works.
     Check,
+    /// Leave everything in order, after what came before. It goes on if it is asked for more.
+    Settle,
 }
 
 struct Waiting {
@@ -189,10 +191,12 @@ impl<S: Sink> Work<S> {
     async fn perform(&mut self, group: Vec<Waiting>) {
         let mut appends = Vec::new();
         let mut checks = Vec::new();
+        let mut settles = Vec::new();
         for Waiting { request, answer } in group {
             match request {
                 Request::Append(commit) => appends.push((commit, answer)),
                 Request::Check => checks.push(answer),
+                Request::Settle => settles.push(answer),
                 Request::PutSettings { user, content } => {
                     let stored = self.sink.put_settings(&user, &content).await;
                     reply(answer, self.noted(stored).await);
@@ -212,6 +216,11 @@ impl<S: Sink> Work<S> {
             let checked = self.sink.beat().await;
             let checked = self.noted(checked).await;
             checks.into_iter().for_each(|answer| reply(answer, checked.clone()));
+        }
+        if !settles.is_empty() {
+            let settled = self.sink.settle().await;
+            let settled = self.noted(settled).await;
+            settles.into_iter().for_each(|answer| reply(answer, settled.clone()));
         }
     }
 
@@ -335,7 +344,7 @@ impl Request {
         match self {
             Self::Append(commit) => commit.size(),
             Self::PutSettings { content, .. } => content.len(),
-            Self::Record { .. } | Self::Check => 0,
+            Self::Record { .. } | Self::Check | Self::Settle => 0,
         }
     }
 }
