@@ -2,7 +2,7 @@
 //! port's [`JournalError`].
 
 use greenroom_actors::ports::JournalError;
-use std::{io, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
 /// Why a database can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,16 @@ pub enum StoreError {
     NotADatabase {
         /// The file.
         path: PathBuf,
+    },
+    /// The database is one of ours and no longer whole.
+    #[error(
+        "the database {database} is damaged ({what}); restore a backup, or save what can be read of it: see \"A damaged file\" in docs/storage.md"
+    )]
+    Damaged {
+        /// The database.
+        database: String,
+        /// What is wrong with it.
+        what: String,
     },
     /// The database belongs to another program.
     #[error("{database} is a database, but not one of greenroom's")]
@@ -84,28 +94,47 @@ pub enum StoreError {
     },
 }
 
-/// SQLite's primary result codes that mean the file is damaged: `SQLITE_CORRUPT`,
-/// `SQLITE_NOTADB`.
-const SQLITE_DAMAGED: [u32; 2] = [11, 26];
+/// SQLite's primary result code of a file that is damaged: `SQLITE_CORRUPT`.
+const SQLITE_DAMAGED: u32 = 11;
+/// SQLite's primary result code of a file that is no database: `SQLITE_NOTADB`.
+const SQLITE_NO_DATABASE: u32 = 26;
 /// PostgreSQL's codes that mean the same: `data_corrupted`, `index_corrupted`.
 const POSTGRES_DAMAGED: [&str; 2] = ["XX001", "XX002"];
 
-/// Whether the database is none, or no longer one.
+/// Whether the database is no longer whole.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
-    let Some(code) = error.code() else { return false };
     if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
-        return POSTGRES_DAMAGED.contains(&&*code);
+        return error.code().is_some_and(|code| POSTGRES_DAMAGED.contains(&&*code));
     }
-    // The low byte of an extended code is the primary one.
-    code.parse::<u32>().is_ok_and(|extended| SQLITE_DAMAGED.contains(&(extended & 0xff)))
+    sqlite_code(error) == Some(SQLITE_DAMAGED)
+}
+
+/// Whether the file is something else than SQLite's.
+pub(super) fn is_no_database(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlite_code) == Some(SQLITE_NO_DATABASE)
+}
+
+/// The primary result code, which is the low byte of an extended one.
+fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
+    Some(error.code()?.parse::<u32>().ok()? & 0xff)
+}
+
+/// Why `database` does not open.
+pub(super) fn open_error(database: &impl fmt::Display, source: sqlx::Error) -> StoreError {
+    let database = database.to_string();
+    if is_damage(&source) {
+        StoreError::Damaged { database, what: source.to_string() }
+    } else {
+        StoreError::Open { database, source }
+    }
 }
 
 /// What the port's callers are told of an SQL error.
 pub(super) fn journal_error(error: &sqlx::Error) -> JournalError {
     let reason = error.to_string();
     let unreadable = matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));
-    if unreadable || is_damage(error) {
+    if unreadable || is_damage(error) || is_no_database(error) {
         JournalError::Corrupt(reason)
     } else {
         JournalError::Unavailable(reason)

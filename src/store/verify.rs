@@ -1,7 +1,7 @@
 //! Checking the audit log of a database, whether a server has it open or not (X6). Reads alone, and
 //! takes no lock.
 
-use super::{Database, StoreError, postgres, query::Snapshot, records, sqlite};
+use super::{Database, StoreError, error::open_error, postgres, query::Snapshot, records, sqlite};
 use crate::audit::{Broken, Head, Verifier};
 
 /// Why there is no verdict, or which it is.
@@ -26,7 +26,7 @@ pub async fn verify_audit(
         Database::Sqlite(path) => sqlite::snapshot(path).await?,
         Database::Postgres(address) => postgres::snapshot(address).await?,
     };
-    let failed = |source| StoreError::Open { database: database.to_string(), source };
+    let failed = |source| open_error(&database, source);
     let mut verifier = Verifier::new(anchor);
     let verdict = walk(&mut snapshot, &mut verifier).await.map_err(failed)?;
     snapshot.close().await.map_err(failed)?;

@@ -36,6 +36,7 @@ mod crash;
 mod cursors;
 mod deadlines;
 mod dialects;
+mod disk;
 mod draining;
 mod elicitation;
 mod evaluation;

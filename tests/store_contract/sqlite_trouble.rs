@@ -7,13 +7,13 @@ use crate::{
     },
     sqlite::{execute, open, outsider},
 };
-use greenroom::store::{Store, StoreOptions};
+use greenroom::store::{Store, StoreError, StoreOptions};
 use greenroom_actors::ports::{Journal, JournalError};
 use greenroom_core::{
     ids::Seq,
     session::{ApprovalState, SessionStatus},
 };
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 #[tokio::test]
 async fn a_locked_database_is_unavailable_until_it_is_free() {
@@ -151,39 +151,55 @@ async fn damaged_rows_are_told_with_their_ids() {
         if why.contains(&approval_id(1).to_string())));
 }
 
-/// The last page of the file is gone, as after a disk that lied.
-#[tokio::test]
-async fn d8_a_ruined_last_page_is_told_and_what_is_before_it_can_be_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("green.db");
-    let journal = open(&path).await;
+/// A file with so many commits of 100 events in session 1.
+async fn filled(path: &Path, commits: u64) -> Vec<u8> {
+    let journal = open(path).await;
     let text = "x".repeat(3_000);
-    for head in 0..40 {
-        journal.append(talk(session_id(1), head, 1, &text)).await.unwrap();
+    for n in 0..commits {
+        journal.append(talk(session_id(1), n * 100, 100, &text)).await.unwrap();
     }
-    execute(&mut outsider(&path).await, "PRAGMA wal_checkpoint(TRUNCATE)").await;
-    let mut bytes = std::fs::read(&path).unwrap();
-    drop(journal);
-    let path = folder.path().join("ruined.db");
-    let last = bytes.len() - 4096;
-    bytes[last..].fill(0xff);
-    std::fs::write(&path, bytes).unwrap();
+    journal.settle().await.unwrap();
+    std::fs::read(path).unwrap()
+}
 
-    match Store::open(&path, StoreOptions::default()).await {
-        Err(refused) => assert!(format!("{refused:?}").contains("malformed"), "{refused:?}"),
-        Ok(journal) => {
-            let JournalError::Corrupt(why) =
-                journal.read(session_id(1), Seq(0), 100).await.unwrap_err()
-            else {
-                panic!("it is not seen as damage")
-            };
-            assert!(why.contains(&session_id(1).to_string()) || why.contains("malformed"), "{why}");
-            // It belongs to the table that is written: nothing more is, nothing is acknowledged,
-            // and what is before it can still be read.
-            let refused = journal.append(talk(session_id(2), 0, 1, "y")).await.unwrap_err();
-            assert!(matches!(&refused, JournalError::Corrupt(why) if why.contains("malformed")));
-            assert_eq!(journal.head(session_id(2)).await.unwrap(), Seq(0));
-            assert_eq!(journal.read(session_id(1), Seq(0), 10).await.unwrap().len(), 10);
-        }
+/// Opens a file of these bytes, of which a page is ruined.
+async fn ruined(folder: &Path, mut bytes: Vec<u8>, page: usize) -> Result<Store, StoreError> {
+    let path = folder.join("ruined.db");
+    bytes[page * 4096..][..4096].fill(0x11);
+    std::fs::write(&path, bytes).unwrap();
+    Store::open(&path, StoreOptions::default()).await
+}
+
+/// A small file is read from end to end when it is opened, of a large one the newest entries.
+#[tokio::test]
+async fn d8_a_file_with_a_ruined_page_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = filled(&folder.path().join("small.db"), 2).await;
+    let large = filled(&folder.path().join("large.db"), 120).await;
+    assert!(large.len() > 33 * 1024 * 1024, "{}", large.len());
+    let last = |bytes: &[u8]| bytes.len() / 4096 - 1;
+    for (page, bytes) in
+        [(last(&small), small.clone()), (last(&small) / 2, small), (last(&large), large)]
+    {
+        let size = bytes.len();
+        let refused = ruined(folder.path(), bytes, page).await;
+        let refused = refused.expect_err(&format!("page {page} of {size} bytes"));
+        assert!(matches!(refused, StoreError::Damaged { .. }), "{refused:?}");
+        let told = refused.to_string();
+        assert!(told.contains("ruined.db") && told.contains("docs/storage.md"), "{told}");
     }
+}
+
+#[tokio::test]
+async fn d8_damage_inside_a_large_file_is_told_where_it_is_met() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = filled(&folder.path().join("large.db"), 120).await;
+    let middle = large.len() / 4096 / 2;
+    let journal = ruined(folder.path(), large, middle).await.unwrap();
+    let met = journal.read(session_id(1), Seq(0), 12_000).await.unwrap_err();
+    let JournalError::Corrupt(why) = met else { panic!("it is not seen as damage: {met}") };
+    assert!(why.contains(&session_id(1).to_string()) || why.contains("malformed"), "{why}");
+    // What is before it can be read, and others go on.
+    assert_eq!(journal.read(session_id(1), Seq(0), 1_000).await.unwrap().len(), 1_000);
+    journal.append(talk(session_id(2), 0, 1, "y")).await.unwrap();
 }

@@ -1,8 +1,8 @@
 //! Connections to a PostgreSQL server: what they may do, how long anything may take, and the lock of
 //! the one that writes.
 
-use super::{open_error, schema};
-use crate::store::{Durability, PostgresAddress, StoreError};
+use super::schema;
+use crate::store::{Durability, PostgresAddress, StoreError, error::open_error};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptions,
 };

@@ -19,6 +19,7 @@ pub(super) use readers::Readers;
 
 use super::{
     Migrated, PostgresAddress, StoreError, StoreOptions,
+    error::open_error,
     query::{self, Snapshot},
     writer::{self, Sink as _, Writer},
 };
@@ -71,10 +72,6 @@ pub(super) fn text(mut text: String) -> String {
         text = text.replace('\0', "\u{FFFD}");
     }
     text
-}
-
-fn open_error(address: &PostgresAddress, source: sqlx::Error) -> StoreError {
-    StoreError::Open { database: address.to_string(), source }
 }
 
 /// The connection that writes, on the runtime that it belongs to. The writer's thread runs it

@@ -4,8 +4,8 @@
 //! Migrations are embedded, append-only and paired with SQLite's. The version stands in a table of
 //! its own, set in the same transaction that makes it true.
 
-use super::{connect::scalar, open_error};
-use crate::store::{Migrated, PostgresAddress, StoreError};
+use super::connect::scalar;
+use crate::store::{Migrated, PostgresAddress, StoreError, error::open_error};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// Every migration there ever was, in order: the first leads to version 1.

@@ -46,6 +46,12 @@ impl DatabaseFile {
         if !looks_like_sqlite(&mut file).map_err(failed("read", &path))? {
             return Err(StoreError::NotADatabase { path });
         }
+        let is_empty = |path: &Path| fs::metadata(path).map_or(true, |found| found.len() == 0);
+        // SQLite would take it for a new database, and throw away what has not been moved there.
+        if is_empty(&path) && !is_empty(&beside(&path, "-wal")) {
+            let what = "it is empty, and there is a write-ahead log beside it".to_owned();
+            return Err(StoreError::Damaged { database: path.display().to_string(), what });
+        }
 
         let lock_path = beside(&path, LOCK_SUFFIX);
         let lock = open_private(&lock_path).map_err(failed("open the lock file", &lock_path))?;

@@ -6,6 +6,7 @@
 //! ```
 
 mod batch;
+mod damage;
 mod file;
 mod schema;
 mod sink;
@@ -13,7 +14,7 @@ mod sink;
 mod tests;
 
 use super::{
-    Durability, Migrated, StoreError, StoreOptions,
+    Durability, Migrated, StoreError, StoreOptions, error,
     query::{Readers, Snapshot},
     writer::{self, Sink as _, Writer},
 };
@@ -84,7 +85,7 @@ pub(super) async fn snapshot(path: &Path) -> Result<Snapshot, StoreError> {
 }
 
 fn open_error(path: &Path, source: sqlx::Error) -> StoreError {
-    StoreError::Open { database: path.display().to_string(), source }
+    error::open_error(&path.display(), source)
 }
 
 async fn prepare(
@@ -101,7 +102,11 @@ async fn prepare(
     let options = writer_options(&file.path, options);
     let mut connection = options.connect().await.map_err(failed)?;
     let migrated = schema::migrate(&mut connection, &file.path, version).await?;
-    Ok((file, connection, migrated))
+    let bytes = file.path.metadata().map_err(|source| failed(source.into()))?.len();
+    match damage::find(&mut connection, bytes).await.map_err(failed)? {
+        Some(what) => Err(StoreError::Damaged { database: file.path.display().to_string(), what }),
+        None => Ok((file, connection, migrated)),
+    }
 }
 
 async fn readers(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {

@@ -4,7 +4,8 @@
 //! Migrations are embedded and append-only. The version stands in SQLite's `user_version`, set in
 //! the same transaction that makes it true.
 
-use crate::store::{Migrated, StoreError, error::is_damage};
+use super::open_error;
+use crate::store::{Migrated, StoreError, error::is_no_database};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::path::Path;
 
@@ -31,11 +32,10 @@ pub(super) async fn version(
                  FROM pragma_application_id, pragma_user_version";
     let (application, version, tables): (i64, i64, i64) =
         sqlx::query_as(query).fetch_one(connection).await.map_err(|source| {
-            let path = path.to_owned();
-            if is_damage(&source) {
-                StoreError::NotADatabase { path }
+            if is_no_database(&source) {
+                StoreError::NotADatabase { path: path.to_owned() }
             } else {
-                StoreError::Open { database: path.display().to_string(), source }
+                open_error(path, source)
             }
         })?;
     let is_empty = application == 0 && version == 0 && tables == 0;
