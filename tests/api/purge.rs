@@ -62,3 +62,20 @@ async fn s1_a_session_that_is_purged_while_it_works_is_gone_everywhere(wire: Wir
     let mut stream = house.chat(&fork, "go").await;
     stream.until("waiting_for_approval").await;
 }
+
+/// What was purged is written over at the latest when the server stops.
+#[actix_web::test]
+async fn s1_the_files_of_a_stopped_server_have_nothing_of_a_purged_session() {
+    let mut house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let (gone, left) = (house.session_at(1).await, house.session_at(1).await);
+    house.say(&gone, "again unforgettable").await;
+    house.say(&left, "again remembered").await;
+    house.delete(&format!("/agent/session/{gone}?purge=true")).await.ok();
+    assert!(house.stop().await.success());
+    let has = |word: &str| {
+        let files = ["greenroom.db", "greenroom.db-wal"];
+        let bytes = files.map(|file| std::fs::read(house.folder().join(file)).unwrap_or_default());
+        bytes.concat().windows(word.len()).any(|found| found == word.as_bytes())
+    };
+    assert!(has("again remembered") && !has("unforgettable"));
+}
