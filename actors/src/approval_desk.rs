@@ -1,8 +1,9 @@
 //! The index of questions that wait: whose they are, and when their time is up (G10, G11).
 //!
 //! A question holds no task and no timer of its own: it is a stored row, and a line in this
-//! index, whose one timer is set to the earliest deadline. Sessions tell what was asked and
-//! closed; at a deadline the desk wakes the session, which may have left memory long ago.
+//! index, whose one timer is set to the earliest deadline. Sessions tell what was asked, answered and
+//! closed; at a deadline the desk wakes the session, which may have left memory long ago. Whoever
+//! looks on is told that something is different, and reads what from the store.
 
 use crate::{
     limits::{DESK_RETRY_DELAY, HUB_MAILBOX_MAX},
@@ -21,6 +22,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
+use tokio::sync::watch;
 
 /// The actor.
 pub struct ApprovalDesk {
@@ -29,18 +31,20 @@ pub struct ApprovalDesk {
     waiting: HashMap<ApprovalId, (SessionId, Option<Timestamp>)>,
     deadlines: BTreeSet<(Timestamp, ApprovalId)>,
     alarm: Option<SpawnHandle>,
+    changes: watch::Sender<()>,
     watch: Watch,
 }
 
 impl ApprovalDesk {
-    /// An empty desk.
-    pub fn new(clock: Arc<dyn Clock>, watch: Watch) -> Self {
+    /// An empty desk, which says on `changes` whenever a question is not as it was.
+    pub fn new(clock: Arc<dyn Clock>, changes: watch::Sender<()>, watch: Watch) -> Self {
         Self {
             clock,
             registry: None,
             waiting: HashMap::new(),
             deadlines: BTreeSet::new(),
             alarm: None,
+            changes,
             watch,
         }
     }
@@ -136,6 +140,21 @@ impl Handler<Track> for ApprovalDesk {
             self.deadlines.insert((deadline, approval_id));
         }
         self.settle(ctx);
+        self.changes.send_replace(());
+    }
+}
+
+/// Some steps of a question are decided; it waits for the others.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct DecidedInPart;
+
+impl Handler<DecidedInPart> for ApprovalDesk {
+    type Result = ();
+
+    fn handle(&mut self, _: DecidedInPart, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        self.changes.send_replace(());
     }
 }
 
@@ -154,6 +173,7 @@ impl Handler<Forget> for ApprovalDesk {
         self.watch.tick();
         self.forget(approval_id);
         self.settle(ctx);
+        self.changes.send_replace(());
     }
 }
 

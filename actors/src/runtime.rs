@@ -30,7 +30,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 /// What the runtime is made of.
@@ -71,6 +71,7 @@ pub struct Runtime {
     around: Arc<Surroundings>,
     registry: Mailbox<SessionRegistry>,
     desk: Mailbox<ApprovalDesk>,
+    approval_changes: watch::Receiver<()>,
     homes: Arc<[Home]>,
     subscribers: Arc<Mutex<HashMap<SessionId, Arc<AtomicUsize>>>>,
     subscribers_ever: Arc<AtomicUsize>,
@@ -102,7 +103,8 @@ impl Runtime {
         let homes = (0..parts.arbiters.max(1)).map(|index| home(index, &board, flush));
         let homes: Arc<[Home]> = homes.collect();
         let desk_watch = board.watch("/desk", "ApprovalDesk");
-        let desk = ApprovalDesk::new(clock.clone(), desk_watch.clone()).start();
+        let (changes, approval_changes) = watch::channel(());
+        let desk = ApprovalDesk::new(clock.clone(), changes, desk_watch.clone()).start();
         let desk = Mailbox::new(desk, desk_watch);
         let turnstile_watch = board.watch("/turnstile", "Turnstile");
         let turnstile = Turnstile::new(turnstile_watch.clone()).start();
@@ -135,6 +137,7 @@ impl Runtime {
             registry,
             desk,
             homes,
+            approval_changes,
             subscribers: Arc::default(),
             subscribers_ever: Arc::default(),
         })
@@ -285,6 +288,12 @@ impl Runtime {
     }
 
     /// Takes nothing new, and tells every subscriber (D8).
+    /// Wakes whoever looks on when a question to people was asked, answered or closed. What became of
+    /// it is in the store by then.
+    pub fn approval_changes(&self) -> watch::Receiver<()> {
+        self.approval_changes.clone()
+    }
+
     pub fn drain(&self) {
         self.registry.tell(Drain);
         for home in self.homes.iter() {

@@ -14,7 +14,7 @@ mod turns;
 pub use turns::TurnCame;
 
 use crate::{
-    approval_desk::{ApprovalDesk, Forget, Track},
+    approval_desk::{ApprovalDesk, DecidedInPart, Forget, Track},
     event_bus::{EventBus, Publish},
     governance::Governance,
     limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX},
@@ -245,6 +245,8 @@ impl Session {
             self.around.meter.committed(session_id, &identity.agent, record);
         }
         let (agent, records) = (identity.agent.clone(), records.clone());
+            } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
+                self.desk.tell(DecidedInPart);
         self.bus.tell(Publish { session_id, agent, records });
     }
 

@@ -43,7 +43,10 @@ pub(super) async fn list(
     let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
     if read::wants_stream(&request) {
         let prefix = query.prefix.unwrap_or_default();
-        return Ok(changes::stream(state, changes::Wanted { prefix, kind: query.kind, limit }));
+        let wanted = changes::Wanted { prefix, kind: query.kind, limit };
+        let heartbeat = state.limits.heartbeat;
+        let onlooker = changes::Onlooker::new(state, caller.0, wanted);
+        return Ok(super::changes::respond(onlooker, heartbeat));
     }
     let mut found = state.runtime.board.snapshots(query.prefix.as_deref().unwrap_or_default());
     found.retain(|actor| {

@@ -1,5 +1,7 @@
-//! Questions to people, over REST (G8, G11): list, read, answer; and the two short forms for a
-//! whole plan, `execute` and `reject`.
+//! Questions to people, over REST (G8, G11): list, as a page or as a stream of what changes; read,
+//! answer; and the two short forms for a whole plan, `execute` and `reject`.
+
+mod changes;
 
 use super::{
     AppState, Problem, State, commands,
@@ -60,28 +62,50 @@ struct ListQuery {
     limit: Option<usize>,
 }
 
-/// `GET /agent/approvals`
+/// `GET /agent/approvals`: a page, or those that wait as a stream.
 pub(super) async fn list(
     state: State,
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let query: ListQuery = read::query(&request)?;
-    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    let asked: ListQuery = read::query(&request)?;
+    let limit = read::page_size(asked.limit, PAGE.0, PAGE.1)?;
     let everybodys = caller.0.role >= Role::Approver;
     let query = ApprovalQuery {
         owner: (!everybodys).then(|| caller.0.user.clone()),
-        session_id: query.session_id.as_deref().map(str::parse::<SessionId>).transpose()?,
-        state: query.state,
-        before: query.before.as_deref().map(str::parse::<ApprovalId>).transpose()?,
+        session_id: asked.session_id.as_deref().map(str::parse::<SessionId>).transpose()?,
+        state: asked.state,
+        before: asked.before.as_deref().map(str::parse::<ApprovalId>).transpose()?,
         limit: limit + 1,
     };
+    if read::wants_stream(&request) {
+        return stream(state, caller, query, asked.limit);
+    }
     let mut rows = state.runtime.journal.approvals(query).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.approval.approval_id);
     let approvals: Vec<_> = rows.iter().map(|row| view(row, &state.redactor)).collect();
     Ok(HttpResponse::Ok().json(json!({"approvals": approvals, "next": next})))
+}
+
+/// Those that wait, from now on: the newest `limit`, at most a page as long as there is.
+fn stream(
+    state: State,
+    caller: Caller,
+    query: ApprovalQuery,
+    limit: Option<usize>,
+) -> Result<HttpResponse, Problem> {
+    if query.before.is_some() || query.state.is_some_and(|state| state != ApprovalState::Pending) {
+        let detail =
+            "a stream tells of what waits: it takes no `before`, and no `state` but `pending`";
+        return Err(Problem::bad_request("invalid_query", detail));
+    }
+    let limit = limit.unwrap_or(PAGE.1);
+    let wanted = ApprovalQuery { state: Some(ApprovalState::Pending), limit, ..query };
+    let heartbeat = state.limits.heartbeat;
+    let onlooker = changes::Onlooker::new(state, caller.0, wanted);
+    Ok(super::changes::respond(onlooker, heartbeat))
 }
 
 /// `GET /agent/approvals/{approval_id}`

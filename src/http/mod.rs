@@ -7,6 +7,7 @@ mod access_tests;
 mod actors;
 mod approvals;
 mod audit;
+mod changes;
 mod chat;
 mod commands;
 mod context;

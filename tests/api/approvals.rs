@@ -3,7 +3,7 @@
 use crate::{
     harness::{House, Setup},
     scripts::{ORDER, calls},
-    stream::{Frame, answer, kinds_of, of_kind, the, told},
+    stream::{Frame, Stream, answer, kinds_of, of_kind, the, told},
 };
 use greenroom::rehearsal::Wire;
 use reqwest::Method;
@@ -16,7 +16,7 @@ on_both_wires!(
 );
 
 /// The question of a run that pauses.
-async fn asked(house: &House, session: &str, message: &str) -> (crate::stream::Stream, Value) {
+async fn asked(house: &House, session: &str, message: &str) -> (Stream, Value) {
     let mut stream = house.chat(session, message).await;
     let frames = stream.until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan"].clone();
@@ -130,6 +130,90 @@ async fn g11_a_question_is_answered_as_it_stands() {
     assert_eq!(house.get(&path).await.ok()["state"], "cancelled");
     let late = house.post(&path, json!({"decision": "approve"})).await;
     late.problem(409, "approval_cancelled");
+}
+
+/// What waits, as that person hears it.
+async fn inbox(house: &House, token: &str, query: &str) -> Stream {
+    let request = house.anonymous(Method::GET, &format!("/agent/approvals{query}"));
+    house.stream(request.bearer_auth(token).header("accept", "text/event-stream")).await
+}
+
+/// Ids that a frame of the stream names as changed, and as gone.
+fn news(frame: &Frame) -> (Vec<&str>, Vec<&str>) {
+    assert_eq!(frame.kind(), "approvals", "{}", frame.data);
+    let changed = frame.data["changed"].as_array().unwrap();
+    let gone = frame.data["gone"].as_array().unwrap();
+    let changed = changed.iter().map(|question| question["approval_id"].as_str().unwrap());
+    (changed.collect(), gone.iter().map(|id| id.as_str().unwrap()).collect())
+}
+
+async fn key_of(house: &House, user: &str, role: &str) -> (String, String) {
+    let key = house.post("/admin/keys", json!({"user_id": user, "role": role})).await.body;
+    (key["key"].as_str().unwrap().to_owned(), key["key_id"].as_str().unwrap().to_owned())
+}
+
+#[actix_web::test]
+async fn g11_w3_who_may_answer_hears_of_each_question_as_it_changes() {
+    let house = Setup::tour(Wire::OpenAi).start().await;
+    let (approver, key_id) = key_of(&house, "bob", "approver").await;
+    let (stranger, _) = key_of(&house, "eve", "user").await;
+    let mut bobs = inbox(&house, &approver, "").await;
+    let mut eves = inbox(&house, &stranger, "?state=pending").await;
+    // First what there is, even if it is nothing.
+    for inbox in [&mut bobs, &mut eves] {
+        assert_eq!(news(&inbox.next().await.unwrap()), (vec![], vec![]));
+    }
+
+    // Somebody else's session: an approver hears of its question, and of that alone.
+    let session = house.session_at(1).await;
+    let (mut stream, plan) = asked(&house, &session, "Stock up").await;
+    let asked_for = bobs.next().await.unwrap();
+    assert_eq!(news(&asked_for), (vec![id(&plan)], vec![]));
+    let told = &asked_for.data["changed"][0];
+    assert_eq!(told, &house.get(&format!("/agent/approvals/{}", id(&plan))).await.ok());
+    let request = house.anonymous(Method::GET, &format!("/agent/session/{session}"));
+    let refused = crate::harness::send(request.bearer_auth(&approver)).await;
+    refused.problem(404, "session_not_found");
+
+    // Answered in part it is told again, and gone when it is closed.
+    let path = format!("/agent/approvals/{}", id(&plan));
+    let steps = plan["steps"].as_array().unwrap();
+    let step =
+        |at: usize| json!({"steps": [{"call_id": steps[at]["call_id"], "decision": "reject"}]});
+    house.post(&path, step(0)).await.ok();
+    let in_part = bobs.next().await.unwrap();
+    assert_eq!(news(&in_part), (vec![id(&plan)], vec![]));
+    assert_eq!(in_part.data["changed"][0]["decisions"].as_array().unwrap().len(), 1);
+    house.post(&path, step(1)).await.ok();
+    assert_eq!(news(&bobs.next().await.unwrap()), (vec![], vec![id(&plan)]));
+    stream.rest().await;
+
+    // Her own is told to both; whoever comes later is told what waits.
+    let own = house.anonymous(Method::POST, "/agent/session").bearer_auth(&stranger);
+    let own = crate::harness::send(own.json(&json!({"autonomy_level": 1}))).await.ok();
+    let message = json!({"session_id": own["session_id"], "message": "Stock up", "until": "pause"});
+    let request = house.anonymous(Method::POST, "/agent/chat/stream").bearer_auth(&stranger);
+    let frames = house.stream(request.json(&message)).await.rest().await;
+    let plan = the(&frames, "waiting_for_approval").data["plan"].clone();
+    let mut late = inbox(&house, &approver, "").await;
+    for inbox in [&mut bobs, &mut eves, &mut late] {
+        assert_eq!(news(&inbox.next().await.unwrap()), (vec![id(&plan)], vec![]));
+    }
+    // A purge leaves nothing to answer.
+    let path = format!("/agent/session/{}?purge=true", own["session_id"].as_str().unwrap());
+    assert_eq!(house.delete(&path).await.status, 200);
+    for inbox in [&mut bobs, &mut eves, &mut late] {
+        assert_eq!(news(&inbox.next().await.unwrap()), (vec![], vec![id(&plan)]));
+    }
+    // A key that is revoked hears no more, at the next change.
+    house.delete(&format!("/admin/keys/{key_id}")).await;
+    let (_stream, _) = asked(&house, &session, "Stock up").await;
+    assert!(bobs.rest().await.is_empty());
+    for query in ["?state=decided", "?before=0198c0de-0000-7000-8000-000000000001"] {
+        let request = house.request(Method::GET, &format!("/agent/approvals{query}"));
+        let refused = crate::harness::send(request.header("accept", "text/event-stream")).await;
+        refused.problem(400, "invalid_query");
+    }
 }
 
 fn assert_expired(frames: &[Frame]) {
