@@ -19,6 +19,7 @@ pub use rows::{row_of_purge, rows_of};
 use async_trait::async_trait;
 use greenroom_actors::ports::JournalError;
 use greenroom_core::ids::SessionId;
+use serde::Deserialize;
 
 /// Where audit entries are kept.
 #[async_trait]
@@ -26,7 +27,7 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Appends one entry. When this returns `Ok` it is durable.
     async fn append_audit(&self, entry: Entry) -> Result<(), JournalError>;
 
-    /// Rows in order.
+    /// Rows in the order that is asked for.
     async fn audit(&self, query: AuditQuery) -> Result<Vec<Sealed>, JournalError>;
 }
 
@@ -43,6 +44,29 @@ pub struct AuditQuery {
     pub after: u64,
     /// Only rows with a smaller number.
     pub before: Option<u64>,
+    /// Which come first.
+    pub order: Order,
     /// At most so many.
     pub limit: usize,
+}
+
+/// Which rows come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The oldest, as they were written.
+    #[default]
+    Oldest,
+    /// The newest.
+    Newest,
+}
+
+impl AuditQuery {
+    /// What comes after a page that ended with row `n`.
+    pub fn go_on_after(&mut self, n: u64) {
+        match self.order {
+            Order::Oldest => self.after = n,
+            Order::Newest => self.before = Some(n),
+        }
+    }
 }

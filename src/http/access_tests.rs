@@ -396,7 +396,11 @@ async fn x6_what_administrators_and_users_change_is_in_the_log_which_exports_sou
     assert_eq!((page["rows"].as_array().unwrap().len(), &page["next"]), (2, &json!(2)));
     let (_, page) = house.get(TOKEN, "/admin/audit?limit=2&after=2").await;
     assert_eq!((&page["rows"][0]["n"], &page["next"]), (&json!(3), &Value::Null));
-    for wrong in ["action=nonsense", "format=csv", "limit=0", "session_id=x"] {
+    let (_, page) = house.get(TOKEN, "/admin/audit?order=newest&limit=2").await;
+    assert_eq!((&page["rows"][0]["n"], &page["next"]), (&json!(3), &json!(2)));
+    let (_, page) = house.get(TOKEN, "/admin/audit?order=newest&limit=2&before=2").await;
+    assert_eq!((&page["rows"][0]["n"], &page["next"]), (&json!(1), &Value::Null));
+    for wrong in ["action=nonsense", "format=csv", "limit=0", "session_id=x", "order=best"] {
         let (status, _) = house.get(TOKEN, &format!("/admin/audit?{wrong}")).await;
         assert_eq!(status, 400, "{wrong}");
     }
@@ -410,6 +414,9 @@ async fn x6_what_administrators_and_users_change_is_in_the_log_which_exports_sou
     let same = house.request(TOKEN, Method::GET, "/admin/audit?format=jsonl&after=1&limit=1");
     let same = same.send().await.unwrap().text().await.unwrap();
     assert_eq!(same.lines().collect::<Vec<_>>(), [lines.lines().nth(1).unwrap()]);
+    let turned = house.request(TOKEN, Method::GET, "/admin/audit?format=jsonl&order=newest");
+    let turned = turned.send().await.unwrap().text().await.unwrap();
+    assert!(turned.lines().rev().eq(lines.lines()));
     // What was exported is what is chained, and the check runs beside the server.
     let head = verify_audit(&house.database(), None).await.unwrap();
     let last = exported.last().unwrap();

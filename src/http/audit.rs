@@ -3,7 +3,7 @@
 
 use super::{AppState, Problem, State, guard::Caller, read};
 use crate::{
-    audit::{Action, AuditLog, AuditQuery, Entry, Sealed},
+    audit::{Action, AuditLog, AuditQuery, Entry, Order, Sealed},
     redaction::Redactor,
 };
 use actix_web::{
@@ -38,6 +38,8 @@ struct Query {
     action: Option<Action>,
     after: Option<u64>,
     before: Option<u64>,
+    #[serde(default)]
+    order: Order,
     limit: Option<usize>,
     format: Option<String>,
 }
@@ -60,6 +62,7 @@ pub(super) async fn list(
         action: query.action,
         after: query.after.unwrap_or(0),
         before: query.before,
+        order: query.order,
         limit: PAGE.1,
     };
     if as_lines {
@@ -119,7 +122,7 @@ fn export(
                 Ok(rows) => rows,
                 Err(error) => return Some((Err(error), None)),
             };
-            wanted.after = rows.last()?.n;
+            wanted.go_on_after(rows.last()?.n);
             let left = left - rows.len();
             let more = rows.len() == wanted.limit && left > 0;
             let lines = rows.iter().map(|row| format!("{}\n", view(row, &redactor)));

@@ -8,7 +8,7 @@ use super::{
     writer::Request,
 };
 use crate::{
-    audit::{AuditLog, AuditQuery, Entry, Head, Sealed},
+    audit::{AuditLog, AuditQuery, Entry, Head, Order, Sealed},
     auth::{ApiKey, KeyId, KeyStore, key::KEYS_MAX},
     store::error::journal_error,
 };
@@ -63,7 +63,11 @@ fn select(query: &AuditQuery) -> Query {
     if let Some(action) = query.action {
         sql.push_bind(" AND action = ", action.name());
     }
-    sql.push_bind(" ORDER BY n LIMIT ", rows(query.limit));
+    let order = match query.order {
+        Order::Oldest => " ORDER BY n LIMIT ",
+        Order::Newest => " ORDER BY n DESC LIMIT ",
+    };
+    sql.push_bind(order, rows(query.limit));
     sql
 }
 
@@ -172,11 +176,16 @@ pub(super) fn every_query() -> Vec<(Query, &'static str)> {
     let session = AuditQuery { session_id, ..all.clone() };
     let user = AuditQuery { user: Some("ada".to_owned()), ..all.clone() };
     let action = AuditQuery { action: Some(Action::KeyCreated), ..all.clone() };
+    let newest = |query: &AuditQuery| select(&AuditQuery { order: Order::Newest, ..query.clone() });
     vec![
         (select(&all), "PRIMARY KEY"),
+        (newest(&all), "PRIMARY KEY"),
         (select(&session), "audit_by_session"),
+        (newest(&session), "audit_by_session"),
         (select(&user), "audit_by_user"),
+        (newest(&user), "audit_by_user"),
         (select(&action), "audit_by_action"),
+        (newest(&action), "audit_by_action"),
         (Query::new(SELECT_KEY).bind(&[0; 32][..]), "api_keys"),
         (Query::new(SELECT_KEYS).bind(1), "SCAN api_keys"),
     ]

@@ -8,7 +8,7 @@ use crate::{
     support::Postgres,
 };
 use greenroom::{
-    audit::{Action, AuditLog as _, AuditQuery, Broken, Entry, Outcome, rows_of},
+    audit::{Action, AuditLog as _, AuditQuery, Broken, Entry, Order, Outcome, rows_of},
     auth::{ApiKey, KeyId, KeyStore as _, Role},
     store::{AuditError, Database, verify_audit},
 };
@@ -111,6 +111,10 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_and_found_
     };
     assert_eq!((found[0], found[3], found[4]), (rows.len(), 2, 0));
     assert!(found[1] > 0 && found[2] > 0 && found[2] < rows.len(), "{found:?}");
+    let before = Some(rows.len() as u64);
+    let newest = AuditQuery { order: Order::Newest, before, limit: 2, ..everything };
+    let newest: Vec<u64> = journal.audit(newest).await.unwrap().iter().map(|row| row.n).collect();
+    assert_eq!(newest, [rows.len() as u64 - 1, rows.len() as u64 - 2]);
 }
 
 /// S1, X6: the audit log keeps what it has, and says who wanted the session gone.

@@ -10,7 +10,7 @@ use crate::{
 };
 use futures::future::join_all;
 use greenroom::{
-    audit::{Action, AuditLog, AuditQuery, Broken, Entry, Head, Outcome, Sealed, rows_of},
+    audit::{Action, AuditLog, AuditQuery, Broken, Entry, Head, Order, Outcome, Sealed, rows_of},
     auth::{ApiKey, KeyId, KeyStore, Role},
     store::{AuditError, Store, verify_audit},
 };
@@ -157,6 +157,9 @@ async fn x6_rows_are_found_by_every_filter() {
     let changed = AuditQuery { action: Some(Action::UserSettingsChanged), ..all.clone() };
     let between = AuditQuery { after: 1, before: Some(4), ..all.clone() };
     let page = AuditQuery { after: 1, limit: 1, ..all.clone() };
+    let newest = AuditQuery { order: Order::Newest, ..all.clone() };
+    let newest_page = AuditQuery { before: Some(4), limit: 2, ..newest.clone() };
+    let newest_of = AuditQuery { session_id: Some(session_id(1)), ..newest.clone() };
     for (query, expected) in [
         (all, vec![1, 2, 3, 4]),
         (session, vec![1, 4]),
@@ -165,6 +168,9 @@ async fn x6_rows_are_found_by_every_filter() {
         (changed, vec![3]),
         (between, vec![2, 3]),
         (page, vec![2]),
+        (newest, vec![4, 3, 2, 1]),
+        (newest_page, vec![3, 2]),
+        (newest_of, vec![4, 1]),
         (AuditQuery { after: u64::MAX, ..everything() }, vec![]),
     ] {
         let found = journal.audit(query.clone()).await.unwrap();
