@@ -65,12 +65,36 @@ async fn c5_feedback_is_kept_counted_and_exported(wire: Wire) {
     let counted = house.get("/agent/statistics").await.ok();
     let agent = &counted["agents"]["default"];
     assert_eq!((&agent["runs"], &agent["completed"]), (&json!(2), &json!(2)), "{counted}");
-    assert_eq!(agent["rating"], json!({"count": 1, "average": 5.0}));
+    assert_eq!(agent["rating"], json!({"count": 1, "average": 5.0, "stars": [0, 0, 0, 0, 1]}));
     let tool = &counted["tools"]["market_order_create"];
     assert_eq!((&tool["calls"], &tool["asked"]), (&json!(2), &json!(2)), "{counted}");
     assert_eq!((&tool["approved"], &tool["rejected"]), (&json!(1), &json!(1)));
     assert_eq!((&tool["approval_rate"], &tool["verdicts"]["good"]), (&json!(0.5), &json!(1)));
     assert_eq!(tool["call_ms"]["count"], 1, "one of them ran");
+    // One call was ended by a person, and so says nothing of the tool.
+    assert_eq!((&tool["completed"], &tool["failed"]), (&json!(1), &json!(0)));
+    assert_eq!((&tool["refused"], &tool["failure_rate"]), (&json!(1), &json!(0.0)));
+    // Four steps of one model, whose price nobody knows; each is counted once, wherever it shows.
+    let model = &counted["models"]["scripted"];
+    assert_eq!((&model["steps"], &model["step_ms"]["count"]), (&json!(4), &json!(4)));
+    assert_eq!((&model["usage"], &model["usage"]["cost_usd"]), (&agent["usage"], &Value::Null));
+    let done = all.iter().filter(|event| event["type"] == "done");
+    let tokens: u64 = done.map(|done| done["usage"]["output_tokens"].as_u64().unwrap()).sum();
+    assert_eq!(model["usage"]["output_tokens"], tokens);
+    let asked = &counted["approvals"]["plan"];
+    assert_eq!((&asked["asked"], &asked["decided"]), (&json!(2), &json!(2)));
+    assert!(asked["wait_ms"]["p95"].as_u64() >= asked["wait_ms"]["p50"].as_u64(), "{asked}");
+    let over_time = |figure: &str| -> u64 {
+        let buckets = counted["timeline"]["buckets"].as_array().unwrap().iter();
+        buckets.map(|bucket| bucket.pointer(figure).unwrap().as_u64().unwrap()).sum()
+    };
+    assert_eq!((over_time("/runs/completed"), over_time("/calls/completed")), (2, 1));
+    assert_eq!((over_time("/calls/refused"), over_time("/step_ms/count")), (1, 4));
+    assert_eq!(Some(over_time("/usage/output_tokens")), model["usage"]["output_tokens"].as_u64());
+    // What happened before is not counted, nor is anything that is still to come.
+    let later = house.get("/agent/statistics?since=2999-01-01T00:00:00Z").await.ok();
+    assert_eq!(later["timeline"]["buckets"], json!([]));
+    house.get("/agent/statistics?since=yesterday").await.problem(400, "invalid_query");
     assert_eq!(counted["looked_at"]["complete"], true);
 
     let lines = export(&house, "").await;

@@ -1,0 +1,251 @@
+//! What is counted, and how it is told. Must not know events.
+
+use super::timeline::Timeline;
+use greenroom_core::{Timestamp, usage::Spending};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Different names of a kind that are counted; further ones are counted together.
+const NAMES_MAX: usize = 1_000;
+/// What stands for further ones.
+const OTHERS: &str = "(others)";
+
+/// Everything.
+#[derive(Default)]
+pub(super) struct Counted {
+    agents: ByName<Runs>,
+    workflows: ByName<Runs>,
+    models: ByName<Model>,
+    tools: ByName<Tool>,
+    approvals: ByName<Questions>,
+    pub(super) timeline: Timeline,
+}
+
+impl Counted {
+    /// Counts for the agent, and for the workflow if there is one.
+    pub(super) fn runs(&mut self, agent: &str, workflow: Option<&str>, count: impl Fn(&mut Runs)) {
+        count(self.agents.of(agent));
+        if let Some(workflow) = workflow {
+            count(self.workflows.of(workflow));
+        }
+    }
+
+    /// By the name in configuration.
+    pub(super) fn model(&mut self, name: &str) -> &mut Model {
+        self.models.of(name)
+    }
+
+    /// Names come from models, too: those of tools that there never were count as one.
+    pub(super) fn tool(&mut self, name: &str) -> &mut Tool {
+        self.tools.of(name)
+    }
+
+    /// Of that kind.
+    pub(super) fn questions(&mut self, kind: &str) -> &mut Questions {
+        self.approvals.of(kind)
+    }
+
+    pub(super) fn view(self) -> Value {
+        json!({
+            "agents": self.agents.view(Runs::view),
+            "workflows": self.workflows.view(Runs::view),
+            "models": self.models.view(Model::view),
+            "tools": self.tools.view(Tool::view),
+            "approvals": self.approvals.view(Questions::view),
+            "timeline": self.timeline.view(),
+        })
+    }
+}
+
+#[derive(Default)]
+struct ByName<T>(BTreeMap<String, T>);
+
+impl<T: Default> ByName<T> {
+    fn of(&mut self, name: &str) -> &mut T {
+        let is_room = self.0.len() < NAMES_MAX || self.0.contains_key(name);
+        self.0.entry(if is_room { name } else { OTHERS }.to_owned()).or_default()
+    }
+
+    fn view(self, view: impl Fn(T) -> Value) -> Value {
+        self.0.into_iter().map(|(name, of)| (name, view(of))).collect()
+    }
+}
+
+/// What became of runs.
+#[derive(Default)]
+pub(super) struct Runs {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) cancelled: u64,
+    pub(super) steps: u64,
+    pub(super) step_retries: u64,
+    pub(super) run_ms: Times,
+    pub(super) usage: Spending,
+    /// How often each number of stars was given.
+    pub(super) stars: [u64; 5],
+}
+
+/// What became of a model's attempts.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) step_ms: Times,
+    pub(super) usage: Spending,
+}
+
+/// What became of a tool's calls.
+#[derive(Default)]
+pub(super) struct Tool {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) denied: u64,
+    /// Ended by people: rejected, not answered in time, or cancelled.
+    pub(super) refused: u64,
+    pub(super) asked: u64,
+    pub(super) approved: u64,
+    pub(super) rejected: u64,
+    pub(super) expired: u64,
+    pub(super) retries: u64,
+    pub(super) call_ms: Times,
+    pub(super) good: u64,
+    pub(super) unnecessary: u64,
+    pub(super) wrong: u64,
+}
+
+/// What became of questions to people.
+#[derive(Default)]
+pub(super) struct Questions {
+    pub(super) asked: u64,
+    pub(super) decided: u64,
+    pub(super) expired: u64,
+    pub(super) cancelled: u64,
+    /// Until they were decided.
+    pub(super) wait_ms: Times,
+}
+
+/// How long things took, in milliseconds. As many as there are events at most.
+#[derive(Clone, Default)]
+pub(super) struct Times(Vec<u64>);
+
+impl Times {
+    pub(super) fn add(&mut self, from: Timestamp, to: Timestamp) {
+        self.0.push(u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0));
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    pub(super) fn view(mut self) -> Value {
+        self.0.sort_unstable();
+        let sum = self.0.iter().fold(0, |sum: u64, took| sum.saturating_add(*took));
+        let average = rate(sum, self.0.len() as u64).map(f64::round);
+        json!({
+            "count": self.0.len(), "average": average, "p50": self.percentile(50),
+            "p95": self.percentile(95), "longest": self.0.last().copied().unwrap_or(0),
+        })
+    }
+
+    /// The least that `percent` of them do not exceed (the nearest rank); they are in order.
+    fn percentile(&self, percent: usize) -> Option<u64> {
+        let rank = (self.0.len() * percent).div_ceil(100);
+        self.0.get(rank.checked_sub(1)?).copied()
+    }
+}
+
+/// `part` of `whole`; `None` where there is nothing of it.
+fn rate(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl Runs {
+    fn view(self) -> Value {
+        let runs = self.completed + self.failed + self.cancelled;
+        let ratings = self.stars.iter().sum();
+        let sum = (1..).zip(self.stars).map(|(stars, count): (u64, u64)| stars * count).sum();
+        json!({
+            "runs": runs, "completed": self.completed, "failed": self.failed,
+            "cancelled": self.cancelled, "failure_rate": rate(self.failed, runs),
+            "steps": self.steps, "step_retries": self.step_retries,
+            "run_ms": self.run_ms.view(), "usage": self.usage,
+            "rating": Rating { count: ratings, average: rate(sum, ratings), stars: self.stars },
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Rating {
+    count: u64,
+    average: Option<f64>,
+    stars: [u64; 5],
+}
+
+impl Model {
+    fn view(self) -> Value {
+        let steps = self.completed + self.failed;
+        json!({
+            "steps": steps, "completed": self.completed, "failed": self.failed,
+            "failure_rate": rate(self.failed, steps), "step_ms": self.step_ms.view(),
+            "usage": self.usage,
+        })
+    }
+}
+
+impl Tool {
+    fn view(self) -> Value {
+        let calls = self.completed + self.failed + self.denied + self.refused;
+        json!({
+            "calls": calls, "completed": self.completed, "failed": self.failed,
+            "failure_rate": rate(self.failed, calls),
+            "denied": self.denied, "denial_rate": rate(self.denied, calls),
+            "refused": self.refused, "asked": self.asked, "approved": self.approved,
+            "rejected": self.rejected, "expired": self.expired,
+            "approval_rate": rate(self.approved, self.approved + self.rejected + self.expired),
+            "retries": self.retries, "call_ms": self.call_ms.view(),
+            "verdicts": {
+                "good": self.good, "unnecessary": self.unnecessary, "wrong": self.wrong,
+            },
+        })
+    }
+}
+
+impl Questions {
+    fn view(self) -> Value {
+        json!({
+            "asked": self.asked, "decided": self.decided, "expired": self.expired,
+            "cancelled": self.cancelled, "wait_ms": self.wait_ms.view(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_the_nearest_rank() {
+        for (took, p50, p95, average) in [
+            (vec![], json!(null), json!(null), json!(null)),
+            (vec![7], json!(7), json!(7), json!(7.0)),
+            (vec![40, 10], json!(10), json!(40), json!(25.0)),
+            ((1..=100).rev().collect(), json!(50), json!(95), json!(51.0)),
+        ] {
+            let mut times = Times::default();
+            took.iter().for_each(|ms| times.add(Timestamp(1_000), Timestamp(1_000 + ms)));
+            let view = times.view();
+            assert_eq!((&view["p50"], &view["p95"]), (&p50, &p95), "{took:?}");
+            assert_eq!((&view["average"], &view["count"]), (&average, &json!(took.len())));
+        }
+    }
+
+    #[test]
+    fn further_names_are_counted_together() {
+        let mut counted = Counted::default();
+        (0..NAMES_MAX + 5).for_each(|n| counted.tool(&format!("t{n}")).completed += 1);
+        let view = counted.view();
+        assert_eq!(view["tools"].as_object().unwrap().len(), NAMES_MAX + 1);
+        assert_eq!(view["tools"][OTHERS]["calls"], 5);
+    }
+}

@@ -1,0 +1,131 @@
+//! The same over time: in buckets that are as wide as they must be for there to be few.
+
+use super::figures::Times;
+use greenroom_core::{Timestamp, usage::Spending};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Buckets that are told at most.
+const BUCKETS_MAX: i64 = 60;
+/// Widths of a bucket, in seconds: what people count in.
+const WIDTHS: [i64; 14] = [
+    1,
+    5,
+    10,
+    30,
+    60,
+    300,
+    600,
+    1_800,
+    3_600,
+    4 * 3_600,
+    86_400,
+    7 * 86_400,
+    30 * 86_400,
+    365 * 86_400,
+];
+
+/// What happened when, by the second.
+#[derive(Default)]
+pub(super) struct Timeline(BTreeMap<i64, Bucket>);
+
+/// What happened within some time.
+#[derive(Clone, Default)]
+pub(super) struct Bucket {
+    pub(super) runs_completed: u64,
+    pub(super) runs_failed: u64,
+    pub(super) runs_cancelled: u64,
+    pub(super) calls_completed: u64,
+    pub(super) calls_failed: u64,
+    pub(super) calls_denied: u64,
+    pub(super) calls_refused: u64,
+    pub(super) retries: u64,
+    pub(super) usage: Spending,
+    pub(super) step_ms: Times,
+}
+
+impl Timeline {
+    /// What happens then.
+    pub(super) fn at(&mut self, at: Timestamp) -> &mut Bucket {
+        self.0.entry(at.0.div_euclid(1_000)).or_default()
+    }
+
+    /// The buckets in which something happened, the oldest first.
+    pub(super) fn view(self) -> Value {
+        let first = self.0.first_key_value().map_or(0, |(second, _)| *second);
+        let last = self.0.last_key_value().map_or(0, |(second, _)| *second);
+        let fits = |width: &i64| last.div_euclid(*width) - first.div_euclid(*width) < BUCKETS_MAX;
+        let width = WIDTHS.into_iter().find(fits).unwrap_or(WIDTHS[WIDTHS.len() - 1]);
+        let mut buckets = BTreeMap::<i64, Bucket>::new();
+        for (second, bucket) in self.0 {
+            buckets.entry(second.div_euclid(width) * width).or_default().add(bucket);
+        }
+        let buckets: Vec<_> =
+            buckets.into_iter().map(|(second, bucket)| bucket.view(second)).collect();
+        json!({"width_s": width, "buckets": buckets})
+    }
+}
+
+impl Bucket {
+    fn add(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.runs_completed, other.runs_completed),
+            (&mut self.runs_failed, other.runs_failed),
+            (&mut self.runs_cancelled, other.runs_cancelled),
+            (&mut self.calls_completed, other.calls_completed),
+            (&mut self.calls_failed, other.calls_failed),
+            (&mut self.calls_denied, other.calls_denied),
+            (&mut self.calls_refused, other.calls_refused),
+            (&mut self.retries, other.retries),
+        ] {
+            *sum += more;
+        }
+        self.usage = self.usage.plus(other.usage);
+        self.step_ms.append(other.step_ms);
+    }
+
+    fn view(self, second: i64) -> Value {
+        json!({
+            "at": Timestamp(second * 1_000),
+            "runs": {
+                "completed": self.runs_completed, "failed": self.runs_failed,
+                "cancelled": self.runs_cancelled,
+            },
+            "calls": {
+                "completed": self.calls_completed, "failed": self.calls_failed,
+                "denied": self.calls_denied, "refused": self.calls_refused,
+            },
+            "retries": self.retries, "usage": self.usage, "step_ms": self.step_ms.view(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(seconds: impl IntoIterator<Item = i64>) -> Value {
+        let mut timeline = Timeline::default();
+        seconds.into_iter().for_each(|second| timeline.at(Timestamp(second * 1_000)).retries += 1);
+        timeline.view()
+    }
+
+    #[test]
+    fn w6_buckets_are_few_and_lose_nothing() {
+        assert_eq!(timeline([]), json!({"width_s": 1, "buckets": []}));
+        let hour = 1_700_000_000 / 3_600 * 3_600;
+        for (seconds, width, count) in [
+            (vec![hour], 1, 1),
+            (vec![hour, hour + 59], 1, 2),
+            (vec![hour, hour + 60], 5, 2),
+            ((hour..hour + 3_600).collect(), 300, 12),
+            (vec![0, 1_700_000_000], 365 * 86_400, 2),
+        ] {
+            let view = timeline(seconds.clone());
+            let buckets = view["buckets"].as_array().unwrap();
+            assert_eq!((&view["width_s"], buckets.len()), (&json!(width), count), "{view}");
+            let sum: u64 = buckets.iter().map(|bucket| bucket["retries"].as_u64().unwrap()).sum();
+            assert_eq!(sum, seconds.len() as u64);
+        }
+    }
+}
