@@ -18,9 +18,9 @@ use greenroom_core::{
     text::cut,
     usage::{Spending, Usage},
 };
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::{io::IsTerminal as _, sync::Arc};
+use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 /// What is logged where `GREENROOM_LOG` says nothing.
@@ -73,6 +73,10 @@ impl Metrics {
             "greenroom_approvals_total",
             "Questions to people, by what became of them"
         );
+        describe_histogram!(
+            "greenroom_bus_lag_seconds",
+            "Time from a commit's publishing until the event bus takes it to subscribers"
+        );
         describe_counter!("greenroom_tokens_total", "Tokens of ended runs, by agent and kind");
         describe_counter!("greenroom_unpriced_runs_total", "Ended runs whose cost is not known");
         describe_gauge!("greenroom_cost_usd", "What ended runs cost where it is known, by agent");
@@ -122,6 +126,16 @@ impl SessionMeter {
 }
 
 impl Meter for SessionMeter {
+    fn resumed(&self, run: &Run) {
+        if let Some(traces) = &self.traces {
+            traces.resumed(run);
+        }
+    }
+
+    fn published(&self, lag: Duration) {
+        histogram!("greenroom_bus_lag_seconds").record(lag.as_secs_f64());
+    }
+
     fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         use SessionEvent as E;
         self.log_call(session_id, record);

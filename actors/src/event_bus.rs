@@ -8,7 +8,7 @@
 
 mod batch;
 
-use crate::{limits::HUB_MAILBOX_MAX, observation::Watch};
+use crate::{limits::HUB_MAILBOX_MAX, observation::Watch, ports::Meter};
 use actix::{Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient};
 use batch::Batch;
 use greenroom_core::{
@@ -21,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What attached subscribers are sent.
@@ -93,6 +93,7 @@ impl Attachment {
 /// The actor.
 pub struct EventBus {
     watch: Watch,
+    meter: Arc<dyn Meter>,
     flush: Duration,
     channels: HashMap<SessionId, Channel>,
     everything: Vec<Subscription>,
@@ -154,8 +155,8 @@ impl Channel {
 impl EventBus {
     /// A bus without subscribers. Text and the progress of tools are held back for up to `flush`
     /// (E5); zero is not at all.
-    pub fn new(watch: Watch, flush: Duration) -> Self {
-        Self { watch, flush, channels: HashMap::new(), everything: Vec::new() }
+    pub fn new(watch: Watch, meter: Arc<dyn Meter>, flush: Duration) -> Self {
+        Self { watch, meter, flush, channels: HashMap::new(), everything: Vec::new() }
     }
 
     /// Sends it to the session's subscribers, now or with what comes within the interval.
@@ -196,13 +197,16 @@ pub struct Publish {
     pub agent: AgentName,
     /// The events, in order.
     pub records: Arc<[EventRecord]>,
+    /// When they were published.
+    pub at: Instant,
 }
 
 impl Handler<Publish> for EventBus {
     type Result = ();
 
     fn handle(&mut self, message: Publish, ctx: &mut Self::Context) {
-        let Publish { session_id, agent, records } = message;
+        let Publish { session_id, agent, records, at } = message;
+        self.meter.published(at.elapsed());
         let channel = self.channels.entry(session_id).or_default();
         for record in records.iter() {
             channel.follow(&record.event);

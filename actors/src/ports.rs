@@ -316,6 +316,12 @@ pub trait Meter: Send + Sync + 'static {
     /// An event of a session of that agent was committed. Called between a commit and what
     /// follows from it: it must not wait.
     fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
+
+    /// A session came back from its log with this run going on. What is committed of it comes next.
+    fn resumed(&self, run: &Run);
+
+    /// A commit was published so long ago that a bus takes only now.
+    fn published(&self, lag: Duration);
 }
 
 /// A meter that does nothing.
@@ -324,6 +330,10 @@ pub struct NoMeter;
 
 impl Meter for NoMeter {
     fn committed(&self, _: SessionId, _: &AgentName, _: &EventRecord) {}
+
+    fn resumed(&self, _: &Run) {}
+
+    fn published(&self, _: Duration) {}
 }
 
 /// Where time comes from.

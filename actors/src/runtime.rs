@@ -100,7 +100,8 @@ impl Runtime {
     pub async fn start(parts: Parts) -> Result<Self, JournalError> {
         let Parts { journal, models, tools, clock, board, governance, meter, .. } = parts;
         let (idle_timeout, flush) = (parts.idle_timeout, parts.flush);
-        let homes = (0..parts.arbiters.max(1)).map(|index| home(index, &board, flush));
+        let homes = 0..parts.arbiters.max(1);
+        let homes = homes.map(|index| home(index, &board, meter.clone(), flush));
         let homes: Arc<[Home]> = homes.collect();
         let desk_watch = board.watch("/desk", "ApprovalDesk");
         let (changes, approval_changes) = watch::channel(());
@@ -136,8 +137,8 @@ impl Runtime {
             around,
             registry,
             desk,
-            homes,
             approval_changes,
+            homes,
             subscribers: Arc::default(),
             subscribers_ever: Arc::default(),
         })
@@ -310,11 +311,12 @@ impl Runtime {
     }
 }
 
-fn home(index: usize, board: &Board, flush: Duration) -> Home {
+fn home(index: usize, board: &Board, meter: Arc<dyn Meter>, flush: Duration) -> Home {
     let arbiter = Arbiter::new().handle();
     let watch = board.watch(format!("/bus/{index}"), "EventBus");
     let shown = watch.clone();
-    let bus = EventBus::start_in_arbiter(&arbiter, move |_ctx| EventBus::new(shown, flush));
+    let bus = move |_: &mut _| EventBus::new(shown, meter, flush);
+    let bus = EventBus::start_in_arbiter(&arbiter, bus);
     Home { arbiter, bus: Mailbox::new(bus, watch) }
 }
 

@@ -45,7 +45,11 @@ use greenroom_core::{
     trace::Trace,
     usage::Usage,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::oneshot;
 
 /// What every session works with.
@@ -245,9 +249,7 @@ impl Session {
             self.around.meter.committed(session_id, &identity.agent, record);
         }
         let (agent, records) = (identity.agent.clone(), records.clone());
-            } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
-                self.desk.tell(DecidedInPart);
-        self.bus.tell(Publish { session_id, agent, records });
+        self.bus.tell(Publish { session_id, agent, records, at: Instant::now() });
     }
 
     fn dispatch(&mut self, effects: Vec<Effect>, rules: &Rules, ctx: &mut Context<Self>) {

@@ -11,18 +11,34 @@ use actix_web::{
     middleware::Next,
 };
 use greenroom_actors::circuit::CIRCUITS;
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use std::{collections::BTreeMap, time::Instant};
+
+/// What is counted in buckets, so that several servers add up, and their upper bounds.
+const BUCKETS: [(&str, &[f64]); 3] = [
+    ("greenroom_journal_batch_commits", &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
+    ("greenroom_journal_batch_seconds", &[0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
+    ("greenroom_bus_lag_seconds", &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
+];
 
 /// Installs the recorder for the whole process; the handle goes into
 /// [`super::AppState::metrics`]. Once per process.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
-    let handle = PrometheusBuilder::new().install_recorder()?;
+    let mut builder = PrometheusBuilder::new();
+    for (name, buckets) in BUCKETS {
+        builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
+    }
+    let handle = builder.install_recorder()?;
     metrics::describe_counter!("greenroom_http_requests_total", "Requests by route and status");
     metrics::describe_histogram!(
         "greenroom_http_request_seconds",
         "Time until the answer's head, by route"
     );
+    metrics::describe_histogram!(
+        "greenroom_journal_batch_commits",
+        "Commits that were stored together, with one fsync"
+    );
+    metrics::describe_histogram!("greenroom_journal_batch_seconds", "Time that storing them took");
     metrics::describe_counter!("greenroom_frames_total", "Frames put into streams");
     metrics::describe_gauge!("greenroom_subscribers", "Streams that are open");
     metrics::describe_gauge!("greenroom_live_sessions", "Sessions in memory");

@@ -18,6 +18,7 @@ use greenroom_core::{
     budget::Claim,
     ids::{Seq, SessionId, UserId},
 };
+use metrics::histogram;
 use std::{
     io,
     sync::{
@@ -25,6 +26,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
+    time::Instant,
 };
 use tokio::{
     runtime::Runtime,
@@ -267,7 +269,10 @@ impl<S: Sink> Work<S> {
                 let mut head = self.known_audit_head().await?;
                 sealed = entries().map(|entry| head.seal(entry)).collect();
             }
+            let began = Instant::now();
             self.sink.store(&accepted, &sealed).await?;
+            histogram!("greenroom_journal_batch_seconds").record(began.elapsed().as_secs_f64());
+            histogram!("greenroom_journal_batch_commits").record(accepted.len() as f64);
             self.heads.remember(written);
             self.counts.commits.fetch_add(accepted.len() as u64, Relaxed);
             self.counts.groups.fetch_add(1, Relaxed);

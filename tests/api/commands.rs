@@ -152,6 +152,14 @@ async fn a4_the_examples_ask_for_metrics_that_are_documented() {
         let text = read(&format!("examples/observability/{file}"));
         let asked: std::collections::BTreeSet<_> =
             metric.find_iter(&text).map(|found| found.as_str()).collect();
+        // A histogram is told of as one.
+        let asked: std::collections::BTreeSet<_> = asked
+            .into_iter()
+            .map(|name| {
+                let ends = ["_bucket", "_sum", "_count"];
+                ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+            })
+            .collect();
         assert!(asked.len() > 5, "{asked:?}");
         for name in asked {
             assert!(told.contains(&format!("`{name}")), "{file} asks for {name}");
@@ -185,6 +193,13 @@ async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
     assert_eq!(value(r#"greenroom_actors{kind="Session"}"#), 1.0);
     assert_eq!(value(r#"greenroom_actors_waiting{kind="Session"}"#), 0.0);
     assert!(value(r#"greenroom_mailbox_depth_max{kind="EventBus"}"#) >= 0.0);
+    // What was stored together, and what the bus was told: each commit once.
+    let stored = value("greenroom_journal_batch_commits_sum");
+    let together = value("greenroom_journal_batch_commits_count");
+    assert!(stored >= together && together >= 2.0, "{stored} in {together}");
+    assert_eq!(value(r#"greenroom_journal_batch_commits_bucket{le="+Inf"}"#), together);
+    assert_eq!(value("greenroom_journal_batch_seconds_count"), together);
+    assert_eq!(value("greenroom_bus_lag_seconds_count"), stored);
     // The scripted model has no price: said to be unknown, not zero.
     assert_eq!(value(r#"greenroom_unpriced_runs_total{agent="default"}"#), 2.0);
 }
