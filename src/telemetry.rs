@@ -14,7 +14,7 @@ use greenroom_core::{
     feedback::Feedback,
     ids::{AgentName, SessionId},
     json::canonical,
-    session::{EventRecord, SessionEvent},
+    session::{EventRecord, Run, SessionEvent},
     text::cut,
     usage::{Spending, Usage},
 };

@@ -39,6 +39,8 @@ pub struct Attempt {
     pub attempt_id: AttemptId,
     /// The open message; `None` for a plan, of which nothing is heard before it is complete (G14).
     pub message_id: Option<MessageId>,
+    /// Its place in the run's trace, which the provider is told (A4).
+    pub trace: Trace,
     /// Who hears of the end.
     pub session: Mailbox<Session>,
     /// Who hears the text.
@@ -131,7 +133,7 @@ impl Actor for LlmStream {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let Some(mut request) = self.request.take() else { return };
-        request.trace = Some(Trace::of_attempt(self.attempt.run_id, self.attempt.attempt_id));
+        request.trace = Some(self.attempt.trace);
         let obeys = ctx.address().downgrade().recipient();
         self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
         let model = request.model.clone();

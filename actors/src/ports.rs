@@ -16,7 +16,7 @@ use greenroom_core::{
         request::ModelRequest,
     },
     policy::{Settings, ToolBook},
-    session::{ApprovalRow, ApprovalState, EventRecord, Projection, SessionRow},
+    session::{ApprovalRow, ApprovalState, EventRecord, Projection, Run, SessionRow},
     time::Day,
     trace::Trace,
 };

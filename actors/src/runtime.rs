@@ -288,13 +288,13 @@ impl Runtime {
         self.desk.ask(CountWaiting).await.unwrap_or(0)
     }
 
-    /// Takes nothing new, and tells every subscriber (D8).
     /// Wakes whoever looks on when a question to people was asked, answered or closed. What became of
     /// it is in the store by then.
     pub fn approval_changes(&self) -> watch::Receiver<()> {
         self.approval_changes.clone()
     }
 
+    /// Takes nothing new, and tells every subscriber (D8).
     pub fn drain(&self) {
         self.registry.tell(Drain);
         for home in self.homes.iter() {

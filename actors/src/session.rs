@@ -36,7 +36,7 @@ use greenroom_core::{
     approval::{ApprovalKind, OpenApproval},
     call::ToolOutcome,
     context,
-    ids::{AgentName, AttemptId, CallId, Seq, SessionId},
+    ids::{AgentName, AttemptId, CallId, RunId, Seq, SessionId},
     message::Arguments,
     scrub::Scrubber,
     session::{
@@ -213,6 +213,9 @@ impl Session {
             |replayed: Result<SessionState, JournalError>, actor, ctx| match replayed {
                 Ok(state) => {
                     actor.state = state;
+                    if let Some(run) = &actor.state.active.run {
+                        actor.around.meter.resumed(run);
+                    }
                     if actor.state.identity.is_some() {
                         actor.take(Input::Rehydrated, None, ctx);
                     } else {
@@ -242,6 +245,8 @@ impl Session {
             | SessionEvent::ApprovalCancelled { approval_id } = &record.event
             {
                 self.desk.tell(Forget { approval_id: *approval_id });
+            } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
+                self.desk.tell(DecidedInPart);
             }
         }
         let Some(identity) = &self.state.identity else { return };
@@ -268,6 +273,7 @@ impl Session {
                         step,
                         attempt_id,
                         message_id,
+                        trace: self.trace_of(run_id, attempt_id),
                         session: self.myself(ctx),
                         bus: self.bus.clone(),
                     };
@@ -284,7 +290,7 @@ impl Session {
                     }
                 }
                 Effect::StartTool { run_id, call_id, attempt_id, tool, arguments } => {
-                    let trace = Trace::of_attempt(run_id, attempt_id);
+                    let trace = self.trace_of(run_id, attempt_id);
                     self.start_tool((call_id, attempt_id, trace), tool, &arguments, rules, ctx);
                 }
                 Effect::AwaitTurn { call_id, key } => self.await_turn(call_id, key, ctx),
@@ -300,6 +306,12 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The place of an attempt in the trace of the run that is going.
+    fn trace_of(&self, run_id: RunId, attempt_id: AttemptId) -> Trace {
+        let parent = self.state.active.run.as_ref().and_then(|run| run.traceparent);
+        Trace::of_attempt(run_id, parent, attempt_id)
     }
 
     fn start_tool(

@@ -166,7 +166,15 @@ fn said_of(record: &EventRecord) -> Said {
         E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
         E::SessionClosed { .. } => as_stored("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.
-        E::MessageQueued { message_id, text, digest: _, steers, preflight: _, workflow: _ } => {
+        E::MessageQueued {
+            message_id,
+            text,
+            digest: _,
+            steers,
+            preflight: _,
+            workflow: _,
+            traceparent: _,
+        } => {
             let delivery = match steers {
                 None => "next_run",
                 Some(steering) if steering.after_decision => "after_decision",
@@ -189,7 +197,7 @@ fn said_of(record: &EventRecord) -> Said {
         ),
         E::MessageDiscarded { .. } => as_stored("message_discarded", event),
         // What its model is told of a workflow is the operator's.
-        E::RunStarted { message_id, preflight, workflow } => {
+        E::RunStarted { message_id, preflight, workflow, traceparent: _ } => {
             let mut told = json!({ "message_id": message_id });
             if *preflight {
                 told["preflight"] = json!(true);

@@ -21,6 +21,7 @@ use greenroom_core::{
     ids::{MessageId, Seq, SessionId, UserId},
     policy::{Autonomy, SettingsPatch},
     session::{RunFailure, SessionRow},
+    trace::Trace,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -65,6 +66,7 @@ pub(super) async fn stream(
         on_busy: body.on_busy,
         preflight: body.preflight,
         workflow: body.workflow,
+        traceparent: traceparent(&request),
     };
     let Submitted { run_id, seq, .. } =
         commands::submit(&state, &caller.0, &session, message).await?;
@@ -100,6 +102,14 @@ fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> 
         Problem::bad_request("invalid_id", "Idempotency-Key must have 1 to 128 ASCII characters")
     };
     key.map(Some).ok_or_else(invalid)
+}
+
+/// The span of a trace that the request is sent in (A4). A header that makes no sense is passed over,
+/// as the W3C says: tracing fails no request.
+fn traceparent(request: &HttpRequest) -> Option<Trace> {
+    let mut headers = request.headers().get_all("traceparent");
+    let header = headers.next().filter(|_| headers.next().is_none())?;
+    header.to_str().ok()?.parse().ok()
 }
 
 #[derive(Deserialize)]
@@ -138,6 +148,7 @@ pub(super) async fn chat(
         on_busy: body.on_busy,
         preflight: body.preflight,
         workflow: body.workflow,
+        traceparent: traceparent(&request),
     };
     // Before a session is made for it.
     message.check(&state)?;

@@ -14,6 +14,7 @@ use greenroom_core::{
     limits::TITLE_CHARS_MAX,
     policy::{Autonomy, SettingsPatch, narrowed},
     session::{ApprovalRow, Input, OnBusy, Reply, SessionRow, SessionState, SessionStatus, evolve},
+    trace::Trace,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -199,6 +200,9 @@ pub(super) struct Message {
     pub(super) preflight: Option<bool>,
     #[serde(default)]
     pub(super) workflow: Option<WorkflowWish>,
+    /// The span of a trace that the request came in (A4); a header's.
+    #[serde(skip)]
+    pub(super) traceparent: Option<Trace>,
 }
 
 /// A message that was taken.
@@ -257,7 +261,7 @@ pub(super) async fn submit(
         }
     }
     let fresh = || MessageId::from_uuid(state.runtime.new_id());
-    let Message { message, message_id, preflight, workflow, .. } = message;
+    let Message { message, message_id, preflight, workflow, traceparent, .. } = message;
     let text = match &workflow {
         Some(wish) if message.trim().is_empty() => wish.command(),
         Some(_) | None => message,
@@ -267,13 +271,28 @@ pub(super) async fn submit(
     let message_id = message_id.unwrap_or_else(fresh);
     let text = text.into();
     let input = match when_busy {
-        WhenBusy::Wait(on_busy) => {
-            Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow }
-        }
+        WhenBusy::Wait(on_busy) => Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight,
+            workflow,
+            traceparent,
+        },
         WhenBusy::Interrupt => {
             let by = principal.user.clone();
             let partial = None;
-            Input::Interrupt { message_id, text, digest, preflight, workflow, by, partial }
+            Input::Interrupt {
+                message_id,
+                text,
+                digest,
+                preflight,
+                workflow,
+                traceparent,
+                by,
+                partial,
+            }
         }
     };
     match state.runtime.command(session.session_id, input).await? {

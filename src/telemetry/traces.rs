@@ -12,7 +12,7 @@ use bytes::Bytes;
 use greenroom_core::{
     Timestamp,
     ids::{AgentName, CallId, RunId, SessionId},
-    session::{EventRecord, SessionEvent},
+    session::{self, EventRecord, SessionEvent},
     text::cut,
     trace::Trace,
     usage::Spending,
@@ -55,6 +55,8 @@ pub struct Traces {
 #[derive(Debug)]
 struct Run {
     began: Timestamp,
+    /// The span in which it was asked for.
+    parent: Option<Trace>,
     /// By the id of the attempt or approval.
     open: HashMap<Uuid, Open>,
     /// Which of them is the model's.
@@ -112,6 +114,18 @@ impl Traces {
         }
     }
 
+    /// Takes note of a run that goes on after a restart: when it began, in which trace, and what its
+    /// calls are of.
+    pub fn resumed(&self, run: &session::Run) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.len() < RUNS_MAX {
+            runs.entry(run.run_id).or_insert_with(|| {
+                let calls = run.calls.iter().map(|call| (call.call_id, (None, call.tool.clone())));
+                Run { calls: calls.collect(), ..Run::new(run.started_at, run.traceparent) }
+            });
+        }
+    }
+
     /// Takes note of an event of that session.
     pub fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         let Some(run_id) = record.run_id else { return };
@@ -119,9 +133,12 @@ impl Traces {
         if runs.len() >= RUNS_MAX && !runs.contains_key(&run_id) {
             return;
         }
-        // After a restart the first that is heard of a run may be its middle.
-        let run = runs.entry(run_id).or_insert_with(|| Run::new(record.at));
-        let telling = Telling { traces: self, run_id, at: record.at };
+        // What is first heard of a run is its message.
+        let run = runs.entry(run_id).or_insert_with(|| Run::new(record.at, None));
+        if let SessionEvent::RunStarted { traceparent, .. } = &record.event {
+            run.parent = *traceparent;
+        }
+        let telling = Telling { traces: self, run_id, parent: run.parent, at: record.at };
         let outcome = telling.heard(run, &record.event);
         if let Some((end, usage)) = outcome
             && let Some(run) = runs.remove(&run_id)
@@ -133,8 +150,8 @@ impl Traces {
 }
 
 impl Run {
-    fn new(began: Timestamp) -> Self {
-        Self { began, open: HashMap::new(), step: None, calls: HashMap::new() }
+    fn new(began: Timestamp, parent: Option<Trace>) -> Self {
+        Self { began, parent, open: HashMap::new(), step: None, calls: HashMap::new() }
     }
 
     fn begin(&mut self, id: Uuid, open: Open) {
@@ -148,6 +165,7 @@ impl Run {
 struct Telling<'a> {
     traces: &'a Traces,
     run_id: RunId,
+    parent: Option<Trace>,
     at: Timestamp,
 }
 
@@ -249,15 +267,14 @@ impl Telling<'_> {
         }
     }
 
+    /// The run's own span.
+    fn of_run(&self) -> Trace {
+        Trace::of_run(self.run_id, self.parent)
+    }
+
     fn ended(&self, run: &mut Run, id: Uuid, end: End, more: Vec<KeyValue>) {
         if let Some(open) = run.open.remove(&id) {
-            self.export(
-                Trace::span_of(id),
-                Some(Trace::of_run(self.run_id).span_id),
-                open,
-                end,
-                more,
-            );
+            self.export(Trace::span_of(id), Some(self.of_run().span_id), open, end, more);
         }
     }
 
@@ -284,7 +301,8 @@ impl Telling<'_> {
                 KeyValue::new("greenroom.run.id", self.run_id.to_string()),
             ],
         };
-        self.export(Trace::of_run(self.run_id).span_id, None, open, end, tokens(usage).into());
+        let parent = self.parent.map(|parent| parent.span_id);
+        self.export(self.of_run().span_id, parent, open, end, tokens(usage).into());
     }
 
     fn export(&self, id: u64, parent: Option<u64>, open: Open, end: End, more: Vec<KeyValue>) {
@@ -298,12 +316,13 @@ impl Telling<'_> {
                 Status::error(cut(&error, ERROR_BYTES_MAX).to_owned())
             }
         };
-        let trace_id = TraceId::from(Trace::of_run(self.run_id).trace_id);
+        let of_run = self.of_run();
+        let trace_id = TraceId::from(of_run.trace_id);
         let (flags, state) = (TraceFlags::SAMPLED, TraceState::default());
         self.traces.processor.on_end(SpanData {
             span_context: SpanContext::new(trace_id, SpanId::from(id), flags, false, state),
             parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from),
-            parent_span_is_remote: false,
+            parent_span_is_remote: id == of_run.span_id && parent.is_some(),
             span_kind: kind,
             name: name.into(),
             start_time: instant(began),

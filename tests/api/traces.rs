@@ -1,7 +1,7 @@
 //! Traces, as a collector of OpenTelemetry hears them (A4).
 
 use crate::{
-    harness::Setup,
+    harness::{House, Setup},
     scripts::{ORDER, calls},
     stream::the,
 };
@@ -12,10 +12,14 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message as _;
+use reqwest::Method;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
-on_both_wires!(a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait);
+on_both_wires!(
+    a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait,
+    a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart,
+);
 
 /// Something that speaks OTLP over HTTP, and remembers.
 #[derive(Clone, Default)]
@@ -108,6 +112,53 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Wi
     assert_eq!(told, [traceparent(first), traceparent(second)]);
     let [tool] = named("execute_tool market_order_create")[..] else { panic!("{spans:?}") };
     assert_eq!(house.calls()[0]["_meta"]["traceparent"], traceparent(tool));
+}
+
+const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(wire: Wire) {
+    let collector = Collector::default();
+    let endpoint = collector.start();
+    let setup = Setup::script(wire, &calls("market_order_create", ORDER));
+    let mut house = setup.top(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
+    let session = house.session_at(1).await;
+    let say = |house: &House, message: &str, header: &str| {
+        let body = json!({"session_id": session, "message": message, "until": "pause"});
+        let request = house.request(Method::POST, "/agent/chat/stream").json(&body);
+        request.header("traceparent", header)
+    };
+    let asked = house.stream(say(&house, "go", CALLER)).await.rest().await;
+    let plan_id = the(&asked, "waiting_for_approval").text("plan_id").to_owned();
+    // One that waits remembers, too; and what makes no sense is no reason to refuse.
+    let mut queued = house.stream(say(&house, "again", CALLER)).await;
+    queued.until("message_queued").await;
+    house.crash().await;
+    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
+    let mut heard = house.follow(&session, "0").await;
+    heard.until("done").await;
+    heard.until("done").await;
+    let own = house.stream(say(&house, "again", "nonsense")).await.rest().await;
+    let own = the(&own, "done").text("run_id").replace('-', "");
+    assert!(house.stop().await.success());
+
+    let spans = collector.spans();
+    let mut runs: Vec<_> =
+        spans.iter().filter(|span| span.name == "invoke_agent default").collect();
+    runs.sort_by_key(|run| run.start_time_unix_nano);
+    let [run, queued, alone] = runs[..] else { panic!("{spans:?}") };
+    for run in [run, queued] {
+        let parent = format!("00-{}-{}-01", hex(&run.trace_id), hex(&run.parent_span_id));
+        assert_eq!(parent, CALLER, "{run:?}");
+    }
+    assert_eq!((hex(&alone.trace_id), hex(&alone.parent_span_id)), (own, String::new()));
+    let tool = spans.iter().find(|span| span.name == "execute_tool market_order_create").unwrap();
+    assert_eq!((&tool.trace_id, &tool.parent_span_id), (&run.trace_id, &run.span_id));
+    // The run's span reaches over the restart.
+    assert!(run.start_time_unix_nano < tool.start_time_unix_nano, "{run:?}");
+    assert_eq!(house.calls()[0]["_meta"]["traceparent"], traceparent(tool));
+    let told = house.rehearsal.requests().into_iter().filter_map(|request| request.traceparent);
+    let of_caller = &CALLER[..36];
+    assert_eq!(told.filter(|told| told.starts_with(of_caller)).count(), 3);
 }
 
 #[actix_web::test]

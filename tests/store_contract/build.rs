@@ -181,6 +181,7 @@ fn session_events() -> Vec<SessionEvent> {
             steers: None,
             preflight: true,
             workflow: None,
+            traceparent: None,
         },
         E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
         E::MessageStarted { message_id: message_id() },
@@ -210,7 +211,12 @@ fn run_events() -> Vec<SessionEvent> {
     let usage = Spending { tokens, cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
-        E::RunStarted { message_id: message_id(), preflight: true, workflow: None },
+        E::RunStarted {
+            message_id: message_id(),
+            preflight: true,
+            workflow: None,
+            traceparent: None,
+        },
         E::StepStarted {
             attempt_id: AttemptId(uuid(5, 1)),
             attempt: 1,

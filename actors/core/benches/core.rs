@@ -137,6 +137,7 @@ impl World {
             on_busy,
             preflight: None,
             workflow: None,
+            traceparent: None,
         });
         let call = ProposedCall {
             call_id: CallId(Uuid::nil()),

@@ -541,7 +541,15 @@ fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
         let digest = Digest::of(&json!(turn));
         let text = format!("Turn {turn}: what does it cost?").into();
         let (on_busy, preflight, workflow) = (OnBusy::Queue, None, None);
-        talk.does(Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow });
+        talk.does(Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight,
+            workflow,
+            traceparent: None,
+        });
         assert!(talk.state.is_idle(), "turn {turn}");
     }
     assert_eq!(talk.requests, 400 + talk.summaries);

@@ -226,6 +226,7 @@ impl World {
             on_busy: OnBusy::Queue,
             preflight: None,
             workflow: None,
+            traceparent: None,
         }
     }
 

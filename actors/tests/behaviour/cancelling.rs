@@ -279,6 +279,7 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
         digest,
         preflight: None,
         workflow: None,
+        traceparent: None,
         by: World::user(),
         partial: None,
     };

@@ -427,6 +427,7 @@ async fn s5_idempotency_survives_a_crash() {
         on_busy: OnBusy::Queue,
         preflight: None,
         workflow: None,
+        traceparent: None,
     };
     assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));
 }

@@ -72,6 +72,7 @@ pub(super) async fn send(
         on_busy: None,
         preflight: None,
         workflow,
+        traceparent: None,
     };
     // Before a session is made for it.
     message.check(state)?;

@@ -16,6 +16,7 @@ use crate::{
     policy::{Autonomy, Cost, Risk, Settings},
     preflight::ApprovedStep,
     time::Timestamp,
+    trace::Trace,
     usage::Spending,
 };
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,9 @@ pub enum SessionEvent {
         /// The workflow that its run is started with (C3).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workflow: Option<Arc<StartedWorkflow>>,
+        /// The span of a trace in which it was sent (A4).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traceparent: Option<Trace>,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
@@ -156,6 +160,9 @@ pub enum SessionEvent {
         /// The workflow that it is started with (C3).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workflow: Option<Arc<StartedWorkflow>>,
+        /// The span of a trace in which it was asked for (A4).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traceparent: Option<Trace>,
     },
     /// A run has its final answer.
     RunCompleted {

@@ -223,13 +223,28 @@ impl Active {
                 self.narrow();
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
-            E::MessageQueued { message_id, text, digest, steers, preflight, workflow } => {
+            E::MessageQueued {
+                message_id,
+                text,
+                digest,
+                steers,
+                preflight,
+                workflow,
+                traceparent,
+            } => {
                 let own_run_id = steers.map(|steering| steering.own_run_id);
                 let Some(run_id) = own_run_id.or(record.run_id) else { return };
                 let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
                 let (preflight, workflow) = (*preflight, workflow.clone());
-                let message =
-                    QueuedMessage { message_id, run_id, text, digest, preflight, workflow };
+                let message = QueuedMessage {
+                    message_id,
+                    run_id,
+                    text,
+                    digest,
+                    preflight,
+                    workflow,
+                    traceparent: *traceparent,
+                };
                 match self.run.as_mut().filter(|_| own_run_id.is_some()) {
                     Some(run) => run.steering.push(message),
                     None => self.queue.push_back(message),
@@ -353,11 +368,12 @@ impl Active {
     }
 
     fn start_run(&mut self, record: &EventRecord) {
-        let (SessionEvent::RunStarted { message_id, preflight, workflow }, Some(run_id)) =
-            (&record.event, record.run_id)
+        let SessionEvent::RunStarted { message_id, preflight, workflow, traceparent } =
+            &record.event
         else {
             return;
         };
+        let Some(run_id) = record.run_id else { return };
         self.run = Some(Run {
             run_id,
             message_id: message_id.clone(),
@@ -372,6 +388,7 @@ impl Active {
             costs: BTreeMap::new(),
             preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
             workflow: workflow.clone(),
+            traceparent: *traceparent,
             compaction: Compaction::Idle,
             started_at: record.at,
         });

@@ -12,6 +12,7 @@ use crate::{
     message::Message,
     model::delta::{Completion, ModelFailure},
     policy::Settings,
+    trace::Trace,
     usage::Usage,
 };
 use serde_json::Value;
@@ -78,6 +79,8 @@ pub enum Input {
         preflight: Option<bool>,
         /// The workflow that its run is started with (C3).
         workflow: Option<Arc<StartedWorkflow>>,
+        /// The span of a trace in which it was sent (A4).
+        traceparent: Option<Trace>,
     },
     /// Cancel the run that is going and answer this message at once, before those that wait (S4).
     Interrupt {
@@ -91,6 +94,8 @@ pub enum Input {
         preflight: Option<bool>,
         /// The workflow that its run is started with.
         workflow: Option<Arc<StartedWorkflow>>,
+        /// The span of a trace in which it was sent.
+        traceparent: Option<Trace>,
         /// Who asks.
         by: UserId,
         /// What the stopped model stream had said.

@@ -13,6 +13,7 @@ use crate::{
     policy::Settings,
     preflight::Preflight,
     time::Timestamp,
+    trace::Trace,
     usage::Spending,
 };
 use std::{
@@ -178,6 +179,8 @@ pub struct QueuedMessage {
     pub preflight: bool,
     /// The workflow that its run is started with.
     pub workflow: Option<Arc<StartedWorkflow>>,
+    /// The span of a trace in which it was sent.
+    pub traceparent: Option<Trace>,
 }
 
 /// The run that is going.
@@ -210,6 +213,8 @@ pub struct Run {
     pub preflight: Preflight,
     /// The workflow that it was started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
+    /// The span of a trace in which it was asked for (A4).
+    pub traceparent: Option<Trace>,
     /// Where it stands with summarising.
     pub compaction: Compaction,
     /// When it began.

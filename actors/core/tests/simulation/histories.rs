@@ -464,7 +464,15 @@ impl Story {
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
         let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::workflow_of_story()));
-        self.take(Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow });
+        self.take(Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight,
+            workflow,
+            traceparent: None,
+        });
     }
 
     fn model(&mut self, result: Result<Completion, StepFailure>) {

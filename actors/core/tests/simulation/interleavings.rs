@@ -117,6 +117,7 @@ fn asked(seed: u64, chance: &mut Chance) -> (World, ApprovalId, Vec<PlanStep>) {
             digest,
             preflight: None,
             workflow: None,
+            traceparent: None,
             on_busy: OnBusy::Queue,
         })
         .expect("it is idle");

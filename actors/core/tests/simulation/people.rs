@@ -49,6 +49,7 @@ impl World {
             on_busy,
             preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
             workflow: chance.one_in(4).then(|| rules::workflow(chance)),
+            traceparent: rules::traceparent(chance),
         };
         let decision = self.take(input)?;
         let (run_id, seq) = match decision.reply {
@@ -85,6 +86,7 @@ impl World {
             digest: Digest::of_bytes(message_id.as_str().as_bytes()),
             preflight: *chance.pick(&[None, Some(true)]),
             workflow: None,
+            traceparent: rules::traceparent(chance),
             by: user("bob"),
             partial,
         });
@@ -120,6 +122,7 @@ impl World {
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
             preflight: *chance.pick(&[None, Some(true)]),
             workflow: None,
+            traceparent: None,
         };
         match self.take(input) {
             Ok(Decision { events, claims: _, effects, reply }) => {

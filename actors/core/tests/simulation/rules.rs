@@ -13,6 +13,7 @@ use greenroom_core::{
         Autonomy, BudgetLimit, CostRule, Expression, Period, Preset, Risk, RiskSource, Settings,
         Tool, ToolBook, schema,
     },
+    trace::Trace,
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -177,6 +178,11 @@ pub(crate) fn workflow(chance: &mut Chance) -> Arc<StartedWorkflow> {
         preflight: chance.one_in(3),
         ..workflow_of_story()
     })
+}
+
+/// The span of a trace that a message is sent in, now and then.
+pub(crate) fn traceparent(chance: &mut Chance) -> Option<Trace> {
+    chance.one_in(4).then_some(Trace { trace_id: 7, span_id: 7 })
 }
 
 /// A workflow with everything in it.

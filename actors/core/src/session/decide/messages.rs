@@ -7,6 +7,7 @@ use crate::{
     json::Digest,
     model::delta::Completion,
     session::{OnBusy, QueuedMessage, SessionEvent, Steering},
+    trace::Trace,
 };
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ pub(super) struct Submitted {
     pub(super) digest: Digest,
     pub(super) preflight: Option<bool>,
     pub(super) workflow: Option<Arc<StartedWorkflow>>,
+    pub(super) traceparent: Option<Trace>,
 }
 
 impl Deciding<'_> {
@@ -44,7 +46,8 @@ impl Deciding<'_> {
         if self.active.queue.len() + steering >= limit {
             return Err(Rejection::QueueFull { limit });
         }
-        let QueuedMessage { message_id, text, digest, preflight, workflow, .. } = message;
+        let QueuedMessage { message_id, text, digest, preflight, workflow, traceparent, .. } =
+            message;
         let queued = |steers| SessionEvent::MessageQueued {
             message_id,
             text,
@@ -52,6 +55,7 @@ impl Deciding<'_> {
             steers,
             preflight,
             workflow,
+            traceparent,
         };
         if steers {
             let after_decision = !self.active.approvals.is_empty();
@@ -79,12 +83,12 @@ impl Deciding<'_> {
 
     /// The message with a run to be.
     fn queued(&self, message: Submitted) -> QueuedMessage {
-        let Submitted { message_id, text, digest, preflight, workflow } = message;
+        let Submitted { message_id, text, digest, preflight, workflow, traceparent } = message;
         let run_id = RunId(self.env.uuid());
         // A workflow that wants a plan gets one, whatever else is said: it may only narrow.
         let by_workflow = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
         let preflight = by_workflow || self.wants_preflight(preflight);
-        QueuedMessage { message_id, run_id, text, digest, preflight, workflow }
+        QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent }
     }
 
     /// Whether a message's run begins with a plan: as it says itself, else as the session does.
@@ -114,11 +118,12 @@ impl Deciding<'_> {
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
-        let QueuedMessage { message_id, run_id, text, digest, preflight, workflow } = message;
+        let QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent } =
+            message;
         let accepted =
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
-        let started = SessionEvent::RunStarted { message_id, preflight, workflow };
+        let started = SessionEvent::RunStarted { message_id, preflight, workflow, traceparent };
         self.emit_for(Some(run_id), None, started);
     }
 

@@ -245,12 +245,29 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         _ if !exists => return Err(Rejection::UnknownSession),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
-        Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow } => {
-            let message = Submitted { message_id, text, digest, preflight, workflow };
+        Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight,
+            workflow,
+            traceparent,
+        } => {
+            let message = Submitted { message_id, text, digest, preflight, workflow, traceparent };
             d.submit(message, on_busy)?
         }
-        Input::Interrupt { message_id, text, digest, preflight, workflow, by, partial } => {
-            let message = Submitted { message_id, text, digest, preflight, workflow };
+        Input::Interrupt {
+            message_id,
+            text,
+            digest,
+            preflight,
+            workflow,
+            traceparent,
+            by,
+            partial,
+        } => {
+            let message = Submitted { message_id, text, digest, preflight, workflow, traceparent };
             d.interrupt(message, &by, partial)?
         }
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,

@@ -237,7 +237,15 @@ fn meanwhile(story: &mut Story, message_id: &str, on_busy: OnBusy) {
     let text = "And that too.".into();
     let preflight = None;
     let workflow = None;
-    let input = Input::SubmitMessage { message_id, text, digest, on_busy, preflight, workflow };
+    let input = Input::SubmitMessage {
+        message_id,
+        text,
+        digest,
+        on_busy,
+        preflight,
+        workflow,
+        traceparent: None,
+    };
     story.take(input);
 }
 
@@ -266,6 +274,7 @@ fn interrupted() -> Vec<EventRecord> {
         digest: Digest::of_bytes(b"at-once"),
         preflight: None,
         workflow: None,
+        traceparent: None,
         by: user("ann"),
         partial: Some(partial),
     });

@@ -1,6 +1,7 @@
 //! Submitting messages, and the queue (S4, S5).
 
 use super::*;
+use crate::trace::Trace;
 
 #[test]
 fn s2_a_message_starts_a_run() {
@@ -251,4 +252,27 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
         = cancelled r1
     ",
     );
+}
+
+#[test]
+fn a4_a_message_keeps_the_span_it_was_sent_in_until_its_run() {
+    let sent_in = |message_id: &str, span_id: u64| {
+        let mut input = submit(message_id);
+        if let Input::SubmitMessage { traceparent, .. } = &mut input {
+            *traceparent = Some(Trace { trace_id: 7, span_id });
+        }
+        input
+    };
+    let mut scene = Scene::new();
+    let parent = |scene: &Scene| {
+        scene.state.active.run.as_ref().and_then(|run| run.traceparent).map(|trace| trace.span_id)
+    };
+    scene.does(sent_in("u1", 1)).unwrap();
+    assert_eq!(parent(&scene), Some(1));
+    scene.does(sent_in("u2", 2)).unwrap();
+    scene.does(submit("u3")).unwrap();
+    scene.does(scene.model_says("one")).unwrap();
+    assert_eq!(parent(&scene), Some(2));
+    scene.does(scene.model_says("two")).unwrap();
+    assert_eq!(parent(&scene), None);
 }

@@ -369,6 +369,7 @@ fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
         on_busy,
         preflight: None,
         workflow: None,
+        traceparent: None,
     }
 }
 

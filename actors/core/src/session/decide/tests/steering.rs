@@ -21,6 +21,7 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
         digest,
         preflight: None,
         workflow: None,
+        traceparent: None,
         by: user("ann"),
         partial,
     }
