@@ -27,6 +27,21 @@ export default async function roles({ house, browser }) {
   await ada.room("events");
   await page.locator(".virtual-row .event-type", { hasText: /^done$/ }).waitFor();
 
+  // An approver hears of questions in sessions that are not theirs, at once, and sees nothing else of them.
+  const approver = await house.ask("POST", "/admin/keys", { user_id: "bob", role: "approver" });
+  const bob = await Person.sit(browser, house, { token: approver.key });
+  await bob.room("approvals");
+  await bob.sees("Nobody waits for you");
+  await ada.say("Buy 500 Pyerite at market price", ASKED);
+  await bob.page.locator(ASKED).waitFor();
+  await bob.page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
+  await bob.button("Approve").click();
+  await bob.sees("Nobody waits for you");
+  await page.locator(".answered.good").getByText("Approved by bob").waitFor();
+  await bob.room(`chat/${ada.session()}`);
+  await bob.page.locator(".failed").waitFor();
+  await bob.leave();
+
   // Her key is revoked: the page says so.
   await house.ask("DELETE", `/admin/keys/${key_id}`);
   await ada.room("approvals");

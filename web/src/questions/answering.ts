@@ -3,7 +3,6 @@
 import { useState } from "preact/hooks";
 import { client, type Answer } from "../api/client";
 import { type Problem, problemOf } from "../api/http";
-import { loadInbox } from "../state/live";
 
 export interface Answering {
   busy: string | null;
@@ -26,7 +25,6 @@ export function useAnswering(approval_id: string): Answering {
       return false;
     } finally {
       setBusy(null);
-      void loadInbox();
     }
   };
   return { busy, problem, answer };

@@ -3,6 +3,7 @@
  * conversations that are open, the questions that wait, and the events of everybody.
  */
 
+import { follow } from "../api/changes";
 import { client, type NewMessage } from "../api/client";
 import { Problem, problemOf } from "../api/http";
 import { Line, type LineState } from "../api/line";
@@ -72,7 +73,23 @@ export async function start(): Promise<void> {
   failure.set(null);
   line.start();
   if (me.get()?.role === "admin") line.watch(overheard);
-  setInterval(() => document.visibilityState === "visible" && void loadInbox(), 15_000);
+  followInbox();
+}
+
+/** The questions that wait, as the server tells of them: whoever may answer hears of each. */
+function followInbox(): void {
+  const waiting = new Map<string, Question>();
+  const show = () => inbox.set({ questions: [...waiting.values()], loaded: true, error: null });
+  follow<Question>("/agent/approvals", {
+    begins: () => waiting.clear(),
+    hear({ changed, gone }) {
+      for (const question of changed) waiting.set(question.approval_id, question);
+      for (const id of gone) waiting.delete(id);
+      show();
+    },
+    // What was heard stays; who has heard nothing is told why.
+    lost: () => void loadInbox(),
+  });
 }
 
 /** Sessions that somebody without everybody's events follows beside those that are open. */
@@ -97,7 +114,7 @@ function followOwn(list: Session[]): void {
 }
 
 async function refresh(): Promise<void> {
-  await Promise.all([loadSessions(), loadInbox()]);
+  await loadSessions();
   await eventLog.catchUp(sessions.get().sessions);
   following = true;
   followOwn(sessions.get().sessions);
@@ -141,24 +158,18 @@ function soon(work: () => void, delay: number): () => void {
   };
 }
 
-const inboxSoon = soon(() => void loadInbox(), 60);
 const sessionsSoon = soon(() => void loadSessions(), 400);
 
-const OF_INBOX = new Set([
-  "waiting_for_approval", "approval_decided", "approval_expired", "approval_cancelled", "approval_escalated",
-]);
 const OF_LIST = new Set([
   "session_created", "session_forked", "session_closed", "session_settings_changed", "run_started", "done", "error",
-  ...OF_INBOX,
+  "waiting_for_approval", "approval_decided", "approval_expired", "approval_cancelled", "approval_escalated",
 ]);
 
 /** Looks at what any session said for what it means beyond that session. */
 function overheard(frame: Frame): void {
   eventLog.add([frame]);
   const fresh = Date.now() - Date.parse(frame.at) < 60_000;
-  if (!fresh) return;
-  if (OF_INBOX.has(frame.type)) inboxSoon();
-  if (OF_LIST.has(frame.type)) sessionsSoon();
+  if (fresh && OF_LIST.has(frame.type)) sessionsSoon();
 }
 
 /** A session that is open on the page. */
