@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { linksOf } from "../src/state/causes";
 import { runsOf } from "../src/state/spans";
-import { figuresOf } from "../src/state/statistics";
+import type { Statistics } from "../src/api/types";
+import { everyBucket, sumsOf } from "../src/rooms/usage/sums";
 import { Session, USAGE } from "./frames";
 
 /** A run with a read that is tried twice, and a write that a person approves. */
@@ -95,17 +96,28 @@ describe("a timeline", () => {
 });
 
 describe("figures", () => {
-  it("w6 add up", () => {
-    const figures = figuresOf(run().frames);
-    expect(figures).toMatchObject({ runs: 1, failedRuns: 0, calls: 2, failed: 0, retries: 1, asked: 1, approved: 1, rejected: 0 });
-    expect(figures.usage).toMatchObject({ input: 20, output: 10, unpriced: true });
-    expect(figures.tools.find((tool) => tool.tool === "look")).toMatchObject({ calls: 1, completed: 1, retries: 1 });
-    expect(figures.waits.p50).toBe(5_300);
-    const sum = figures.buckets.reduce((total, bucket) => total + bucket.completed, 0);
-    expect(sum).toBe(2);
+  const times = { count: 1, average: 1, p50: 1, p95: 1, longest: 1 };
+  const agent = (runs: number, stars: number[], cost_usd: number | null) => ({
+    runs, completed: runs, failed: 0, cancelled: 0, failure_rate: 0, steps: 2 * runs, step_retries: 1, run_ms: times, usage: { ...USAGE, cost_usd },
+    rating: { count: 0, average: null, stars },
+  });
+  const statistics = (more: Partial<Statistics>): Statistics => ({
+    agents: {}, workflows: {}, models: {}, tools: {}, approvals: {}, timeline: { width_s: 60, buckets: [] },
+    looked_at: { sessions: 0, events: 0, complete: true, since: null }, ...more,
   });
 
-  it("w6 of nothing are none", () => {
-    expect(figuresOf([])).toMatchObject({ runs: 0, steps: { p50: null, p95: null }, buckets: [] });
+  it("w6 of several add up, and an unknown price makes the sum unknown", () => {
+    const sums = sumsOf(statistics({ agents: { one: agent(2, [0, 0, 0, 1, 0], 1), other: agent(3, [1, 0, 0, 0, 2], null) } }));
+    expect(sums).toMatchObject({ runs: 5, steps: 10, retries: 2, stars: [1, 0, 0, 1, 2], rating: 3.75 });
+    expect(sums.usage).toMatchObject({ input_tokens: 20, cost_usd: null });
+    expect(sumsOf(statistics({}))).toMatchObject({ runs: 0, rating: null, usage: { cost_usd: 0 } });
+  });
+
+  it("w6 over time have no gaps", () => {
+    const bucket = (at: string) => ({ at }) as Statistics["timeline"]["buckets"][number];
+    const { at, of } = everyBucket({ width_s: 60, buckets: [bucket("2026-01-01T00:00:00.000Z"), bucket("2026-01-01T00:03:00.000Z")] });
+    expect(at.map((second) => second - at[0]!)).toEqual([0, 60, 120, 180]);
+    expect(of.map((one) => one !== null)).toEqual([true, false, false, true]);
+    expect(everyBucket({ width_s: 60, buckets: [] })).toEqual({ at: [], of: [] });
   });
 });

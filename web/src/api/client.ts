@@ -3,7 +3,7 @@
 import { get, send, text } from "./http";
 import { fromFlat } from "./frames";
 import type {
-  AuditRow, Frame, Grant, Json, JsonObject, Manifest, Me, Policy, Question, Session, Settings, Tool,
+  AuditRow, Frame, Grant, Json, JsonObject, Manifest, Me, Policy, Question, Session, Settings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
@@ -46,6 +46,7 @@ export const client = {
   createSession: (wish: { agent?: string; title?: string; autonomy_level?: number; preflight?: boolean }) =>
     send<Session>("POST", "/agent/session", wish),
   closeSession: (id: string) => send<Session>("DELETE", `/agent/session/${at(id)}`),
+  purgeSession: (id: string) => send<Json>("DELETE", `/agent/session/${at(id)}?purge=true`),
   changeSession: (id: string, change: Partial<Settings> & { title?: string | null }) =>
     send<Session>("PATCH", `/agent/session/${at(id)}/settings`, change),
   cancel: (id: string, run_id?: string) => send<Json>("POST", `/agent/session/${at(id)}/cancel`, { run_id }),
@@ -75,22 +76,10 @@ export const client = {
   changeSettings: (change: Partial<Settings>) => send<Settings>("PATCH", "/agent/settings", change),
 
   actOn: (path: string, what: "stop" | "restart") => send<Json>("POST", `/admin/actors${path}/${what}`, {}),
-  audit: (query: { session_id?: string; user?: string; action?: string; before?: number; after?: number; limit?: number }) =>
-    get<{ rows: AuditRow[]; next: number | null }>("/admin/audit", query),
-  /** The number of the newest row; the log has no other way to begin at its end. */
-  lastAuditRow: async (): Promise<number> => {
-    const isBeyond = async (n: number) =>
-      (await get<{ rows: AuditRow[] }>("/admin/audit", { after: n, limit: 1 })).rows.length === 0;
-    let [low, step] = [0, 256];
-    while (!(await isBeyond(low + step))) [low, step] = [low + step, step * 4];
-    let high = low + step;
-    while (high - low > 1) {
-      const middle = Math.floor((low + high) / 2);
-      if (await isBeyond(middle)) high = middle;
-      else low = middle;
-    }
-    return (await isBeyond(low)) ? low : high;
-  },
+  /** The newest rows, or those before one. */
+  audit: (query: { session_id?: string; user?: string; action?: string; before?: number; limit?: number }) =>
+    get<{ rows: AuditRow[]; next: number | null }>("/admin/audit", { order: "newest", ...query }),
+  statistics: (query: { since?: string; sessions?: number }) => get<Statistics>("/agent/statistics", query),
   context: (id: string, step?: number, run_id?: string) =>
     get<Manifest>(`/agent/session/${at(id)}/context`, { step, run_id }),
   feedback: (said: { session_id: string; message_id?: string; call_id?: string; rating?: number; verdict?: string; comment?: string }) =>

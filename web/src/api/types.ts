@@ -275,3 +275,83 @@ export interface WorkflowInput {
   required: boolean;
   [rule: string]: Json | undefined;
 }
+
+/** Milliseconds; those of nothing are null. */
+export interface Times {
+  count: number;
+  average: number | null;
+  p50: number | null;
+  p95: number | null;
+  longest: number;
+}
+
+/** Of an agent or a workflow. */
+export interface RunFigures {
+  runs: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+  failure_rate: number | null;
+  steps: number;
+  step_retries: number;
+  run_ms: Times;
+  usage: Usage;
+  /** `stars` is how often each number of them was given, from one to five. */
+  rating: { count: number; average: number | null; stars: number[] };
+}
+
+export interface ModelFigures {
+  steps: number;
+  completed: number;
+  failed: number;
+  failure_rate: number | null;
+  step_ms: Times;
+  usage: Usage;
+}
+
+export interface ToolFigures {
+  calls: number;
+  completed: number;
+  failed: number;
+  failure_rate: number | null;
+  denied: number;
+  denial_rate: number | null;
+  /** Rejected, not answered in time, or cancelled. */
+  refused: number;
+  asked: number;
+  approved: number;
+  rejected: number;
+  expired: number;
+  approval_rate: number | null;
+  retries: number;
+  call_ms: Times;
+  verdicts: { good: number; unnecessary: number; wrong: number };
+}
+
+export interface QuestionFigures {
+  asked: number;
+  decided: number;
+  expired: number;
+  cancelled: number;
+  wait_ms: Times;
+}
+
+/** What happened within some time. */
+export interface Bucket {
+  at: string;
+  runs: { completed: number; failed: number; cancelled: number };
+  calls: { completed: number; failed: number; denied: number; refused: number };
+  retries: number;
+  usage: Usage;
+  step_ms: Times;
+}
+
+export interface Statistics {
+  agents: Record<string, RunFigures>;
+  workflows: Record<string, RunFigures>;
+  models: Record<string, ModelFigures>;
+  tools: Record<string, ToolFigures>;
+  approvals: Record<string, QuestionFigures>;
+  timeline: { width_s: number; buckets: Bucket[] };
+  looked_at: { sessions: number; events: number; complete: boolean; since: string | null };
+}

@@ -30,7 +30,7 @@ export function Chart({ title, at, series, said, bars = true }: {
       width: element.clientWidth, height: HEIGHT, legend: { show: false },
       cursor: { points: { show: false }, drag: { x: true, y: false } },
       scales: { x: { time: true, range: (_, low, high) => padded(low, high, at) }, y: { range: (_, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [axis, { ...axis, size: 52, values: (_, splits) => splits.map((value) => said(value)) }],
+      axes: [{ ...axis, space: 72, size: 32, values: (_, splits) => moments(splits) }, { ...axis, size: 52, values: (_, splits) => splits.map((value) => said(value)) }],
       series: [{}, ...series.map((one) => ({
         label: one.label, stroke: colour(one.colour), fill: bars ? colour(one.colour) : undefined, width: bars ? 0 : 2, paths, points: { show: !bars && at.length < 30 },
       }))],
@@ -50,6 +50,16 @@ export function Chart({ title, at, series, said, bars = true }: {
       <div ref={box} role="img" aria-label={`${title}: ${series.map((one) => (bars ? `${one.label} ${said(total(one))}` : one.label)).join(", ")}`} />
     </figure>
   );
+}
+
+/** Times as they must be to be told apart: those of one day without the day. */
+function moments(splits: number[]): string[] {
+  const [first = 0, last = 0] = [splits[0], splits.at(-1)];
+  const step = splits.length > 1 ? splits[1]! - first : 1;
+  const days: Intl.DateTimeFormatOptions = { day: "numeric", month: "short" };
+  const times: Intl.DateTimeFormatOptions = { hour: "2-digit", minute: "2-digit", hour12: false, ...(step < 60 ? { second: "2-digit" } : {}) };
+  const options = step >= 86_400 ? days : last - first > 86_400 ? { ...days, ...times } : times;
+  return splits.map((at) => new Date(at * 1000).toLocaleString(undefined, options));
 }
 
 /** Room for half a bar at either end. */

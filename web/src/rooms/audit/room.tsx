@@ -1,83 +1,116 @@
 /** Who decided what: the rows of the audit log, newest first. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { client } from "../../api/client";
+import { type Problem, problemOf } from "../../api/http";
 import type { AuditRow } from "../../api/types";
 import { Json } from "../../parts/json";
 import { Ago } from "../../parts/time";
 import { Badge, Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
 import { exact, short } from "../../parts/words";
-import { useLoaded } from "../../parts/use_loaded";
 import { go, link, route } from "../../state/route";
 import { useStore } from "../../state/store";
 
 const PAGE = 100;
-const FILTERED = 500;
+
+/** What is noted. */
+const ACTIONS = [
+  "approval_requested", "approval_decided", "approval_answered", "approval_escalated", "approval_expired", "approval_cancelled",
+  "authorization_denied", "tool_call_allowed", "budget_raised", "grant_added", "grant_revoked", "run_cancelled",
+  "session_created", "session_forked", "session_settings_changed", "session_closed", "session_purged",
+  "user_settings_changed", "key_created", "key_revoked", "actor_stopped", "actor_restarted",
+];
+
+interface Rows {
+  rows: AuditRow[];
+  /** The last row's number, if there are older ones. */
+  next: number | null;
+}
 
 export function AuditRoom() {
   const { query } = useStore(route);
   const [chosen, setChosen] = useState<AuditRow | null>(null);
-  const put = (change: Record<string, string | undefined>) => go(link("audit", "", { ...query, ...change }), true);
-  const before = query.before ? Number(query.before) : undefined;
-  const after = query.after ? Number(query.after) : undefined;
-  const isFiltered = Boolean(query.user || query.action || query.session);
-  const { value, problem, reload } = useLoaded(async () => {
-    const filter = { user: query.user, action: query.action, session_id: query.session };
-    // The server counts from the oldest row: with a filter it gives what it has, else the window before.
-    if (isFiltered) return client.audit({ ...filter, after, limit: FILTERED });
-    const end = before ?? (await client.lastAuditRow()) + 1;
-    return client.audit({ after: Math.max(0, end - 1 - PAGE), before: end, limit: PAGE });
-  }, [query.user, query.action, query.session, before, after]);
-  const rows = value ? [...value.rows].sort((one, other) => other.n - one.n) : [];
+  const [found, setFound] = useState<Rows | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [busy, setBusy] = useState(false);
+  const filter = { user: query.user, action: query.action, session_id: query.session };
+  const load = async (before?: number) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      const { rows, next } = await client.audit({ ...filter, before, limit: PAGE });
+      setFound((held) => ({ rows: [...(before && held ? held.rows : []), ...rows], next }));
+    } catch (error) {
+      setProblem(problemOf(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  useEffect(() => void load(), [query.user, query.action, query.session]);
+  const put = (change: Record<string, string>) => go(link("audit", "", { ...query, ...change }), true);
+  const isFiltered = Object.values(filter).some(Boolean);
   return (
     <div class="page">
       <header class="room-head">
         <h1>Audit</h1>
-        <input type="search" aria-label="User" placeholder="User" value={query.user ?? ""} onChange={(event) => put({ user: event.currentTarget.value, before: undefined, after: undefined })} />
-        <input type="search" aria-label="Action" placeholder="Action" value={query.action ?? ""} onChange={(event) => put({ action: event.currentTarget.value, before: undefined, after: undefined })} />
-        <input type="search" aria-label="Session" placeholder="Session id" value={query.session ?? ""} onChange={(event) => put({ session: event.currentTarget.value, before: undefined, after: undefined })} />
+        <select aria-label="Action" value={query.action ?? ""} onChange={(event) => put({ action: event.currentTarget.value })}>
+          <option value="">All actions</option>
+          {query.action && !ACTIONS.includes(query.action) && <option value={query.action}>{query.action.replace(/_/g, " ")}</option>}
+          {ACTIONS.map((action) => <option key={action} value={action}>{action.replace(/_/g, " ")}</option>)}
+        </select>
+        <input type="search" aria-label="User" placeholder="User" value={query.user ?? ""} onChange={(event) => put({ user: event.currentTarget.value.trim() })} />
+        <input type="search" aria-label="Session" placeholder="Session id" value={query.session ?? ""} onChange={(event) => put({ session: event.currentTarget.value.trim() })} />
+        <Button tone="quiet" icon="retry" busy={busy} onClick={() => void load()}>Look again</Button>
         <a class="button quiet" href="/admin/audit?format=jsonl" download="audit.jsonl">Export</a>
       </header>
       <div class={`event-panes${chosen ? " with-detail" : ""}`}>
         <div class="page-body" tabIndex={0} role="region" aria-label="Audit log">
-          {problem && <Failed problem={problem} retry={reload} />}
-          {!value && !problem && <Loading what="the audit log" lines={10} />}
-          {value && !rows.length && <Empty icon="audit" title="No rows" >{Object.keys(query).length > 0 && <a href={link("audit")}>Show all</a>}</Empty>}
-          {rows.length > 0 && (
+          {problem && <Failed problem={problem} retry={() => void load()} />}
+          {!found && !problem && <Loading what="the audit log" lines={10} />}
+          {found && !found.rows.length && !problem && <Empty icon="audit" title={isFiltered ? "Nothing matches" : "Nobody has decided anything yet"}>{isFiltered && <a href={link("audit")}>Show all</a>}</Empty>}
+          {found && found.rows.length > 0 && (
             <div class="table-frame">
-              <table class="table">
-                <thead><tr><th class="right">No.</th><th>When</th><th>What</th><th>Outcome</th><th>Who</th><th>About</th></tr></thead>
-                <tbody>
-                  {rows.map((row) => (
-                    <tr key={row.n} class={chosen?.n === row.n ? "chosen" : ""}>
-                      <td class="right numbers"><button type="button" class="text-button" onClick={() => setChosen(row)}>{row.n}</button></td>
-                      <td><Ago at={row.at} /></td>
-                      <td>{row.action.replace(/_/g, " ")}</td>
-                      <td><Badge tone={toneOf(row.outcome)}>{row.outcome.replace(/_/g, " ")}</Badge></td>
-                      <td>{row.user ?? <span class="hint">the rules</span>}{row.surface && <small class="hint"> {row.surface}</small>}</td>
-                      <td>{row.tool ? <code>{row.tool}</code> : row.session_id && <span class="hint">session {short(row.session_id)}</span>}{row.reason && <div class="hint clip">{row.reason}</div>}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-              <div class="pager">
-                {before !== undefined && <Button tone="quiet" onClick={() => put({ before: undefined, after: undefined })}>Newest</Button>}
-                {!isFiltered && rows.at(-1)!.n > 1 && <Button tone="quiet" onClick={() => put({ before: String(rows.at(-1)!.n) })}>Older rows</Button>}
-                {isFiltered && value?.next && <Button tone="quiet" onClick={() => put({ after: String(value.next) })}>Newer rows</Button>}
-              </div>
+              <Rows rows={found.rows} chosen={chosen} onChoose={setChosen} put={put} />
+              <div class="pager">{found.next && <Button busy={busy} onClick={() => void load(found.next!)}>Older rows</Button>}</div>
             </div>
           )}
         </div>
-        {chosen && (
-          <section class="event-detail" aria-label="The row">
-            <header><div><h2>Row {chosen.n}</h2><p class="hint">{exact(Date.parse(chosen.at))}</p></div><IconButton icon="close" label="Close the row" onClick={() => setChosen(null)} /></header>
-            {chosen.session_id && <p><a href={link("chat", chosen.session_id)}>Conversation</a> · <a href={link("events", "", { session: chosen.session_id })}>Events</a></p>}
-            <Json value={chosen as unknown as Record<string, never>} label="row" open={3} />
-            <p class="hint">Its hash covers the row before it, so a changed or missing row shows: <code>greenroom audit verify</code>.</p>
-          </section>
-        )}
+        {chosen && <Detail row={chosen} onClose={() => setChosen(null)} />}
       </div>
     </div>
+  );
+}
+
+function Rows({ rows, chosen, onChoose, put }: {
+  rows: AuditRow[]; chosen: AuditRow | null; onChoose: (row: AuditRow) => void; put: (change: Record<string, string>) => void;
+}) {
+  return (
+    <table class="table audit">
+      <thead><tr><th class="right">No.</th><th>When</th><th>What</th><th>Outcome</th><th>Who</th><th>About</th></tr></thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={row.n} class={chosen?.n === row.n ? "chosen" : ""}>
+            <td class="right numbers"><button type="button" class="text-button" aria-label={`Row ${row.n}`} onClick={() => onChoose(row)}>{row.n}</button></td>
+            <td><Ago at={row.at} /></td>
+            <td>{row.action.replace(/_/g, " ")}</td>
+            <td><Badge tone={toneOf(row.outcome)}>{row.outcome.replace(/_/g, " ")}</Badge></td>
+            <td>{row.user ? <button type="button" class="text-button plain" title={`Only what ${row.user} did`} onClick={() => put({ user: row.user! })}>{row.user}</button> : <span class="hint">the rules</span>}{row.surface && <small class="hint"> {row.surface}</small>}</td>
+            <td>{row.tool && <code>{row.tool}</code>} {row.session_id && <button type="button" class="text-button plain hint" title="Only of this session" onClick={() => put({ session: row.session_id! })}>session {short(row.session_id)}</button>}{row.reason && <div class="hint clip" title={row.reason}>{row.reason}</div>}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Detail({ row, onClose }: { row: AuditRow; onClose: () => void }) {
+  return (
+    <section class="event-detail" aria-label="The row">
+      <header><div><h2>Row {row.n}</h2><p class="hint">{exact(Date.parse(row.at))}</p></div><IconButton icon="close" label="Close the row" onClick={onClose} /></header>
+      {row.session_id && <p><a href={link("chat", row.session_id)}>Conversation</a> · <a href={link("events", "", { session: row.session_id })}>Events</a></p>}
+      <Json value={row as unknown as Record<string, never>} label="row" open={3} />
+      <p class="hint">Its hash covers the row before it, so a changed or missing row shows: <code>greenroom audit verify</code>.</p>
+    </section>
   );
 }
 

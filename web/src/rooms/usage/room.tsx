@@ -1,103 +1,132 @@
-/** What it takes, and how well it goes: from the events that the page has. */
+/** What it takes, and how well it goes: of agents, models, tools and people, as the server counts. */
 
 import { useMemo, useState } from "preact/hooks";
+import { client } from "../../api/client";
+import type { Statistics } from "../../api/types";
 import { Chart } from "../../parts/chart";
-import { Empty, Loading, Segmented } from "../../parts/ui";
-import { compact, duration, money, number } from "../../parts/words";
-import { eventLog } from "../../state/live";
-import { type Figures, figuresOf, type ToolFigures } from "../../state/statistics";
-import { useStore } from "../../state/store";
+import { Ago } from "../../parts/time";
+import { Empty, Failed, Loading, Segmented } from "../../parts/ui";
+import { useLoaded } from "../../parts/use_loaded";
+import { compact, count, duration, money, number } from "../../parts/words";
+import { Agents, Models, People, Tools } from "./tables";
+import { everyBucket, type Sums, sumsOf } from "./sums";
 
-const SPANS = { hour: 3_600_000, day: 86_400_000, all: Infinity };
+const SPANS = { hour: 3_600_000, day: 86_400_000, week: 7 * 86_400_000, all: 0 };
 type Stretch = keyof typeof SPANS;
+/** Between two looks; the server counts anew for each. */
+const LOOK_MS = 30_000;
 
 export function UsageRoom() {
-  const [stretch, setStretch] = useState<Stretch>("all");
-  const version = useStore(eventLog.version);
-  const loading = useStore(eventLog.loading);
-  const { figures, sessions } = useMemo(() => {
-    const since = Date.now() - SPANS[stretch];
-    const frames = stretch === "all" ? eventLog.frames : eventLog.frames.filter((frame) => Date.parse(frame.at) >= since);
-    return { figures: figuresOf(frames), sessions: new Set(frames.map((frame) => frame.session_id)).size };
-  }, [stretch, version]);
+  const [stretch, setStretch] = useState<Stretch>("day");
+  const { value, problem, reload } = useLoaded(
+    () => client.statistics({ since: SPANS[stretch] ? new Date(Date.now() - SPANS[stretch]).toISOString() : undefined, sessions: 500 }), [stretch], LOOK_MS);
   return (
     <div class="page">
       <header class="room-head">
         <h1>Usage and quality</h1>
         <Segmented label="Since when" value={stretch} onChange={setStretch} options={[
-          { value: "hour", label: "Last hour" }, { value: "day", label: "Last day" }, { value: "all", label: "All that is here" },
+          { value: "hour", label: "Hour" }, { value: "day", label: "Day" }, { value: "week", label: "Week" }, { value: "all", label: "All" },
         ]} />
       </header>
       <div class="page-body" tabIndex={0} role="region" aria-label="Usage and quality">
-        {figures.runs + figures.calls === 0
-          ? loading ? <Loading what="figures" lines={8} /> : <Empty icon="usage" title="Nothing to count yet">Figures appear with the first run.</Empty>
-          : <Shown figures={figures} sessions={sessions} />}
+        {problem && <Failed problem={problem} retry={reload} />}
+        {!value && !problem && <Loading what="figures" lines={8} />}
+        {value && (value.timeline.buckets.length
+          ? <Shown statistics={value} />
+          : <Empty icon="usage" title="Nothing to count">{stretch === "all" ? "Figures appear with the first run." : <button type="button" class="text-button" onClick={() => setStretch("all")}>Look further back</button>}</Empty>)}
       </div>
     </div>
   );
 }
 
 const share = (part: number, whole: number) => (whole ? `${Math.round((part / whole) * 100)} %` : "–");
-const ms = (value: number | null) => (value === null ? "–" : duration(value));
 
-function Shown({ figures, sessions }: { figures: Figures; sessions: number }) {
-  const { usage, buckets } = figures;
-  const answered = figures.approved + figures.rejected;
-  const at = useMemo(() => buckets.map((bucket) => bucket.at), [buckets]);
-  const tokens = useMemo(() => [
-    { label: "output", colour: "accent", values: buckets.map((bucket) => bucket.output) },
-    { label: "input", colour: "info", values: buckets.map((bucket) => bucket.input) },
-  ], [buckets]);
-  const ends = useMemo(() => [
-    { label: "denied", colour: "violet", values: buckets.map((bucket) => bucket.denied) },
-    { label: "not approved", colour: "warn", values: buckets.map((bucket) => bucket.refused) },
-    { label: "failed", colour: "bad", values: buckets.map((bucket) => bucket.failed) },
-    { label: "completed", colour: "good", values: buckets.map((bucket) => bucket.completed) },
-  ], [buckets]);
-  const steps = useMemo(() => [{ label: "median step", colour: "info", values: buckets.map((bucket) => bucket.step) }], [buckets]);
-  const cost = usage.unpriced ? (usage.cost ? `${money(usage.cost)} and more` : "price unknown") : money(usage.cost);
+function Shown({ statistics }: { statistics: Statistics }) {
+  const sums = useMemo(() => sumsOf(statistics), [statistics]);
+  const { looked_at } = statistics;
   return (
     <>
-      <ul class="tiles">
-        <Tile label="Runs" value={number(figures.runs)} more={`${share(figures.failedRuns, figures.runs)} failed · ${number(sessions)} sessions`} />
-        <Tile label="Tokens" value={compact(usage.input + usage.output)} more={`${compact(usage.input)} in · ${compact(usage.output)} out`} />
-        <Tile label="Cost" value={usage.unpriced && !usage.cost ? "–" : money(usage.cost)} more={cost === "price unknown" ? "no price is configured" : cost} />
-        <Tile label="Calls" value={number(figures.calls)} more={`${share(figures.failed, figures.calls)} failed · ${share(figures.denied, figures.calls)} denied`} />
-        <Tile label="Approved" value={share(figures.approved, answered)} more={`${figures.asked} asked · ${figures.expired} expired`} />
-        <Tile label="A step takes" value={ms(figures.steps.p50)} more={`p95 ${ms(figures.steps.p95)}`} />
-        <Tile label="People take" value={ms(figures.waits.p50)} more={`p95 ${ms(figures.waits.p95)} to answer`} />
-        <Tile label="Retries" value={number(figures.retries)} more={`${share(figures.retries, figures.calls)} of the calls`} />
-      </ul>
-      <div class="charts">
-        <Chart title="Tokens" at={at} series={tokens} said={compact} />
-        <Chart title="How calls end" at={at} series={ends} said={compact} />
-        <Chart title="How long a step takes" at={at} series={steps} said={duration} bars={false} />
-      </div>
-      <h2 class="under">By tool</h2>
-      <Tools tools={figures.tools} />
-      <p class="hint under">From the events on this page: those of the newest sessions, and all since it was opened. The whole server’s counters are at <a href="/metrics">/metrics</a>.</p>
+      <Tiles sums={sums} statistics={statistics} />
+      <Charts statistics={statistics} />
+      <Agents title="By agent" figures={statistics.agents} />
+      {Object.keys(statistics.workflows).length > 0 && <Agents title="By workflow" figures={statistics.workflows} />}
+      <Models figures={statistics.models} />
+      <Tools figures={statistics.tools} />
+      <People figures={statistics.approvals} />
+      <p class="hint under">Counted from {count(looked_at.events, "event")} of {looked_at.complete ? "all" : "the newest"} {count(looked_at.sessions, "session")}
+        {looked_at.since && <>, the oldest begun <Ago at={looked_at.since} /></>}. The whole server’s counters are at <a href="/metrics">/metrics</a>.</p>
     </>
   );
+}
+
+function Tiles({ sums, statistics }: { sums: Sums; statistics: Statistics }) {
+  const { usage } = sums;
+  const steps = longest(Object.values(statistics.models).map((one) => one.step_ms));
+  const waits = longest(Object.values(statistics.approvals).map((one) => one.wait_ms));
+  return (
+    <ul class="tiles">
+      <Tile label="Runs" value={number(sums.runs)} more={`${share(sums.failed, sums.runs)} failed · ${count(sums.steps, "step")}`} />
+      <Tile label="Tokens" value={compact(usage.input_tokens + usage.output_tokens)} more={`${compact(usage.input_tokens)} in · ${compact(usage.output_tokens)} out`} />
+      <Tile label="Cost" value={usage.cost_usd === null ? "–" : money(usage.cost_usd)} more={usage.cost_usd === null ? "some price is not configured" : sums.runs ? `${money(usage.cost_usd / sums.runs)} a run` : "nothing yet"} />
+      <Tile label="Calls" value={number(sums.calls)} more={`${share(sums.callsFailed, sums.calls)} failed · ${share(sums.callsDenied, sums.calls)} denied`} />
+      <Tile label="Approved" value={share(sums.approved, sums.approved + sums.rejected)} more={`${number(sums.asked)} asked · ${number(sums.expired)} expired`} />
+      <Tile label="A step takes" value={took(steps?.p50)} more={`p95 ${took(steps?.p95)}`} />
+      <Tile label="People take" value={took(waits?.p50)} more={waits?.count ? `p95 ${took(waits.p95)} to answer` : "nobody has answered yet"} />
+      <Tile label="Rated" value={sums.rating === null ? "–" : number(Math.round(sums.rating * 10) / 10)} more={sums.rating === null ? "nobody has said yet" : `of 5 · ${count(sums.stars.reduce((one, other) => one + other, 0), "rating")}`} />
+    </ul>
+  );
+}
+
+/** There is no half of a run. */
+const whole = (n: number) => (Number.isInteger(n) ? compact(n) : "");
+const took = (ms: number | null | undefined) => (ms === null || ms === undefined ? "–" : duration(ms));
+
+/** Of several, that of which there is the most: percentiles don't add up. */
+function longest(times: Statistics["models"][string]["step_ms"][]) {
+  return times.reduce((most, one) => (most && most.count >= one.count ? most : one), undefined as (typeof times)[number] | undefined);
 }
 
 function Tile({ label, value, more }: { label: string; value: string; more: string }) {
   return <li class="tile"><span class="tile-label">{label}</span><strong class="numbers">{value}</strong><small>{more}</small></li>;
 }
 
-function Tools({ tools }: { tools: ToolFigures[] }) {
+function Charts({ statistics }: { statistics: Statistics }) {
+  const { at, tokens, cost, calls, runs, steps } = useMemo(() => {
+    const { at, of } = everyBucket(statistics.timeline);
+    type One = (typeof of)[number];
+    const values = (figure: (bucket: NonNullable<One>) => number | null, none: number | null = 0) => of.map((bucket) => (bucket ? figure(bucket) : none));
+    return {
+      at,
+      tokens: [
+        { label: "output", colour: "accent", values: values((one) => one.usage.output_tokens) },
+        { label: "input", colour: "info", values: values((one) => one.usage.input_tokens) },
+      ],
+      cost: [{ label: "US dollars", colour: "violet", values: values((one) => one.usage.cost_usd) }],
+      calls: [
+        { label: "denied", colour: "violet", values: values((one) => one.calls.denied) },
+        { label: "not approved", colour: "warn", values: values((one) => one.calls.refused) },
+        { label: "failed", colour: "bad", values: values((one) => one.calls.failed) },
+        { label: "completed", colour: "good", values: values((one) => one.calls.completed) },
+      ],
+      runs: [
+        { label: "cancelled", colour: "warn", values: values((one) => one.runs.cancelled) },
+        { label: "failed", colour: "bad", values: values((one) => one.runs.failed) },
+        { label: "completed", colour: "good", values: values((one) => one.runs.completed) },
+      ],
+      steps: [
+        { label: "median", colour: "info", values: values((one) => one.step_ms.p50, null) },
+        { label: "95th percentile", colour: "warn", values: values((one) => one.step_ms.p95, null) },
+      ],
+    };
+  }, [statistics]);
+  const isPriced = cost[0]!.values.some((value) => value);
   return (
-    <div class="table-frame">
-      <table class="table">
-        <thead><tr><th>Tool</th><th class="right">Calls</th><th class="right">Failed</th><th class="right">Denied</th><th class="right">Not approved</th><th class="right">Retries</th><th class="right">Asked</th><th class="right">p50</th><th class="right">p95</th></tr></thead>
-        <tbody>
-          {tools.map((tool) => (
-            <tr key={tool.tool}><td><code>{tool.tool}</code></td><td class="right numbers">{number(tool.calls)}</td>
-              <td class="right numbers">{share(tool.failed, tool.calls)}</td><td class="right numbers">{share(tool.denied, tool.calls)}</td><td class="right numbers">{share(tool.refused, tool.calls)}</td>
-              <td class="right numbers">{number(tool.retries)}</td><td class="right numbers">{number(tool.asked)}</td>
-              <td class="right numbers">{ms(tool.p50)}</td><td class="right numbers">{ms(tool.p95)}</td></tr>
-          ))}
-        </tbody>
-      </table>
+    <div class="charts">
+      <Chart title="Tokens" at={at} series={tokens} said={compact} />
+      {isPriced && <Chart title="Cost" at={at} series={cost} said={money} />}
+      <Chart title="How runs end" at={at} series={runs} said={whole} />
+      <Chart title="How calls end" at={at} series={calls} said={whole} />
+      <Chart title="How long a step takes" at={at} series={steps} said={duration} bars={false} />
     </div>
   );
 }
