@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
 import type { Actor } from "../src/api/types";
 import { countdown, duration, gist, money, relative } from "../src/parts/words";
-import { fieldsOf, read } from "../src/questions/schema";
+import { defaultsOf, fieldsOf, isComplete, read } from "../src/questions/schema";
 import { only, treeOf } from "../src/rooms/actors/tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
 import { EVERYTHING, matcher, toolIn } from "../src/state/filter";
@@ -68,7 +68,34 @@ describe("a form", () => {
   it("g8 takes values of their kind only", () => {
     expect(read("integer", "7", [])).toEqual({ value: 7 });
     for (const [kind, text] of [["integer", "1.5"], ["integer", ""], ["number", "many"], ["json", "{"]] as const) expect(read(kind, text, [])).toHaveProperty("error");
-    expect(read("choice", "2", [1, 2])).toEqual({ value: 2 });
+    expect(read("choice", "2", [{ value: 1, label: "one" }, { value: 2, label: "two" }])).toEqual({ value: 2 });
+    for (const [kind, text] of [["email", "ann"], ["url", "example.org"], ["date", "soon"], ["moment", ""]] as const) expect(read(kind, text, [])).toHaveProperty("error");
+    expect(read("email", "ann@example.org", [])).toEqual({ value: "ann@example.org" });
+    expect(read("moment", "2026-01-02T03:04Z", [])).toEqual({ value: "2026-01-02T03:04:00.000Z" });
+  });
+
+  it("t1 knows every field that a tool may ask for", () => {
+    const asked = {
+      type: "object", required: ["agree"],
+      properties: {
+        agree: { type: "boolean" }, line: { type: "string", default: "once" }, mail: { type: "string", format: "email" }, born: { type: "string", format: "date" },
+        hero: { type: "string", oneOf: [{ const: "h-1", title: "Ann" }, { const: "h-2", title: "Bob" }] },
+        pet: { enum: ["p-1", "p-2"], enumNames: ["Cats", "Dogs"], default: "p-2" },
+        fish: { type: "array", minItems: 1, maxItems: 2, items: { anyOf: [{ const: "f-1", title: "Tuna" }, { const: "f-2", title: "Trout" }] } },
+        plays: { type: "array", items: { type: "string", enum: ["drums", "bass"] }, default: ["bass"] },
+        either: { oneOf: [{ type: "string" }, { const: 1 }] },
+      },
+    };
+    const fields = fieldsOf(asked, {});
+    expect(Object.fromEntries(fields.map((field) => [field.name, field.kind]))).toEqual({
+      agree: "boolean", line: "text", mail: "email", born: "date", hero: "choice", pet: "choice", fish: "choices", plays: "choices", either: "json",
+    });
+    const labels = (name: string) => fields.find((field) => field.name === name)!.choices.map((choice) => choice.label);
+    expect([labels("hero"), labels("pet"), labels("fish"), labels("plays")]).toEqual([["Ann", "Bob"], ["Cats", "Dogs"], ["Tuna", "Trout"], ["drums", "bass"]]);
+    expect(fields.find((field) => field.name === "fish")!.bounds).toBe("1 to 2 of them");
+    const initial = defaultsOf(asked);
+    expect(initial).toEqual({ agree: false, line: "once", pet: "p-2", plays: ["bass"] });
+    expect([isComplete(asked, initial), isComplete(asked, {})]).toEqual([true, false]);
   });
 });
 

@@ -2,35 +2,90 @@
 
 import { useState } from "preact/hooks";
 import type { Question } from "../api/types";
-import { Button } from "../parts/ui";
+import { Icon } from "../parts/icon";
+import { Button, Dialog } from "../parts/ui";
 import type { Answering } from "./answering";
 import { type Draft, objectOf, SchemaForm } from "./form";
+import { defaultsOf, isComplete } from "./schema";
 
 export function ElicitationQuestion({ question, answering }: { question: Question; answering: Answering }) {
-  const schema = objectOf(question.schema);
-  const required = Array.isArray(schema.required) ? schema.required.map(String) : [];
-  const [draft, setDraft] = useState<Draft>({ value: {}, fits: true });
-  const isPage = question.mode === "url";
-  const complete = isPage || (draft.fits && required.every((name) => draft.value[name] !== undefined && draft.value[name] !== ""));
-  const answer = () => void answering.answer("answer", isPage ? { decision: "answer" } : { decision: "answer", value: draft.value });
+  const decline = <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Decline</Button>;
   return (
     <>
-      <p class="step-says">{question.tool && <code class="tool-name">{question.tool}</code>} {question.message}</p>
-      {isPage ? <Page url={question.url ?? ""} /> : <SchemaForm schema={schema} initial={{}} onChange={setDraft} />}
+      <p class="asks"><code class="tool-name">{question.tool}</code>{question.server && <small> of {question.server}</small>} asks</p>
+      <blockquote class="asked">{question.message}</blockquote>
+      {question.mode === "url" ? <Page question={question} answering={answering} decline={decline} /> : <Form question={question} answering={answering} decline={decline} />}
+    </>
+  );
+}
+
+interface Way {
+  question: Question;
+  answering: Answering;
+  decline: preact.ComponentChild;
+}
+
+function Form({ question, answering, decline }: Way) {
+  const schema = objectOf(question.schema);
+  const [initial] = useState(() => defaultsOf(schema));
+  const [draft, setDraft] = useState<Draft>({ value: initial, fits: true });
+  const complete = draft.fits && isComplete(schema, draft.value);
+  return (
+    <>
+      <SchemaForm schema={schema} initial={initial} onChange={setDraft} />
       <footer>
+        <p class="hint">Say nothing that {question.server ?? "the tool"} should not know.</p>
         <div class="answers">
-          <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Decline</Button>
-          <Button tone="primary" icon={isPage ? "check" : "send"} busy={answering.busy === "answer"} disabled={!complete} onClick={answer}>
-            {isPage ? "I have been there" : "Answer"}
-          </Button>
+          {decline}
+          <Button tone="primary" icon="send" busy={answering.busy === "answer"} disabled={!complete}
+            onClick={() => void answering.answer("answer", { decision: "answer", value: draft.value })}>Answer</Button>
         </div>
       </footer>
     </>
   );
 }
 
-/** The tool chose the address: it is shown whole, and opened only by a person's click. */
-function Page({ url }: { url: string }) {
-  const isWeb = /^https?:\/\//i.test(url);
-  return <p class="step-says">{isWeb ? <a href={url} target="_blank" rel="noopener noreferrer">{url}</a> : <code>{url}</code>}</p>;
+/** The tool chose the address: it is shown whole, and opened only once a person has looked at it. */
+function Page({ question, answering, decline }: Way) {
+  const [looks, setLooks] = useState(false);
+  const [wasThere, setWasThere] = useState(false);
+  const text = question.url ?? "";
+  const url = URL.canParse(text) ? new URL(text) : null;
+  const isWeb = url?.protocol === "https:" || url?.protocol === "http:";
+  const leave = () => {
+    setLooks(false);
+    setWasThere(true);
+  };
+  return (
+    <>
+      <div class="page-to-visit">
+        <Icon name="link" />
+        <p>{url && isWeb ? <Address url={url} /> : <code>{text}</code>}
+          {url?.protocol === "http:" && <small class="wrong">Not encrypted: others on the way can read along.</small>}</p>
+        <Button disabled={!isWeb} onClick={() => setLooks(true)}>Visit…</Button>
+      </div>
+      <footer>
+        <div class="answers">
+          {decline}
+          <Button tone="primary" icon="check" busy={answering.busy === "answer"} disabled={!wasThere}
+            onClick={() => void answering.answer("answer", { decision: "answer" })}>I have been there</Button>
+        </div>
+      </footer>
+      {looks && url && (
+        <Dialog title={`Go to ${url.host}?`} onClose={() => setLooks(false)} actions={
+          <><Button onClick={() => setLooks(false)}>Stay here</Button>
+            <a class="button primary" href={url.href} target="_blank" rel="noopener noreferrer" onClick={leave}>Open {url.host}</a></>
+        }>
+          <p>The tool <code>{question.tool}</code> of <strong>{question.server}</strong> chose this address, not the people who run this server. Is it where you expect to go?</p>
+          <p class="whole-address"><Address url={url} /></p>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+/** With the part that says whose it is standing out. */
+function Address({ url }: { url: URL }) {
+  const [before = "", after = ""] = url.href.split(url.host, 2);
+  return <code class="address">{before}<strong>{url.host}</strong>{after}{url.href.slice(before.length + url.host.length + after.length)}</code>;
 }

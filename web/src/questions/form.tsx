@@ -2,7 +2,7 @@
 
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";
-import { type Field, fieldsOf, read, shown } from "./schema";
+import { type Field, type FieldKind, fieldsOf, read, shown } from "./schema";
 
 export interface Draft {
   value: JsonObject;
@@ -37,7 +37,7 @@ function draftOf(fields: Field[], initial: JsonObject, texts: Record<string, str
   for (const field of fields) {
     const text = texts[field.name];
     if (text === undefined) continue;
-    if (text === "" && !field.required && field.kind !== "text") {
+    if ((text === "" || text === "[]") && !field.required && !(field.kind === "text" && field.name in initial)) {
       delete value[field.name];
       continue;
     }
@@ -46,6 +46,23 @@ function draftOf(fields: Field[], initial: JsonObject, texts: Record<string, str
     else value[field.name] = said.value;
   }
   return { value, fits };
+}
+
+const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "address", moment: "date and time" };
+const MODES: Partial<Record<FieldKind, "decimal" | "email" | "url">> = { number: "decimal", integer: "decimal", email: "email", url: "url" };
+
+/** Any number of the choices. */
+function Several({ id, field, text, onInput }: { id: string; field: Field; text: string; onInput: (text: string) => void }) {
+  const chosen = text ? (JSON.parse(text) as Json[]) : [];
+  const toggle = (value: Json) =>
+    onInput(JSON.stringify(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]));
+  return (
+    <div class="several" role="group" aria-labelledby={`${id}-label`}>
+      {field.choices.map(({ value, label }) => (
+        <label key={String(value)} class="toggle"><input type="checkbox" checked={chosen.includes(value)} onChange={() => toggle(value)} /><span>{label}</span></label>
+      ))}
+    </div>
+  );
 }
 
 function FieldInput({ field, text, touched, onInput }: {
@@ -61,20 +78,23 @@ function FieldInput({ field, text, touched, onInput }: {
   const type = (event: { currentTarget: { value: string } }) => onInput(event.currentTarget.value);
   return (
     <div class="field">
-      <label for={id}>{field.title}{field.required && <span class="required" title="required"> *</span>}
-        <span class="kind">{field.kind === "choice" ? "one of" : field.kind}</span></label>
-      {field.kind === "boolean" ? (
+      <label for={field.kind === "choices" ? undefined : id} id={`${id}-label`} class={field.title === field.name ? "" : "titled"}>{field.title}{field.required && <span class="required" title="required"> *</span>}
+        <span class="kind">{KINDS[field.kind] ?? field.kind}</span></label>
+      {field.kind === "choices" ? <Several id={id} field={field} text={text} onInput={onInput} />
+      : field.kind === "boolean" ? (
         <input {...common} type="checkbox" checked={text === "true"} onChange={(event) => onInput(String(event.currentTarget.checked))} />
       ) : field.kind === "choice" ? (
         <select {...common} value={text} onChange={type}>
           {!field.required && <option value="" />}
-          {field.choices.map((choice) => <option key={String(choice)} value={String(choice)}>{String(choice)}</option>)}
+          {field.choices.map(({ value, label }) => <option key={String(value)} value={String(value)}>{label}</option>)}
         </select>
       ) : field.kind === "json" || text.length > 80 ? (
         <textarea {...common} class={field.kind === "json" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
           value={text} spellcheck={false} onInput={type} />
+      ) : field.kind === "date" || field.kind === "moment" ? (
+        <input {...common} type={field.kind === "date" ? "date" : "datetime-local"} value={text} onInput={type} />
       ) : (
-        <input {...common} type="text" inputMode={field.kind === "text" ? "text" : "decimal"} value={text} autocomplete="off" onInput={type} />
+        <input {...common} type="text" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={type} />
       )}
       {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? hint}</span>}
     </div>

@@ -2,7 +2,13 @@
 
 import type { Json, JsonObject } from "../api/types";
 
-export type FieldKind = "text" | "number" | "integer" | "boolean" | "choice" | "json";
+export type FieldKind = "text" | "email" | "url" | "date" | "moment" | "number" | "integer" | "boolean" | "choice" | "choices" | "json";
+
+/** A value to choose, and what people read. */
+export interface Choice {
+  value: Json;
+  label: string;
+}
 
 export interface Field {
   name: string;
@@ -10,7 +16,7 @@ export interface Field {
   title: string;
   required: boolean;
   description: string | null;
-  choices: Json[];
+  choices: Choice[];
   /** What must hold, in words: `1 to 100`, `at most 40 characters`. */
   bounds: string | null;
   fallback: Json | undefined;
@@ -28,10 +34,11 @@ export function fieldsOf(schema: JsonObject | undefined, value: JsonObject): Fie
   names.sort((one, other) => Number(required.has(other)) - Number(required.has(one)));
   return names.map((name) => {
     const one = obj(properties[name]) ?? {};
-    const choices = Array.isArray(one.enum) ? one.enum : [];
+    const many = one.type === "array" ? choicesOf(obj(one.items) ?? {}) : [];
+    const choices = many.length ? many : choicesOf(one);
     return {
       name,
-      kind: kindOf(one, choices, value[name]),
+      kind: many.length ? "choices" : kindOf(one, choices, value[name]),
       title: typeof one.title === "string" ? one.title : name,
       required: required.has(name),
       description: typeof one.description === "string" ? one.description : null,
@@ -42,12 +49,42 @@ export function fieldsOf(schema: JsonObject | undefined, value: JsonObject): Fie
   });
 }
 
-function kindOf(schema: JsonObject, choices: Json[], value: Json | undefined): FieldKind {
+/** What a form begins with: what the schema says where nobody says anything. */
+export function defaultsOf(schema: JsonObject | undefined): JsonObject {
+  const fields = fieldsOf(schema, {});
+  return Object.fromEntries(fields.flatMap(({ name, kind, required, fallback }): [string, Json][] => {
+    if (fallback !== undefined && fallback !== null) return [[name, fallback]];
+    // An empty box says no.
+    return required && kind === "boolean" ? [[name, false]] : [];
+  }));
+}
+
+/** Whether what must be filled in is. */
+export function isComplete(schema: JsonObject | undefined, value: JsonObject): boolean {
+  const required = Array.isArray(schema?.required) ? schema.required.map(String) : [];
+  return required.every((name) => value[name] !== undefined && value[name] !== "");
+}
+
+/** `enum`, with names for people beside it or not; or constants with titles. */
+function choicesOf(schema: JsonObject): Choice[] {
+  if (Array.isArray(schema.enum)) {
+    const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
+    return schema.enum.map((value, at) => ({ value, label: typeof names[at] === "string" ? names[at] : String(value) }));
+  }
+  const alternatives = [schema.oneOf, schema.anyOf].find(Array.isArray) ?? [];
+  const constants = alternatives.map(obj).filter((one) => one !== null && one.const !== undefined);
+  if (!constants.length || constants.length < alternatives.length) return [];
+  return constants.map((one) => ({ value: one!.const!, label: typeof one!.title === "string" ? one!.title : String(one!.const) }));
+}
+
+const FORMATS: Record<string, FieldKind> = { email: "email", uri: "url", date: "date", "date-time": "moment" };
+
+function kindOf(schema: JsonObject, choices: Choice[], value: Json | undefined): FieldKind {
   if (choices.length) return "choice";
   const types = [schema.type].flat().filter((type) => type !== "null");
   const type = types.length === 1 ? types[0] : undefined;
   switch (type ?? (value === null || value === undefined ? undefined : typeof value)) {
-    case "string": return "text";
+    case "string": return FORMATS[String(schema.format)] ?? "text";
     case "integer": return "integer";
     case "number": return "number";
     case "boolean": return "boolean";
@@ -56,7 +93,7 @@ function kindOf(schema: JsonObject, choices: Json[], value: Json | undefined): F
 }
 
 function boundsOf(schema: JsonObject): string | null {
-  const { minimum, maximum, exclusiveMinimum, maxLength, minLength } = schema;
+  const { minimum, maximum, exclusiveMinimum, maxLength, minLength, minItems, maxItems } = schema;
   const parts = [];
   if (minimum !== undefined && maximum !== undefined) parts.push(`${minimum} to ${maximum}`);
   else if (minimum !== undefined) parts.push(`at least ${minimum}`);
@@ -64,15 +101,26 @@ function boundsOf(schema: JsonObject): string | null {
   if (exclusiveMinimum !== undefined) parts.push(`more than ${exclusiveMinimum}`);
   if (minLength !== undefined) parts.push(`at least ${minLength} characters`);
   if (maxLength !== undefined) parts.push(`at most ${maxLength} characters`);
+  if (minItems !== undefined && maxItems !== undefined) parts.push(`${minItems} to ${maxItems} of them`);
+  else if (minItems !== undefined) parts.push(`at least ${minItems} of them`);
+  else if (maxItems !== undefined) parts.push(`at most ${maxItems} of them`);
   return parts.join(", ") || null;
 }
 
 /** What somebody typed as a value of that kind; an error says why it is none. */
-export function read(kind: FieldKind, text: string, choices: Json[]): { value: Json } | { error: string } {
+export function read(kind: FieldKind, text: string, choices: Choice[]): { value: Json } | { error: string } {
   switch (kind) {
     case "text": return { value: text };
-    case "choice": return { value: choices.find((choice) => String(choice) === text) ?? text };
+    case "choice": return { value: choices.find((choice) => String(choice.value) === text)?.value ?? text };
+    case "choices": return { value: JSON.parse(text) as Json };
     case "boolean": return { value: text === "true" };
+    case "email": return /^[^@\s]+@[^@\s]+$/.test(text) ? { value: text } : { error: "This must be an address such as ann@example.org." };
+    case "url": return URL.canParse(text) ? { value: text } : { error: "This must be an address such as https://example.org." };
+    case "date": return Number.isNaN(Date.parse(text)) ? { error: "This must be a date." } : { value: text };
+    case "moment": {
+      const at = Date.parse(text);
+      return Number.isNaN(at) ? { error: "This must be a date and a time." } : { value: new Date(at).toISOString() };
+    }
     case "number":
     case "integer": {
       const value = Number(text);
@@ -91,5 +139,17 @@ export function read(kind: FieldKind, text: string, choices: Json[]): { value: J
 
 export function shown(kind: FieldKind, value: Json | undefined): string {
   if (value === undefined) return "";
-  return kind === "json" ? JSON.stringify(value, null, 2) : String(value);
+  switch (kind) {
+    case "json": return JSON.stringify(value, null, 2);
+    case "choices": return JSON.stringify(value);
+    case "moment": return localMoment(String(value));
+    default: return String(value);
+  }
+}
+
+/** As a field for date and time wants it: in the time of the page, to the minute. */
+function localMoment(text: string): string {
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) return "";
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
