@@ -39,6 +39,18 @@ export function VirtualList<T>({ label, rows, rowHeight, row, chosen, onChoose, 
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / rowHeight) + BEYOND);
   const at = chosen === null ? -1 : rows.findIndex((one) => isSame(one, chosen));
 
+  // Chosen by a key or from elsewhere, as from a link to it: it is brought into view.
+  const key = at < 0 ? null : chosen;
+  useEffect(() => {
+    const element = box.current!;
+    if (at < 0) return;
+    const [top, bottom] = [at * rowHeight, (at + 1) * rowHeight];
+    const { scrollTop, clientHeight } = element;
+    if (top >= scrollTop && bottom <= scrollTop + clientHeight) return;
+    const isFar = bottom < scrollTop - clientHeight || top > scrollTop + 2 * clientHeight;
+    element.scrollTop = isFar ? top - clientHeight / 2 : top < scrollTop ? top : bottom - clientHeight;
+  }, [key]);
+
   const move = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(view.height / rowHeight) - 1);
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
@@ -48,9 +60,6 @@ export function VirtualList<T>({ label, rows, rowHeight, row, chosen, onChoose, 
     const from = at < 0 ? Math.min(last, rows.length) - 1 : at;
     const to = Math.max(0, Math.min(rows.length - 1, from + step));
     onChoose(rows[to]!);
-    const element = box.current!;
-    if (to * rowHeight < element.scrollTop) element.scrollTop = to * rowHeight;
-    else if ((to + 1) * rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = (to + 1) * rowHeight - element.clientHeight;
   };
 
   return (

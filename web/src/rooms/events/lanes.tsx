@@ -31,7 +31,7 @@ export function Lanes({ run, session }: { run: RunSpans; session: string }) {
         <p><strong>{run.title}</strong> <span class="hint">{run.outcome ?? "going on"}, {duration(end - run.from)}</span></p>
         <div>
           <IconButton icon="plus" label="Zoom in" onClick={() => view.zoom(0.6)} />
-          <Button tone="quiet" onClick={() => view.zoom(1.7)} aria-label="Zoom out">−</Button>
+          <IconButton icon="minus" label="Zoom out" onClick={() => view.zoom(1.7)} />
           <Button tone="quiet" onClick={view.whole} disabled={view.isWhole}>Whole run</Button>
         </div>
       </div>
@@ -41,7 +41,7 @@ export function Lanes({ run, session }: { run: RunSpans; session: string }) {
       <table class="sr-only"><caption>What happened in this run</caption>
         <tbody>{run.spans.map((span) => <tr key={`${span.seq}${span.kind}`}><th scope="row">{span.label}</th><td>{said(span, end)}</td></tr>)}</tbody></table>
       <p class="timeline-said">{chosen
-        ? <><strong>{chosen.label}</strong> {said(chosen, end)}, {duration(chosen.from - run.from)} into the run · <a href={link("events", "", { session })}>events</a></>
+        ? <><strong>{chosen.label}</strong> {said(chosen, end)}, {duration(chosen.from - run.from)} into the run · <a href={link("events", "", { session, seq: String(chosen.seq) })}>the event</a></>
         : <span class="hint">Drag to move, Ctrl and the wheel to zoom. Click a bar for what it was.</span>}</p>
       <ul class="legend"><li class="step">model</li><li class="attempt">tool</li><li class="backoff">waits to try again</li><li class="person">waits for a person</li><li class="bad">failed or denied</li></ul>
     </div>

@@ -1,6 +1,6 @@
 /** The live stream of events, filtered; each can be opened. */
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Frame } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Button, Empty, Loading } from "../../parts/ui";
@@ -30,6 +30,7 @@ export function Stream() {
   useEffect(() => {
     if (filter.session) void eventLog.readAll(filter.session).catch(() => undefined);
   }, [filter.session]);
+  useLinked(query.session, query.seq, setChosen);
   const isFiltered = Object.values(filter).some(Boolean);
   return (
     <>
@@ -57,6 +58,20 @@ export function Stream() {
       </div>
     </>
   );
+}
+
+/** Opens the event that the address names, once it is there. */
+function useLinked(session: string | undefined, seq: string | undefined, open: (frame: Frame) => void) {
+  const version = useStore(eventLog.version);
+  const opened = useRef("");
+  useEffect(() => {
+    const wanted = `${session} ${seq}`;
+    if (!session || !seq || opened.current === wanted) return;
+    const frame = eventLog.frames.find((one) => one.session_id === session && one.seq === Number(seq));
+    if (!frame) return;
+    opened.current = wanted;
+    open(frame);
+  }, [session, seq, version]);
 }
 
 function Filters({ filter, put }: { filter: Filter; put: (change: Partial<Filter>) => void }) {
