@@ -51,6 +51,16 @@ fn w1_every_kind_of_question_is_answered_in_the_page() {
 }
 
 #[test]
+fn w1_t1_what_a_tool_asks_is_a_form_or_a_page() {
+    play("asking");
+}
+
+#[test]
+fn w1_c5_s1_opinions_forks_summaries_and_deleting_for_good() {
+    play("opinions");
+}
+
+#[test]
 fn w4_a2_actors_are_stopped_and_restarted() {
     play("orders");
 }

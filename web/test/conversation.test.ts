@@ -139,4 +139,25 @@ describe("a conversation", () => {
     expect(added(priced, priced)).toMatchObject({ cost_usd: 2, input_tokens: 20 });
     expect(added(priced, USAGE).cost_usd).toBeNull();
   });
+
+  it("c5 knows what each person thinks last, of an answer and of a call", () => {
+    const session = answered();
+    session.say("tool_call_started", { call_id: "c-1", tool: "look", digest: "d" });
+    const rate = (by: string, rating: number, comment?: string) => session.say("feedback_given", { about: "message", message_id: "a-1", rating, by, ...(comment ? { comment } : {}) });
+    rate("ada", 2);
+    rate("bob", 5, "right");
+    rate("ada", 4);
+    session.say("feedback_given", { about: "call", call_id: "c-1", verdict: "wrong", by: "ada" });
+    const { ratings, calls } = whole(session);
+    expect(ratings["a-1"]!.map((one) => [one.by, one.said, one.comment])).toEqual([["bob", 5, "right"], ["ada", 4, null]]);
+    expect(calls["c-1"]!.verdicts.map((one) => one.said)).toEqual(["wrong"]);
+  });
+
+  it("c4 shows where a summary stands for what is older", () => {
+    const session = answered();
+    session.say("thinking", { iteration: 1, model: "m", compacting: true });
+    session.say("context_compacted", { through: 6, summary: "They traded.", usage: USAGE });
+    session.say("context_compaction_failed", { reason: "too long" });
+    expect(whole(session).items.slice(-2)).toMatchObject([{ kind: "summary", through: 6, text: "They traded." }, { kind: "notice", tone: "warn", detail: "too long" }]);
+  });
 });

@@ -36,7 +36,7 @@ export default async function phone({ house, browser }) {
   await ann.picture("phone-answer");
   await page.getByRole("button", { name: "All conversations" }).tap();
   await page.locator(".session-row").first().waitFor();
-  for (const [name, seen] of [["approvals", ".empty"], ["events", ".virtual-row"], ["events/timeline", ".span"], ["actors", ".actors tbody tr"], ["tools", ".tools tbody tr"], ["usage", ".chart canvas"], ["audit", ".table tbody tr"]]) {
+  for (const [name, seen] of [["approvals", ".empty"], ["events", ".virtual-row"], ["events/timeline", ".span"], ["actors", ".actors tbody tr"], ["tools", ".tools tbody tr"], ["usage", ".chart canvas"], ["context", ".context"], ["audit", ".table tbody tr"]]) {
     await ann.room(name);
     await page.locator(seen).first().waitFor();
     await fits(name);

@@ -88,7 +88,7 @@ export default async function rooms({ house, browser }) {
     });
     await look("audit", async () => {
       await ann.room("audit");
-      await page.getByRole("button", { name: /^\d+$/ }).first().click();
+      await page.getByRole("button", { name: /^Row \d+$/ }).first().click();
       await page.locator(".event-detail").waitFor();
     });
     await ann.leave();

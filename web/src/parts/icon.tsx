@@ -9,6 +9,7 @@ const PATHS = {
   usage: "M4 20V10m5.3 10V4m5.4 16v-7M20 20V8",
   audit: "M8 4h8l4 4v12H4V4h4Zm1 8 2 2 4-4",
   plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   close: "M6 6l12 12M18 6 6 18",
   check: "M5 12.5 10 17 19 7.5",
   chevron: "M9 6l6 6-6 6",
@@ -35,8 +36,10 @@ const PATHS = {
   bolt: "M13 3 5 14h6l-1 7 8-11h-6l1-7Z",
   link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7L12 7m2 3a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7L12 17",
   up: "M12 19V5m-6 6 6-6 6 6",
-  thumb_up: "M7 11v9H4v-9h3Zm0 0 4-7a2 2 0 0 1 2.5 2.4L13 9h5.5a2 2 0 0 1 2 2.4l-1.4 7a2 2 0 0 1-2 1.6H7",
-  thumb_down: "M17 13V4h3v9h-3Zm0 0-4 7a2 2 0 0 1-2.5-2.4L11 15H5.5a2 2 0 0 1-2-2.4l1.4-7A2 2 0 0 1 7 4h10",
+  star: "M12 3.5l2.6 5.4 5.9.8-4.3 4.1 1 5.9-5.2-2.8-5.2 2.8 1-5.9-4.3-4.1 5.9-.8L12 3.5Z",
+  trash: "M5 7h14M10 7V4h4v3m-7 0 1 13h8l1-13M10 11v5m4-5v5",
+  compress: "M12 3v6m0 0L9 6m3 3 3-3M12 21v-6m0 0-3 3m3-3 3 3M4 12h16",
+  branch: "M6 4v16M6 12h8a4 4 0 0 0 4-4V4",
 } as const;
 
 export type IconName = keyof typeof PATHS;

@@ -63,7 +63,16 @@ class Tracer {
       case "message_completed":
       case "message_discarded":
         this.link(seq, this.message.get(message) ?? this.step.get(run));
+        this.message.set(message, seq);
         this.stepEnd.set(run, seq);
+        break;
+      case "feedback_given":
+        this.link(seq, message ? this.message.get(message) : this.call.get(call));
+        break;
+      case "context_compacted":
+      case "context_compaction_failed":
+        this.link(seq, this.step.get(run));
+        this.lead.set(run, seq);
         break;
       case "step_completed":
         this.link(seq, this.stepEnd.get(run) ?? this.step.get(run));

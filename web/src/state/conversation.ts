@@ -5,7 +5,9 @@
  */
 
 import type { Decision, Frame, Json, JsonObject, Question, QuestionState, Risk, Usage } from "../api/types";
-import { type Attempt, type Call, type CallPhase, type Conversation, EMPTY, type Item } from "./shape";
+import {
+  type Attempt, type Call, type CallPhase, type Conversation, EMPTY, type Item, type Opinion, type Verdict,
+} from "./shape";
 
 export * from "./shape";
 
@@ -33,6 +35,7 @@ export function fold(before: Conversation, frames: Frame[]): Conversation {
     items: [...before.items],
     calls: { ...before.calls },
     questions: { ...before.questions },
+    ratings: { ...before.ratings },
   };
   for (const frame of frames) {
     if (frame.seq === null || frame.cursor === null) continue;
@@ -157,7 +160,7 @@ const HANDLERS: Record<string, Handler> = {
 
   run_started(draft, frame) {
     draft.run = {
-      run_id: frame.run_id ?? "", startedAt: frame.at, step: 0, model: null, planning: false, retryUntil: null,
+      run_id: frame.run_id ?? "", startedAt: frame.at, step: 0, model: null, planning: false, compacting: false, retryUntil: null,
     };
   },
   done(draft, frame, body) {
@@ -171,7 +174,7 @@ const HANDLERS: Record<string, Handler> = {
     if (!draft.run) return;
     draft.run = {
       ...draft.run, step: frame.step ?? draft.run.step, model: strOrNull(body.model),
-      planning: body.planning === true, retryUntil: null,
+      planning: body.planning === true, compacting: body.compacting === true || typeof body.compacting === "number", retryUntil: null,
     };
   },
   step_started(draft, frame, body) {
@@ -184,8 +187,14 @@ const HANDLERS: Record<string, Handler> = {
   step_model_fallback(draft, frame, body) {
     notice(draft, frame, "warn", `Another model takes over${body.to ? `: ${str(body.to)}` : ""}`, strOrNull(body.reason));
   },
-  context_compacted(draft, frame) {
-    notice(draft, frame, "info", "Older parts of the conversation were summarised");
+  context_compacted(draft, frame, body) {
+    draft.items.push({
+      kind: "summary", id: `s${frame.seq}`, through: num(body.through), text: str(body.summary),
+      usage: obj(body.usage) as unknown as Usage | null, at: frame.at, seq: frame.seq ?? 0,
+    });
+  },
+  context_compaction_failed(draft, frame, body) {
+    notice(draft, frame, "warn", "Older parts could not be summarised", strOrNull(body.reason));
   },
 
   tool_call_started(draft, frame, body) {
@@ -195,7 +204,7 @@ const HANDLERS: Record<string, Handler> = {
       digest: str(body.digest), step: frame.step, at: frame.at, seq: frame.seq ?? 0, phase: "proposed",
       allowedBy: null, edit: null, attempts: [], retryUntil: null, progress: null, result: undefined,
       truncated: false, cached: false, error: null, reason: null, retriesExhausted: false, requiredLevel: null,
-      endedAt: null, late: [], approval_id: null,
+      endedAt: null, late: [], approval_id: null, verdicts: [],
     };
     draft.items.push({ kind: "call", id: call_id, seq: frame.seq ?? 0 });
   },
@@ -291,6 +300,15 @@ const HANDLERS: Record<string, Handler> = {
   preflight_skipped(draft, frame, body) {
     notice(draft, frame, "warn", "There is no plan to look at first", strOrNull(body.warning));
   },
+  feedback_given(draft, frame, body) {
+    const given = { by: str(body.by), comment: strOrNull(body.comment), at: frame.at };
+    if (body.about === "call") {
+      change(draft, body.call_id, (call) => ({ verdicts: opinions(call.verdicts, { ...given, said: str(body.verdict) as Verdict }) }));
+    } else {
+      const id = str(body.message_id);
+      draft.ratings[id] = opinions(draft.ratings[id] ?? [], { ...given, said: num(body.rating) });
+    }
+  },
   grant_added(draft) {
     draft.grants += 1;
   },
@@ -298,6 +316,11 @@ const HANDLERS: Record<string, Handler> = {
     draft.grants = Math.max(0, draft.grants - 1);
   },
 };
+
+/** Who says something anew takes back what they said. */
+function opinions<T>(before: Opinion<T>[], given: Opinion<T>): Opinion<T>[] {
+  return [...before.filter((one) => one.by !== given.by), given];
+}
 
 function ended(attempts: Attempt[], at: string, reason: string | null): Attempt[] {
   return attempts.map((attempt, index) =>

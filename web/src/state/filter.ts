@@ -15,7 +15,7 @@ export const EVERYTHING: Filter = { session: "", kind: "", tool: "", agent: "", 
 /** Groups of types, as people think of them. */
 export const KINDS: Record<string, { label: string; types: Set<string> }> = {
   messages: { label: "Messages", types: new Set(["message_queued", "message_accepted", "message_started", "message_completed", "message_discarded"]) },
-  model: { label: "Model", types: new Set(["thinking", "step_started", "step_completed", "step_retrying", "step_model_fallback", "model_fallback", "context_compacted"]) },
+  model: { label: "Model", types: new Set(["thinking", "step_started", "step_completed", "step_retrying", "step_model_fallback", "context_compacted", "context_compaction_failed"]) },
   tools: { label: "Tools", types: new Set(["tool_call_started", "tool_call_allowed", "tool_call_attempt_started", "tool_call_progress", "tool_call_retrying", "late_result", "tool_call_completed", "tool_call_failed"]) },
   people: { label: "People", types: new Set(["waiting_for_approval", "approval_decided", "approval_escalated", "approval_expired", "approval_cancelled", "preflight_approved", "preflight_skipped", "budget_raised", "grant_added", "grant_revoked", "feedback_given"]) },
   trouble: { label: "Trouble", types: new Set(["error", "tool_call_failed", "authorization_denied", "tool_call_retrying", "step_retrying", "message_discarded", "approval_expired", "budget_reached", "late_result"]) },

@@ -177,6 +177,8 @@ export class OpenSession {
   readonly conversation = new Store<Conversation>(EMPTY);
   /** Until what was said before has been heard. */
   readonly ready = new Store<"loading" | "ready" | Problem>("loading");
+  /** It was deleted. */
+  readonly gone = new Store(false);
   private waiting: Frame[] = [];
   private scheduled = false;
   private leave: (() => void) | null = null;
@@ -223,6 +225,11 @@ export class OpenSession {
   }
 
   private hear(frame: Frame): void {
+    if (frame.type === "session_purged") {
+      this.gone.set(true);
+      sessions.update((list) => ({ ...list, sessions: list.sessions.filter((one) => one.session_id !== this.session_id) }));
+      return;
+    }
     this.waiting.push(frame);
     if (me.get()?.role !== "admin" && frame.type !== "text") overheard(frame);
     if (this.scheduled) return;

@@ -13,6 +13,16 @@ export interface Attempt {
   reason: string | null;
 }
 
+export type Verdict = "good" | "unnecessary" | "wrong";
+
+/** What somebody thinks of an answer or of a call; what they thought before is replaced. */
+export interface Opinion<T> {
+  by: string;
+  said: T;
+  comment: string | null;
+  at: string;
+}
+
 export interface Call {
   call_id: string;
   tool: string;
@@ -40,6 +50,7 @@ export interface Call {
   endedAt: string | null;
   late: string[];
   approval_id: string | null;
+  verdicts: Opinion<Verdict>[];
 }
 
 export type Item =
@@ -48,6 +59,7 @@ export type Item =
   | { kind: "call"; id: string; seq: number }
   | { kind: "question"; id: string; seq: number }
   | { kind: "notice"; id: string; tone: "info" | "warn" | "bad"; text: string; detail: string | null; at: string; seq: number }
+  | { kind: "summary"; id: string; through: number; text: string; usage: Usage | null; at: string; seq: number }
   | { kind: "end"; id: string; outcome: "completed" | "cancelled" | "failed"; text: string | null; usage: Usage | null; at: string; ms: number; seq: number };
 
 export interface Run {
@@ -56,6 +68,8 @@ export interface Run {
   step: number;
   model: string | null;
   planning: boolean;
+  /** It is asked for a summary of what was said before. */
+  compacting: boolean;
   /** Until when it waits before it asks the model again. */
   retryUntil: string | null;
 }
@@ -82,11 +96,13 @@ export interface Conversation {
   usage: Usage;
   /** How many approvals for the session hold. */
   grants: number;
+  /** Stars, 1 to 5, by the message they are for. */
+  ratings: Record<string, Opinion<number>[]>;
 }
 
 export const NO_USAGE: Usage = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_usd: 0 };
 
 export const EMPTY: Conversation = {
   seq: 0, cursor: "", title: null, agent: "", owner: "", settings: null, closed: false, items: [],
-  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0,
+  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0, ratings: {},
 };

@@ -73,7 +73,7 @@ function Rows({ branch, depth, depths, chosen, onChoose, open }: {
             {branch.children.length
               ? <button type="button" class={`fold${isOpen ? " open" : ""}`} aria-expanded={isOpen} aria-label={`${branch.path}: ${branch.count} actors`} onClick={() => setUnfolded(!unfolded)}><Icon name="chevron" size={14} /></button>
               : <span class="fold" />}
-            {actor ? <button type="button" class="text-button" onClick={() => onChoose(branch.path)}><code title={branch.path}>{named(branch)}</code></button> : <code>{branch.name}</code>}
+            {actor ? <button type="button" class="text-button" onClick={() => onChoose(branch.path)}><code title={branch.path}>{named(branch)}</code></button> : <code title={branch.path}>{named(branch)}</code>}
             {actor && <small>{actor.kind}</small>}
             {!isOpen && branch.children.length > 0 && <small>{branch.count - (actor ? 1 : 0)} inside{branch.waiting ? `, ${branch.waiting} waiting` : ""}</small>}
           </span>

@@ -6,10 +6,12 @@ import type { JsonObject } from "../../api/types";
 import { Icon, type IconName } from "../../parts/icon";
 import { Json } from "../../parts/json";
 import { Countdown, Since } from "../../parts/time";
-import { RiskBadge } from "../../parts/ui";
+import { Badge, RiskBadge } from "../../parts/ui";
+import { VERDICTS } from "../../parts/verdicts";
 import { duration, gist, LEVELS } from "../../parts/words";
 import { Diff } from "../../questions/diff";
 import type { Call } from "../../state/conversation";
+import { CallVerdict } from "./feedback";
 
 const LOOK: Record<Call["phase"], { icon: IconName; tone: string; said: string }> = {
   proposed: { icon: "tools", tone: "", said: "proposed" },
@@ -28,7 +30,7 @@ const REASONS: Record<string, string> = {
   outcome_unknown: "outcome unknown", error: "failed",
 };
 
-export const CallCard = memo(function CallCard({ call }: { call: Call }) {
+export const CallCard = memo(function CallCard({ call, session_id }: { call: Call; session_id: string }) {
   const [isOpen, setOpen] = useState(false);
   const look = LOOK[call.phase];
   const said = call.phase === "failed" ? (REASONS[call.reason ?? ""] ?? look.said) : look.said;
@@ -39,6 +41,7 @@ export const CallCard = memo(function CallCard({ call }: { call: Call }) {
           <span class="call-icon"><Icon name={look.icon} size={15} /></span>
           <code class="tool-name">{call.tool}</code>
           <span class="call-gist">{gist(call.edit?.arguments ?? call.arguments)}</span>
+          {call.verdicts.map((one) => <Badge key={one.by} tone={VERDICTS[one.said].tone} title={`${VERDICTS[one.said].title}, says ${one.by}`}>{VERDICTS[one.said].label.toLowerCase()}</Badge>)}
           <span class="call-state">
             {call.phase === "backing_off" && call.retryUntil
               ? <>attempt {call.attempts.length} failed; again in <Countdown until={call.retryUntil} over="a moment" /></>
@@ -46,7 +49,7 @@ export const CallCard = memo(function CallCard({ call }: { call: Call }) {
           </span>
           <Icon name="chevron" size={15} />
         </summary>
-        {isOpen && <Story call={call} />}
+        {isOpen && <Story call={call} session_id={session_id} />}
       </details>
       <Reason call={call} />
       {call.progress && call.phase === "running" && <Progress call={call} />}
@@ -86,7 +89,9 @@ function Progress({ call }: { call: Call }) {
   );
 }
 
-function Story({ call }: { call: Call }) {
+const OVER = new Set<Call["phase"]>(["completed", "failed", "denied"]);
+
+function Story({ call, session_id }: { call: Call; session_id: string }) {
   return (
     <div class="story">
       <section><h3>Arguments</h3>
@@ -115,6 +120,7 @@ function Story({ call }: { call: Call }) {
         {call.allowedBy && <div><dt>Allowed by</dt><dd>{allowed(call.allowedBy)}</dd></div>}
         <div><dt>Digest</dt><dd><code title={call.digest}>{call.digest.slice(0, 12)}</code></dd></div>
       </dl>
+      {OVER.has(call.phase) && <CallVerdict session_id={session_id} call={call} />}
     </div>
   );
 }

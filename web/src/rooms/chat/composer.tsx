@@ -5,6 +5,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { OnBusy, WorkflowWish } from "../../api/client";
 import type { Problem } from "../../api/http";
 import { Button, IconButton, Segmented } from "../../parts/ui";
+import { draftOf, keepDraft } from "../../state/drafts";
 import { choose, type Chosen, matching, useWorkflows, WorkflowForm, WorkflowList } from "./workflows";
 
 /** What the server takes. */
@@ -12,14 +13,16 @@ const MESSAGE_BYTES_MAX = 256 * 1024;
 /** Lines that the field grows to. */
 const HEIGHT_MAX = 220;
 
-export function Composer({ state, problem, onSend, onCancel, options }: {
+export function Composer({ conversation, state, problem, onSend, onCancel, options }: {
+  /** What it is for: what is written and not sent is kept by it. */
+  conversation: string;
   state: "new" | "idle" | "running" | "waiting" | "closed";
   problem: Problem | null;
   onSend: (message: string, message_id: string, onBusy: OnBusy, workflow?: WorkflowWish) => Promise<boolean>;
   onCancel: () => void;
   options?: ComponentChildren;
 }) {
-  const [text, setText] = useState("");
+  const [text, setText] = useState(() => draftOf(conversation));
   const [onBusy, setOnBusy] = useState<OnBusy>("queue");
   const [sending, setSending] = useState(false);
   // The same message under the same name, however often it is tried.
@@ -28,6 +31,7 @@ export function Composer({ state, problem, onSend, onCancel, options }: {
   const busy = state === "running" || state === "waiting";
   const tooLong = text.length > MESSAGE_BYTES_MAX / 4 && new Blob([text]).size > MESSAGE_BYTES_MAX;
   useEffect(() => {
+    keepDraft(conversation, text);
     const element = field.current;
     if (!element) return;
     element.style.height = "auto";

@@ -1,17 +1,27 @@
 /** What was said and done, in order. */
 
 import { memo } from "preact/compat";
+import { useState } from "preact/hooks";
 import { Icon } from "../../parts/icon";
 import { Markdown } from "../../parts/markdown";
 import { Ago, Countdown } from "../../parts/time";
 import { IconButton } from "../../parts/ui";
-import { duration, money, tokens } from "../../parts/words";
+import { duration, exact, money, number, tokens } from "../../parts/words";
 import { QuestionCard } from "../../questions/card";
-import type { Call, Conversation, Item, Run } from "../../state/conversation";
+import type { Call, Conversation, Item, Opinion, Run } from "../../state/conversation";
 import { CallCard } from "./call_card";
+import { Rating } from "./feedback";
 
-export function Items({ conversation, onFork }: { conversation: Conversation; onFork: (at_seq: number) => void }) {
-  const { items, calls, questions, run, queued } = conversation;
+/** What can be done from within a conversation. */
+export interface Ways {
+  session_id: string;
+  onFork: (at_seq: number) => void;
+  /** Goes back to before a message, to say it otherwise. */
+  onAgain: (at_seq: number, text: string) => void;
+}
+
+export function Items({ conversation, ways }: { conversation: Conversation; ways: Ways }) {
+  const { items, calls, questions, run, queued, ratings } = conversation;
   const last = items[items.length - 1];
   const writes = last?.kind === "assistant" && last.streaming && last.text !== "";
   const waits = Object.values(questions).some((question) => question.state === "pending");
@@ -21,9 +31,9 @@ export function Items({ conversation, onFork }: { conversation: Conversation; on
       <ol class="items">
         {items.map((item) => (
           <li key={`${item.kind}${item.id}`} class={`item of-${item.kind}`}>
-            {item.kind === "call" ? <OneCall call={calls[item.id]} questions={questions} />
+            {item.kind === "call" ? <OneCall call={calls[item.id]} questions={questions} session_id={ways.session_id} />
               : item.kind === "question" ? questions[item.id] && <QuestionCard question={questions[item.id]!} />
-              : <Said item={item} onFork={onFork} />}
+              : <Said item={item} ratings={ratings[item.id]} ways={ways} />}
           </li>
         ))}
       </ol>
@@ -41,9 +51,9 @@ export function Items({ conversation, onFork }: { conversation: Conversation; on
 }
 
 /** While a call waits for a person, its question shows it. */
-function OneCall({ call, questions }: { call: Call | undefined; questions: Conversation["questions"] }) {
+function OneCall({ call, questions, session_id }: { call: Call | undefined; questions: Conversation["questions"]; session_id: string }) {
   const asked = call?.phase === "waiting" && call.approval_id ? questions[call.approval_id] : undefined;
-  return call && asked?.state !== "pending" ? <CallCard call={call} /> : null;
+  return call && asked?.state !== "pending" ? <CallCard call={call} session_id={session_id} /> : null;
 }
 
 function Working({ run }: { run: Run }) {
@@ -51,23 +61,35 @@ function Working({ run }: { run: Run }) {
   return (
     <p class="working" role="status">
       <span class="dots" aria-hidden="true"><i /><i /><i /></span>
-      {run.planning ? "makes a plan" : "thinks"}{run.step > 1 && <small> step {run.step}</small>}
+      {run.planning ? "makes a plan" : run.compacting ? "summarises what was said before" : "thinks"}{run.step > 1 && <small> step {run.step}</small>}
     </p>
   );
 }
 
+const NONE: Opinion<number>[] = [];
+
 type SaidItem = Exclude<Item, { kind: "call" } | { kind: "question" }>;
 
-const Said = memo(function Said({ item, onFork }: { item: SaidItem; onFork: (at_seq: number) => void }) {
+const Said = memo(function Said({ item, ratings, ways }: { item: SaidItem; ratings: Opinion<number>[] | undefined; ways: Ways }) {
   switch (item.kind) {
     case "user":
-      return <article class="bubble" aria-label="You" title={new Date(item.at).toLocaleString()}>{item.text}</article>;
+      return (
+        <div class="of-person">
+          <IconButton icon="pencil" label="Say this otherwise" title="Say this otherwise, in a fork of the conversation" onClick={() => ways.onAgain(item.seq - 1, item.text)} />
+          <article class="bubble" aria-label="You" title={exact(Date.parse(item.at))}>{item.text}</article>
+        </div>
+      );
     case "assistant":
       if (!item.text && item.streaming) return null;
       return (
         <article class="answer" aria-label="Agent">
           <Markdown text={item.text} streaming={item.streaming} />
           {item.stopped && <p class="stopped"><Icon name="stop" size={13} /> stopped here</p>}
+          {!item.streaming && (
+            <Rating session_id={ways.session_id} message_id={item.id} given={ratings ?? NONE} actions={
+              <><Copy text={item.text} /><IconButton icon="fork" label="Fork the conversation after this answer" onClick={() => ways.onFork(item.seq)} /></>
+            } />
+          )}
         </article>
       );
     case "notice":
@@ -75,6 +97,8 @@ const Said = memo(function Said({ item, onFork }: { item: SaidItem; onFork: (at_
         <p class={`notice ${item.tone}`}><Icon name={item.tone === "info" ? "settings" : "warn"} size={15} />
           <span>{item.text}{item.detail && <small>{item.detail}</small>}</span></p>
       );
+    case "summary":
+      return <Summary item={item} />;
     case "end":
       return (
         <div class={`end ${item.outcome}`}>
@@ -84,9 +108,32 @@ const Said = memo(function Said({ item, onFork }: { item: SaidItem; onFork: (at_
             <span>{duration(item.ms)}</span>
             {item.usage && item.usage.output_tokens > 0 && <span title={money(item.usage.cost_usd)}>{tokens(item.usage)}{item.usage.cost_usd ? ` · ${money(item.usage.cost_usd)}` : ""}</span>}
             <Ago at={item.at} />
-            <IconButton icon="fork" label="Fork the conversation here" onClick={() => onFork(item.seq)} />
+            <IconButton icon="fork" label="Fork the conversation here" onClick={() => ways.onFork(item.seq)} />
           </p>
         </div>
       );
   }
 });
+
+function Copy({ text }: { text: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => {
+    void navigator.clipboard?.writeText(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy this answer"} onClick={copy} />;
+}
+
+/** From here on a summary stands for what is above. Nothing of that is lost to people. */
+function Summary({ item }: { item: Extract<Item, { kind: "summary" }> }) {
+  return (
+    <details class="summary-mark">
+      <summary><span><Icon name="compress" size={15} /> {number(item.through)} older messages are told to the model as a summary <Icon name="chevron" size={14} /></span></summary>
+      <div class="summary-text">
+        <Markdown text={item.text} />
+        <p class="hint">{item.usage && <>{tokens(item.usage)} to write · </>}<Ago at={item.at} /></p>
+      </div>
+    </details>
+  );
+}

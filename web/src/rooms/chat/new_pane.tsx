@@ -67,7 +67,7 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
           )}
         </div>
       </div>
-      <Composer state="new" problem={problem} onSend={(message, id, _, workflow) => begin(message, id, workflow)} onCancel={() => undefined}
+      <Composer conversation="new" state="new" problem={problem} onSend={(message, id, _, workflow) => begin(message, id, workflow)} onCancel={() => undefined}
         options={
           <div class="options">
             {who.agents.length > 1 && (

@@ -4,12 +4,14 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { client, type OnBusy, type WorkflowWish } from "../../api/client";
 import { Problem, problemOf } from "../../api/http";
-import { Button, Failed, Loading } from "../../parts/ui";
+import { Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
 import { statusOf } from "../../state/conversation";
+import { keepDraft } from "../../state/drafts";
 import { openSession, sendMessage } from "../../state/live";
+import { link } from "../../state/route";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
-import { Items } from "./items";
+import { Items, type Ways } from "./items";
 import { PaneHead } from "./pane_head";
 
 export function Pane({ session_id, onClose, onOpen, back }: {
@@ -19,6 +21,7 @@ export function Pane({ session_id, onClose, onOpen, back }: {
   useEffect(() => session.enter(), [session]);
   const ready = useStore(session.ready);
   const conversation = useStore(session.conversation);
+  const gone = useStore(session.gone);
   const [problem, setProblem] = useState<Problem | null>(null);
   const status = statusOf(conversation);
 
@@ -35,10 +38,15 @@ export function Pane({ session_id, onClose, onOpen, back }: {
   const send = (message: string, message_id: string, on_busy: OnBusy, workflow?: WorkflowWish) =>
     attempt(() => sendMessage({ session_id, message: message || undefined, message_id, on_busy, workflow }));
   const cancel = () => void attempt(() => client.cancel(session_id, conversation.run?.run_id));
-  const fork = (at_seq?: number) => void attempt(async () => {
+  const fork = (at_seq?: number, draft = "") => void attempt(async () => {
     const made = await client.fork(session_id, at_seq, conversation.title ? `${conversation.title} (fork)` : undefined);
+    keepDraft(made.session_id, draft);
     onOpen(made.session_id);
   });
+  const ways = useMemo((): Ways => ({ session_id, onFork: (seq) => latest.current(seq), onAgain: (seq, text) => latest.current(seq, text) }), [session_id]);
+  const latest = useRef(fork);
+  latest.current = fork;
+  if (gone) return <Gone back={back} onClose={onClose} />;
 
   return (
     <section class="pane" aria-label={conversation.title ?? "Conversation"} data-session={session_id} data-status={status}>
@@ -46,9 +54,19 @@ export function Pane({ session_id, onClose, onOpen, back }: {
       <Scroller follow={conversation}>
         {ready instanceof Problem ? <Failed problem={ready} retry={() => void session.load()} />
           : ready === "loading" && !conversation.seq ? <Loading what="the conversation" lines={6} />
-          : <Items conversation={conversation} onFork={fork} />}
+          : <Items conversation={conversation} ways={ways} />}
       </Scroller>
-      <Composer state={status} problem={problem} onSend={send} onCancel={cancel} />
+      <Composer conversation={session_id} state={status} problem={problem} onSend={send} onCancel={cancel} />
+    </section>
+  );
+}
+
+/** It was deleted, here or anywhere else. */
+function Gone({ back, onClose }: { back: ComponentChildren; onClose?: () => void }) {
+  return (
+    <section class="pane" aria-label="A deleted conversation" data-status="gone">
+      <header class="pane-head">{back}<div class="pane-title"><h2>Deleted</h2></div>{onClose && <IconButton icon="close" label="Close this pane" onClick={onClose} />}</header>
+      <Empty icon="trash" title="This conversation was deleted">Its log, its messages and its questions are gone for good. <a href={link("chat", "new")}>Begin another</a></Empty>
     </section>
   );
 }

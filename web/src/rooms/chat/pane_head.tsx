@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { client } from "../../api/client";
 import { problemOf } from "../../api/http";
-import { Badge, Button, Dialog, IconButton, Menu } from "../../parts/ui";
+import { Badge, Button, Dialog, IconButton, Menu, Toggle } from "../../parts/ui";
 import { LEVELS, money, short, tokens } from "../../parts/words";
 import type { Conversation } from "../../state/conversation";
 import { go, link } from "../../state/route";
@@ -14,7 +14,7 @@ import { SessionSettings } from "./session_settings";
 export function PaneHead({ session_id, conversation, status, back, onClose, onFork }: {
   session_id: string; conversation: Conversation; status: string; back: ComponentChildren; onClose?: () => void; onFork: () => void;
 }) {
-  const [shown, setShown] = useState<"settings" | "grants" | "close" | null>(null);
+  const [shown, setShown] = useState<"settings" | "grants" | "close" | "purge" | null>(null);
   const level = Number(conversation.settings?.autonomy_level ?? 1);
   const { usage } = conversation;
   const hide = () => setShown(null);
@@ -41,11 +41,13 @@ export function PaneHead({ session_id, conversation, status, back, onClose, onFo
         { label: "Approved for the session", icon: "shield", onSelect: () => setShown("grants") },
         { label: "Settings", icon: "settings", onSelect: () => setShown("settings") },
         ...(conversation.closed ? [] : [{ label: "Close the session", icon: "close" as const, danger: true, onSelect: () => setShown("close") }]),
+        { label: "Delete for good", icon: "trash", danger: true, onSelect: () => setShown("purge") },
       ]} />
       {onClose && <IconButton icon="close" label="Close this pane" onClick={onClose} />}
       {shown === "settings" && <SessionSettings session_id={session_id} conversation={conversation} onClose={hide} />}
       {shown === "grants" && <Grants session_id={session_id} onClose={hide} />}
       {shown === "close" && <CloseSession session_id={session_id} onClose={hide} />}
+      {shown === "purge" && <PurgeSession session_id={session_id} title={conversation.title} onClose={hide} />}
     </header>
   );
 }
@@ -58,6 +60,31 @@ function CloseSession({ session_id, onClose }: { session_id: string; onClose: ()
       <><Button onClick={onClose}>Keep it open</Button><Button tone="danger" onClick={() => void close()}>Close it</Button></>
     }>
       <p>What runs is cancelled. The conversation can still be read and forked, but nothing can be said in it any more.</p>
+      {problem && <p class="wrong" role="alert">{problem}</p>}
+    </Dialog>
+  );
+}
+
+function PurgeSession({ session_id, title, onClose }: { session_id: string; title: string | null; onClose: () => void }) {
+  const [sure, setSure] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
+  const purge = async () => {
+    setBusy(true);
+    try {
+      await client.purgeSession(session_id);
+      onClose();
+    } catch (error) {
+      setProblem(problemOf(error).message);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title="Delete this conversation for good?" onClose={onClose} actions={
+      <><Button onClick={onClose}>Keep it</Button><Button tone="danger" icon="trash" busy={busy} disabled={!sure} onClick={() => void purge()}>Delete for good</Button></>
+    }>
+      <p><strong>{title ?? `Session ${short(session_id)}`}</strong>: what runs is cancelled, and its messages, its calls and its questions are removed from the log. Nobody can bring them back. Forks of it live on, and what it spent stays spent.</p>
+      <Toggle label="I know that it can’t be undone" checked={sure} onChange={setSure} />
       {problem && <p class="wrong" role="alert">{problem}</p>}
     </Dialog>
   );

@@ -6,7 +6,7 @@ import { Icon } from "../../parts/icon";
 import { Ago } from "../../parts/time";
 import { Empty, Failed, IconButton, Loading } from "../../parts/ui";
 import { titled } from "../../parts/words";
-import { loadMoreSessions, loadSessions, me, sessions } from "../../state/live";
+import { inbox, loadMoreSessions, loadSessions, me, sessions } from "../../state/live";
 import { go, link } from "../../state/route";
 import { useStore } from "../../state/store";
 
@@ -50,9 +50,12 @@ function Row({ session, isOpen, onOpen, onBeside }: {
   session: Session; isOpen: boolean; onOpen: (id: string) => void; onBeside?: (id: string) => void;
 }) {
   const who = useStore(me);
+  // One that waits for what a tool asks is at work, as the server counts.
+  const asked = useStore(inbox, (found) => found.questions.some((question) => question.session_id === session.session_id));
+  const status = asked && session.status === "running" ? "waiting" : session.status;
   const foreign = who && session.user_id !== who.user_id ? ` · ${session.user_id}` : "";
   return (
-    <li class={`session-row ${session.status}`}>
+    <li class={`session-row ${status}`}>
       <a href={link("chat", session.session_id)} aria-current={isOpen ? "true" : undefined}
         onClick={(event) => {
           if (event.ctrlKey || event.metaKey) return;
@@ -62,8 +65,8 @@ function Row({ session, isOpen, onOpen, onBeside }: {
         }}>
         <span class="session-title">{titled(session)}</span>
         <span class="session-facts">
-          <span class={`status-dot ${session.status}`} aria-hidden="true" />
-          {SAID[session.status] && <span class="session-state">{SAID[session.status]}</span>}
+          <span class={`status-dot ${status}`} aria-hidden="true" />
+          {SAID[status] && <span class="session-state">{SAID[status]}</span>}
           <Ago at={session.updated_at} />{foreign}
         </span>
       </a>
