@@ -4,7 +4,7 @@ CONFIG ?= examples/greenroom.toml
 # A path, or postgres://USER:PASSWORD@HOST/NAME; empty is what the configuration says.
 DATABASE ?=
 
-.PHONY: run test check crash test-real-model bench bench-store
+.PHONY: run test check crash test-real-model bench bench-core bench-store
 
 # Everything that the README's tour needs, and one link to open.
 run:
@@ -43,6 +43,11 @@ test-real-model:
 bench-store:
 	cargo bench --bench store
 
-# What the core costs, in one table, optimised.
+# What a run costs beside the limits and the peers, optimised; see bench/README.md. `BENCH` is passed on.
 bench:
+	cargo build --release --package greenroom --package greenroom-bench
+	$${CARGO_TARGET_DIR:-target}/release/greenroom-bench run --write bench/results.md $(BENCH)
+
+# What the core costs, in one table, optimised.
+bench-core:
 	cargo bench --package greenroom-core --bench core

@@ -1,4 +1,4 @@
-//! What the core costs, in one table: `make bench`. Medians and spreads of repetitions in one run;
+//! What the core costs, in one table: `make bench-core`. Medians and spreads of repetitions in one run;
 //! compare rows with each other, not with other machines.
 
 use greenroom_core::{

@@ -1,0 +1,298 @@
+//! All scenarios with all contestants, in one go: repetitions take turns, so that whatever else the
+//! machine does falls on all alike.
+
+use crate::{
+    contestant::{Contestant, Durability, Running},
+    mark::{DELTAS_PER_STEP, STEPS},
+    provider::{PACE, Provider},
+    report::{Table, median_of},
+    scenario::{
+        cold_start, fan_out,
+        memory::{self, Occupied},
+        runs::{self, Cost, Load},
+    },
+};
+use anyhow::Context as _;
+use std::{fmt::Write as _, path::PathBuf, process::Command, time::Duration};
+
+/// Deltas of one step come 20 ms apart, so these make 10,000 in a second.
+const PACED_CLIENTS: usize = 200;
+const BURST_CLIENTS: usize = 50;
+
+fn burst_of(runs: usize) -> Load {
+    Load { model: "burst", clients: BURST_CLIENTS, runs, apart: Duration::ZERO }
+}
+
+/// The clients begin evenly over the time that one run takes, so that they do not speak in chorus.
+fn paced_of(runs: usize) -> Load {
+    let run = PACE * DELTAS_PER_STEP * STEPS;
+    let apart = run / u32::try_from(PACED_CLIENTS).unwrap_or(1);
+    Load { model: "paced", clients: PACED_CLIENTS, runs, apart }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How often each thing is measured.
+    #[arg(long, default_value_t = 3)]
+    repetitions: usize,
+    /// What to measure; everything unless named.
+    #[arg(long, value_enum)]
+    only: Vec<Scenario>,
+    /// Leave out what needs Node and Python.
+    #[arg(long)]
+    without_peers: bool,
+    /// Sessions that stream at once while memory is measured.
+    #[arg(long, default_value_t = 5_000)]
+    open_sessions: usize,
+    /// Subscribers of one session.
+    #[arg(long, default_value_t = 1_000)]
+    subscribers: usize,
+    /// Sessions that are stored before a start.
+    #[arg(long, default_value_t = 100_000)]
+    stored_sessions: usize,
+    /// Where the tables go.
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Scenario {
+    Burst,
+    Paced,
+    Memory,
+    FanOut,
+    ColdStart,
+}
+
+const GREENROOM: Contestant = Contestant::Greenroom(Durability::Fsync);
+const LEAST: Contestant = Contestant::Least(Durability::Fsync);
+/// The limits first, then we, then the peers.
+const CONTESTANTS: [Contestant; 8] = [
+    Contestant::Bare,
+    LEAST,
+    Contestant::Least(Durability::Process),
+    GREENROOM,
+    Contestant::Greenroom(Durability::Process),
+    Contestant::AiSdk,
+    Contestant::FastApi,
+    Contestant::LangGraph,
+];
+
+/// A contestant that is running, with what was found of it.
+struct Entry {
+    running: Running,
+    burst: Vec<Cost>,
+    paced: Vec<Cost>,
+}
+
+/// Measures what is asked for.
+pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let wants = |scenario| arguments.only.is_empty() || arguments.only.contains(&scenario);
+    let provider = Provider::start(0)?;
+    let mut report = String::new();
+    if wants(Scenario::Burst) || wants(Scenario::Paced) {
+        let tables = of_runs(arguments, &provider, wants(Scenario::Burst), wants(Scenario::Paced));
+        report.push_str(&tables.await?);
+    }
+    if wants(Scenario::FanOut) {
+        report.push_str(&of_fan_out(arguments, &provider).await?);
+    }
+    if wants(Scenario::Memory) {
+        report.push_str(&of_memory(arguments, &provider).await?);
+    }
+    if wants(Scenario::ColdStart) {
+        report.push_str(&of_cold_start(arguments, &provider).await?);
+    }
+    println!("{report}");
+    if let Some(path) = &arguments.write {
+        let text = format!("{}{report}", about(arguments));
+        std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+async fn of_runs(
+    arguments: &Arguments,
+    provider: &Provider,
+    burst: bool,
+    paced: bool,
+) -> anyhow::Result<String> {
+    let mut entries = Vec::new();
+    for contestant in CONTESTANTS {
+        if contestant.is_peer() && arguments.without_peers {
+            continue;
+        }
+        let running = contestant.start(&provider.url()).await;
+        let running = running.with_context(|| format!("{} did not start", contestant.name()))?;
+        entries.push(Entry { running, burst: Vec::new(), paced: Vec::new() });
+    }
+    let mut sessions = 0;
+    // Interpreters compile what is hot, and pools fill.
+    for entry in &entries {
+        let warm_up = burst_of(6);
+        runs::measure(&entry.running, warm_up, &mut sessions).await?;
+    }
+    for repetition in 1..=arguments.repetitions {
+        for entry in &mut entries {
+            let contestant = entry.running.contestant;
+            if burst {
+                let runs = if contestant.is_peer() { 8 } else { 40 };
+                let cost = runs::measure(&entry.running, burst_of(runs), &mut sessions).await?;
+                eprintln!("{repetition} burst {}: {cost:?}", contestant.name());
+                entry.burst.push(cost);
+            }
+            if paced {
+                let runs = if contestant.is_peer() { 2 } else { 4 };
+                let cost = runs::measure(&entry.running, paced_of(runs), &mut sessions).await?;
+                eprintln!("{repetition} paced {}: {cost:?}", contestant.name());
+                entry.paced.push(cost);
+            }
+        }
+    }
+    let mut text = String::new();
+    if burst {
+        let table = table_of_runs(&entries, |entry| &entry.burst, false);
+        writeln!(text, "## Runs in bursts (`burst`)\n\n{table}")?;
+    }
+    if paced {
+        let table = table_of_runs(&entries, |entry| &entry.paced, true);
+        writeln!(text, "## Runs whose deltas come one by one (`paced`)\n\n{table}")?;
+    }
+    Ok(text)
+}
+
+fn table_of_runs(entries: &[Entry], of: fn(&Entry) -> &Vec<Cost>, with_delays: bool) -> Table {
+    let least = entries.iter().find(|entry| entry.running.contestant == LEAST);
+    let least: Vec<f64> = least.map(of).into_iter().flatten().map(|cost| cost.cpu_ms).collect();
+    let delays = ["delta p50, ms", "delta p99, ms", "first delta p50, ms"];
+    let mut head = vec!["", "processor time of a run, ms", "× least full"];
+    head.extend(delays.iter().filter(|_| with_delays));
+    let mut table = Table::new(&head);
+    for entry in entries {
+        let costs = of(entry);
+        let column = |field: fn(&Cost) -> f64| costs.iter().map(field).collect::<Vec<_>>();
+        let cpu = column(|cost| cost.cpu_ms);
+        // Of one repetition each, since the machine is not the same in all.
+        let ratios: Vec<f64> = cpu.iter().zip(&least).map(|(own, least)| own / least).collect();
+        let name = entry.running.contestant.name().to_owned();
+        let mut row = vec![name, median_of(&cpu, 2), median_of(&ratios, 2)];
+        if with_delays {
+            row.push(median_of(&column(|cost| cost.delay_ms_p50), 2));
+            row.push(median_of(&column(|cost| cost.delay_ms_p99), 1));
+            row.push(median_of(&column(|cost| cost.first_ms_p50), 1));
+        }
+        table.push(row);
+    }
+    table
+}
+
+async fn of_fan_out(arguments: &Arguments, provider: &Provider) -> anyhow::Result<String> {
+    let mut table =
+        Table::new(&["", "processor time of a delivery, µs", "delta p50, ms", "delta p99, ms"]);
+    let running =
+        [Contestant::Bare.start(&provider.url()).await?, GREENROOM.start(&provider.url()).await?];
+    let mut found = [Vec::new(), Vec::new()];
+    let mut sessions = 0;
+    for _ in 0..arguments.repetitions {
+        for (running, found) in running.iter().zip(&mut found) {
+            found.push(fan_out::measure(running, arguments.subscribers, &mut sessions).await?);
+        }
+    }
+    for (running, found) in running.iter().zip(&found) {
+        let column = |field: fn(&fan_out::Told) -> f64| found.iter().map(field).collect::<Vec<_>>();
+        table.push(vec![
+            running.contestant.name().to_owned(),
+            median_of(&column(|told| told.cpu_us), 1),
+            median_of(&column(|told| told.delay_ms_p50), 1),
+            median_of(&column(|told| told.delay_ms_p99), 1),
+        ]);
+    }
+    Ok(format!("## One session, {} subscribers (`fan-out`)\n\n{table}\n", arguments.subscribers))
+}
+
+async fn of_memory(arguments: &Arguments, provider: &Provider) -> anyhow::Result<String> {
+    let mut table =
+        Table::new(&["", "idle process, MiB", "sessions", "each while it streams, KiB"]);
+    for contestant in CONTESTANTS {
+        let is_twin = matches!(
+            contestant,
+            Contestant::Least(Durability::Process) | Contestant::Greenroom(Durability::Process)
+        );
+        if is_twin || contestant.is_peer() && arguments.without_peers {
+            continue;
+        }
+        // The clients of peers have limits of their own on connections.
+        let sessions = if contestant.is_peer() {
+            arguments.open_sessions.min(500)
+        } else {
+            arguments.open_sessions
+        };
+        let repetitions = if contestant.is_peer() { 1 } else { arguments.repetitions };
+        let mut found: Vec<Occupied> = Vec::new();
+        for _ in 0..repetitions {
+            found.push(memory::measure(contestant, provider, sessions).await?);
+        }
+        let column = |field: fn(&Occupied) -> f64| found.iter().map(field).collect::<Vec<_>>();
+        table.push(vec![
+            contestant.name().to_owned(),
+            median_of(&column(|occupied| occupied.idle_mib), 1),
+            sessions.to_string(),
+            median_of(&column(|occupied| occupied.session_kib), 1),
+        ]);
+    }
+    Ok(format!("## Memory (`memory`)\n\n{table}\n"))
+}
+
+async fn of_cold_start(arguments: &Arguments, provider: &Provider) -> anyhow::Result<String> {
+    let interrupted = 1_000;
+    let mut found = Vec::new();
+    for _ in 0..arguments.repetitions {
+        found.push(cold_start::measure(provider, arguments.stored_sessions, interrupted).await?);
+    }
+    let column =
+        |field: fn(&cold_start::Started) -> f64| found.iter().map(field).collect::<Vec<_>>();
+    let mut table = Table::new(&["Greenroom", ""]);
+    let stored = arguments.stored_sessions;
+    table.push(vec![
+        format!("ready with {stored} sessions stored, s"),
+        median_of(&column(|started| started.ready_s), 2),
+    ]);
+    table.push(vec![
+        "it occupies then, MiB".to_owned(),
+        median_of(&column(|started| started.resident_mib), 1),
+    ]);
+    table.push(vec![
+        format!("{interrupted} interrupted runs go on after, s"),
+        median_of(&column(|started| started.recovered_s), 2),
+    ]);
+    Ok(format!("## Cold start (`cold-start`)\n\n{table}\n"))
+}
+
+/// Where and with what it was measured.
+fn about(arguments: &Arguments) -> String {
+    let says = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        text.unwrap_or_default()
+    };
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "# What it costs\n\n\
+         Written by `make bench`, which repeats it; [README.md](README.md) says what is measured and how.\n\
+         Medians of {} repetitions that took turns, with the least and the most.\n\n\
+         - Greenroom at {}, {}\n\
+         - {} cores of {}, Linux {}; load of the machine at the end: {}\n\
+         - peers: {}; {}\n\n",
+        arguments.repetitions,
+        says("git", &["describe", "--always", "--dirty"]),
+        says("rustc", &["--version"]),
+        std::thread::available_parallelism().map_or(1, usize::from).max(2),
+        cpu.unwrap_or(" unknown").trim(),
+        says("uname", &["--kernel-release"]),
+        load.split(' ').next().unwrap_or_default(),
+        "`ai` 7.0.173 on Node 24.21.0",
+        "`fastapi` 0.165.0, `openai` 3.54.0 and `langgraph` 1.2.22 on Python 3.11",
+    )
+}

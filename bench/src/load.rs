@@ -1,0 +1,177 @@
+//! The load: sessions that each send a message and read the stream to its end, making sure that all
+//! of it came.
+
+use crate::{
+    contestant::{Contestant, Dialect, Running},
+    mark::Heard,
+    wire::Connection,
+};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A client with a connection of its own.
+pub(crate) struct Client {
+    connection: Connection,
+    contestant: Contestant,
+    dialect: Dialect,
+    token: &'static str,
+}
+
+impl Client {
+    /// Connects.
+    pub(crate) async fn of(running: &Running) -> anyhow::Result<Self> {
+        let connection = Connection::open(running.address).await?;
+        let contestant = running.contestant;
+        Ok(Self { connection, contestant, dialect: contestant.dialect(), token: running.token() })
+    }
+
+    /// A fresh session for the provider's model `model`. Peers make theirs with the first message.
+    pub(crate) async fn session(&mut self, model: &str, number: usize) -> anyhow::Result<Session> {
+        let id = match self.contestant {
+            Contestant::Greenroom(_) => {
+                let body = json!({"agent": model, "user_id": format!("user-{number}")});
+                let body = body.to_string();
+                self.connection.ask("POST", "/agent/session", self.token, &body).await?;
+                let mut told = Vec::new();
+                while let Some(line) = self.connection.line().await? {
+                    told.extend_from_slice(&line);
+                }
+                let told: Value = serde_json::from_slice(&told)?;
+                told["session_id"].as_str().context("no session_id")?.to_owned()
+            }
+            Contestant::Bare
+            | Contestant::Least(_)
+            | Contestant::AiSdk
+            | Contestant::FastApi
+            | Contestant::LangGraph => format!("{model}-{number}"),
+        };
+        Ok(Session { id, model: model.to_owned() })
+    }
+
+    /// Sends a message; the stream begins.
+    pub(crate) async fn send(&mut self, session: &Session) -> anyhow::Result<()> {
+        let message = "What is the price of Tritanium?";
+        let Session { id, model } = session;
+        let (path, body) = match self.contestant {
+            Contestant::Greenroom(_) => {
+                ("/agent/chat/stream", json!({"session_id": id, "message": message}))
+            }
+            Contestant::Bare
+            | Contestant::Least(_)
+            | Contestant::AiSdk
+            | Contestant::FastApi
+            | Contestant::LangGraph => {
+                ("/chat", json!({"session": id, "model": model, "message": message}))
+            }
+        };
+        self.connection.ask("POST", path, self.token, &body.to_string()).await
+    }
+
+    /// Follows a session from its beginning, as one of many who do.
+    pub(crate) async fn follow(&mut self, session: &Session) -> anyhow::Result<()> {
+        let path = match self.contestant {
+            Contestant::Greenroom(_) => format!("/agent/session/{}/events", session.id),
+            Contestant::Bare
+            | Contestant::Least(_)
+            | Contestant::AiSdk
+            | Contestant::FastApi
+            | Contestant::LangGraph => "/follow".to_owned(),
+        };
+        self.connection.ask("GET", &path, self.token, "").await
+    }
+
+    /// Reads until so many deltas were heard.
+    pub(crate) async fn hear(&mut self, heard: &mut Heard, deltas: u32) -> anyhow::Result<()> {
+        while heard.deltas < deltas {
+            let line = self.connection.line().await?.context("the stream ended early")?;
+            if line.starts_with(self.dialect.delta.as_bytes()) {
+                heard.note(&line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the stream to the run's end, and makes sure that nothing is missing.
+    pub(crate) async fn finish(&mut self, heard: &mut Heard) -> anyhow::Result<()> {
+        let (mut ends, mut results) = (0, 0);
+        let Dialect { delta, result, end, .. } = self.dialect;
+        while let Some(line) = self.connection.line().await? {
+            if line.starts_with(delta.as_bytes()) {
+                heard.note(&line)?;
+            } else if line.starts_with(end.as_bytes()) {
+                ends += 1;
+            } else if result.is_some_and(|result| line.starts_with(result.as_bytes())) {
+                results += 1;
+            }
+        }
+        ensure!(heard.is_complete(), "a run told {} deltas", heard.deltas);
+        ensure!(ends == self.dialect.ends, "a run ended {ends} times");
+        ensure!(result.is_none() || results == 1, "a run told {results} results");
+        Ok(())
+    }
+
+    /// One run, whole.
+    pub(crate) async fn run(&mut self, session: &Session) -> anyhow::Result<Heard> {
+        let mut heard = Heard::default();
+        self.send(session).await?;
+        self.finish(&mut heard).await?;
+        Ok(heard)
+    }
+}
+
+/// A session of a contestant.
+pub(crate) struct Session {
+    id: String,
+    model: String,
+}
+
+/// `clients` clients at once, each with `runs` runs, each of these in a session of its own, so that
+/// no conversation grows. Made beforehand.
+pub(crate) struct Crowd {
+    clients: Vec<(Client, Vec<Session>)>,
+}
+
+impl Crowd {
+    /// Connects all and makes their sessions. `first` numbers these; it goes on from there.
+    pub(crate) async fn gather(
+        running: &Running,
+        model: &str,
+        (clients, runs): (usize, usize),
+        first: &mut usize,
+    ) -> anyhow::Result<Self> {
+        let mut gathered = Vec::new();
+        for _ in 0..clients {
+            let mut client = Client::of(running).await?;
+            let mut sessions = Vec::new();
+            for _ in 0..runs {
+                *first += 1;
+                sessions.push(client.session(model, *first).await?);
+            }
+            gathered.push((client, sessions));
+        }
+        Ok(Self { clients: gathered })
+    }
+
+    /// All runs; what was heard of each. A client begins so long after the one before it.
+    pub(crate) async fn run(self, apart: Duration) -> anyhow::Result<Vec<Heard>> {
+        let one = |begins_after, (mut client, sessions): (Client, Vec<Session>)| async move {
+            tokio::time::sleep(begins_after).await;
+            let mut heard = Vec::new();
+            for session in &sessions {
+                heard.push(client.run(session).await?);
+            }
+            anyhow::Ok(heard)
+        };
+        let waits = (0..).map(|number: u32| apart * number);
+        let tasks: Vec<_> = waits
+            .zip(self.clients)
+            .map(|(begins_after, client)| tokio::spawn(one(begins_after, client)))
+            .collect();
+        let mut heard = Vec::new();
+        for task in tasks {
+            heard.extend(task.await??);
+        }
+        Ok(heard)
+    }
+}

@@ -1,0 +1,78 @@
+//! What Greenroom costs, beside the least that could be done and beside what people use. `make bench`
+//! runs all of it and writes `bench/results.md`; `bench/README.md` explains the figures.
+//!
+//! This program is the load, the provider and the limits. The measured server has a core of its
+//! own, and what is compared is the processor time that the operating system says it used.
+
+mod contestant;
+mod everything;
+mod load;
+mod mark;
+mod process;
+mod provider;
+mod relay;
+mod report;
+mod scenario;
+mod wire;
+
+use clap::{Parser, Subcommand};
+use contestant::Durability;
+use std::{net::SocketAddr, path::PathBuf};
+
+#[derive(Parser)]
+#[command(about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure everything, print the tables and write them to a file.
+    Run(everything::Arguments),
+    /// Be the scripted provider.
+    Provider {
+        /// Where to listen, on the loopback.
+        port: u16,
+    },
+    /// Be the relay that does nothing.
+    Bare {
+        /// Where to listen.
+        address: SocketAddr,
+        /// The provider, as an OpenAI client is pointed at it.
+        provider: String,
+    },
+    /// Be the relay that does the least that is useful.
+    Least {
+        /// Where to listen.
+        address: SocketAddr,
+        /// The provider, as an OpenAI client is pointed at it.
+        provider: String,
+        /// A file that is not there yet.
+        database: PathBuf,
+        /// When a message counts as stored.
+        durability: Durability,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let system = actix_web::rt::System::new();
+    match Arguments::parse().command {
+        Command::Run(arguments) => {
+            process::move_to_core(process::LOAD_CORE)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(everything::run(&arguments))
+        }
+        Command::Provider { port } => {
+            let provider = provider::Provider::start(port)?;
+            println!("{}", provider.url());
+            system.block_on(std::future::pending())
+        }
+        Command::Bare { address, provider } => {
+            system.block_on(relay::bare::serve(address, &provider))
+        }
+        Command::Least { address, provider, database, durability } => {
+            system.block_on(relay::least::serve(address, &provider, &database, durability))
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Servers as processes: started on a core of their own, measured by what the operating system says
+//! of them and their children, and ended.
+
+use anyhow::{Context as _, ensure};
+use std::{
+    collections::HashMap,
+    fs,
+    process::{Child, Command},
+    time::Duration,
+};
+
+/// The core that servers are kept on; the load and the provider have the other.
+pub(crate) const SERVER_CORE: usize = 0;
+pub(crate) const LOAD_CORE: usize = 1;
+/// `USER_HZ`, which Linux has never changed.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A started server. Dropping it kills it.
+pub(crate) struct Server {
+    child: Child,
+}
+
+impl Server {
+    /// Starts `command`.
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
+        let child = command.spawn().with_context(|| format!("can't start {command:?}"))?;
+        Ok(Self { child })
+    }
+
+    /// Seconds of processor time that it and its children have used.
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let ticks: u64 = self.tree()?.iter().map(|process| process.ticks).sum();
+        Ok(ticks as f64 / TICKS_PER_SECOND)
+    }
+
+    /// KiB of memory that it and its children occupy.
+    pub(crate) fn resident_kib(&self) -> anyhow::Result<u64> {
+        let resident = |process: &Process| {
+            let status = fs::read_to_string(format!("/proc/{}/status", process.id)).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Ok(self.tree()?.iter().filter_map(resident).sum())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    fn tree(&self) -> anyhow::Result<Vec<Process>> {
+        let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
+        let mut tree = Vec::new();
+        for entry in fs::read_dir("/proc")?.flatten() {
+            // Processes end while we look.
+            let Some(process) = Process::read(&entry.file_name().to_string_lossy()) else {
+                continue;
+            };
+            if process.id == self.child.id() {
+                tree.push(process);
+            } else {
+                children.entry(process.parent).or_default().push(process);
+            }
+        }
+        ensure!(!tree.is_empty(), "the server has ended");
+        let mut next = 0;
+        while let Some(process) = tree.get(next) {
+            let below = children.remove(&process.id);
+            tree.extend(below.into_iter().flatten());
+            next += 1;
+        }
+        Ok(tree)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+struct Process {
+    id: u32,
+    parent: u32,
+    /// Its own time, and that of children that have ended.
+    ticks: u64,
+}
+
+impl Process {
+    fn read(id: &str) -> Option<Self> {
+        let id = id.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // The name before may hold anything.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        if fields.first() == Some(&"Z") {
+            return None; // It has ended, and only we have not yet asked how.
+        }
+        let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
+        Some(Self { id, parent: fields.get(1)?.parse().ok()?, ticks })
+    }
+}
+
+/// A command that runs on that core alone.
+pub(crate) fn on_core(core: usize, program: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &core.to_string(), program]);
+    command
+}
+
+/// Moves this process to that core.
+pub(crate) fn move_to_core(core: usize) -> anyhow::Result<()> {
+    let own = std::process::id().to_string();
+    let mut command = Command::new("taskset");
+    command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &own]);
+    let moved =
+        command.stdout(std::process::Stdio::null()).status().context("can't run taskset")?;
+    ensure!(moved.success(), "taskset could not move us");
+    Ok(())
+}
+
+/// A port that was free just now.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Waits until something listens on that port, or the server has ended.
+pub(crate) async fn listens(server: &Server, port: u16) -> anyhow::Result<()> {
+    while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        server.tree()?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

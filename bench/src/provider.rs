@@ -1,0 +1,215 @@
+//! The scripted provider: OpenAI's chat completions over raw sockets. It says forty pieces of text
+//! and asks for a tool, and once it has the tool's result it says forty more.
+//!
+//! How it says them is the request's `model`: `burst`, the whole step in a few writes; `paced`, each
+//! piece in a TCP segment of its own, [`PACE`] apart; `held`, the first pieces at once and the rest
+//! when [`Provider::release`] lets go.
+
+use crate::{
+    mark::{self, DELTAS_PER_STEP},
+    wire,
+};
+use anyhow::Context as _;
+use bytes::BytesMut;
+use std::{
+    fmt::Write as _,
+    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+/// Between two pieces that are paced.
+pub(crate) const PACE: Duration = Duration::from_millis(20);
+/// Pieces of one write of a burst.
+const PIECES_PER_WRITE: u32 = 10;
+/// Pieces that are said before holding.
+const PIECES_BEFORE_HOLD: u32 = 5;
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                    transfer-encoding: chunked\r\n\r\n";
+const TOOL_CALL: [&str; 2] = [
+    r#"{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"read_skill","arguments":"{\"na"}}]}"#,
+    r#"{"tool_calls":[{"index":0,"function":{"arguments":"me\":\"prices\"}"}}]}"#,
+];
+const USAGE: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":80,"total_tokens":180}}"#;
+
+/// A running provider, on a thread of its own.
+pub(crate) struct Provider {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+    held: watch::Sender<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Burst,
+    Paced,
+    Held,
+}
+
+impl Provider {
+    /// Starts one on that port; 0 is any.
+    pub(crate) fn start(port: u16) -> anyhow::Result<Self> {
+        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let requests = Arc::<AtomicU64>::default();
+        let (held, is_held) = watch::channel(true);
+        let counted = requests.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("provider".to_owned()).spawn(move || {
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).expect("it listens already");
+                loop {
+                    let Ok((stream, _)) = listener.accept().await else { continue };
+                    let (requests, held) = (counted.clone(), is_held.clone());
+                    tokio::spawn(async move {
+                        // Who asks may hang up at any time: a killed server does.
+                        drop(serve(stream, &requests, held).await);
+                    });
+                }
+            });
+        })?;
+        Ok(Self { address, requests, held })
+    }
+
+    /// What a client of OpenAI's is given as its base address.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Holds answers to the model `held` from now on.
+    pub(crate) fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Lets what is held go on to its end.
+    pub(crate) fn release(&self) {
+        self.held.send_replace(false);
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    requests: &AtomicU64,
+    mut held: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut raw = BytesMut::new();
+    while let Some(body) = wire::request(&mut stream, &mut raw).await? {
+        requests.fetch_add(1, Relaxed);
+        let pace = match value_of(&body, "model").context("a request names its model")? {
+            b"burst" => Pace::Burst,
+            b"paced" => Pace::Paced,
+            _ => Pace::Held,
+        };
+        let has_result = value_of(&body, "role") == Some(b"tool");
+        stream.write_all(HEAD.as_bytes()).await?;
+        speak(&mut stream, pace, &mut held).await?;
+        let end = end_of_step(has_result);
+        stream.write_all(&end).await?;
+    }
+    Ok(())
+}
+
+/// The step's text.
+async fn speak(
+    stream: &mut TcpStream,
+    pace: Pace,
+    held: &mut watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let mut next = Instant::now();
+    for number in 0..DELTAS_PER_STEP {
+        let pieces = match pace {
+            Pace::Burst if number % PIECES_PER_WRITE != 0 => continue,
+            Pace::Burst => PIECES_PER_WRITE,
+            Pace::Paced => {
+                sleep_until(next).await;
+                next += PACE;
+                1
+            }
+            Pace::Held => {
+                if number == PIECES_BEFORE_HOLD {
+                    held.wait_for(|is_held| !is_held).await?;
+                }
+                1
+            }
+        };
+        let mut events = String::new();
+        for number in number..number + pieces {
+            let text = mark::text(number);
+            push_chunk(&mut events, &format!(r#"{{"content":"{text}"}}"#), "null");
+        }
+        stream.write_all(&framed(&events)).await?;
+    }
+    Ok(())
+}
+
+/// The tool call, or the answer's end; and the end of the body.
+fn end_of_step(has_result: bool) -> Vec<u8> {
+    let mut events = String::new();
+    if has_result {
+        push_chunk(&mut events, "{}", r#""stop""#);
+    } else {
+        TOOL_CALL.iter().for_each(|delta| push_chunk(&mut events, delta, "null"));
+        push_chunk(&mut events, "{}", r#""tool_calls""#);
+    }
+    events.push_str("data: ");
+    events.push_str(USAGE);
+    events.push_str("\n\ndata: [DONE]\n\n");
+    let mut end = framed(&events);
+    end.extend_from_slice(b"0\r\n\r\n");
+    end
+}
+
+fn push_chunk(events: &mut String, delta: &str, finish_reason: &str) {
+    write!(
+        events,
+        "data: {{\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
+         \"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish_reason}}}]}}\n\n"
+    )
+    .expect("writing to a string");
+}
+
+/// As one chunk of a body.
+fn framed(events: &str) -> Vec<u8> {
+    format!("{:x}\r\n{events}\r\n", events.len()).into_bytes()
+}
+
+/// The text after the last `"name":` of a JSON text.
+fn value_of<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let quoted = format!("\"{name}\"");
+    let at = json.windows(quoted.len()).rposition(|part| part == quoted.as_bytes())?;
+    let rest = &json[at + quoted.len()..];
+    let rest = rest.strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
+    rest.split(|byte| *byte == b'"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_role_says_whether_the_tool_has_answered() {
+        let body =
+            br#"{"model": "paced","messages":[{"role":"user"},{"role":"tool","content":"x"}]}"#;
+        assert_eq!(value_of(body, "role"), Some(&b"tool"[..]));
+        assert_eq!(value_of(body, "model"), Some(&b"paced"[..]));
+        assert_eq!(value_of(body, "missing"), None);
+    }
+}

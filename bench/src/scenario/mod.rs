@@ -1,0 +1,6 @@
+//! What is measured, one file a question.
+
+pub(crate) mod cold_start;
+pub(crate) mod fan_out;
+pub(crate) mod memory;
+pub(crate) mod runs;
