@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { added, EMPTY, fold, inherited, statusOf } from "../src/state/conversation";
+import { toFlat } from "../src/api/frames";
+import type { Frame } from "../src/api/types";
+import { added, childrenOf, EMPTY, fold, inherited, openQuestions, statusOf } from "../src/state/conversation";
 import { Session, USAGE } from "./frames";
 
 const whole = (session: Session) => fold(EMPTY, session.frames);
@@ -159,5 +161,28 @@ describe("a conversation", () => {
     session.say("context_compacted", { through: 6, summary: "They traded.", usage: USAGE });
     session.say("context_compaction_failed", { reason: "too long" });
     expect(whole(session).items.slice(-2)).toMatchObject([{ kind: "summary", through: 6, text: "They traded." }, { kind: "notice", tone: "warn", detail: "too long" }]);
+  });
+
+  it("s8 shows what a child does under the call that it works for, and what its child does under that", () => {
+    const root = new Session().begin().call("c-1", "delegate");
+    const [child, grandchild] = [new Session("s-2"), new Session("s-3")];
+    const mirror = (call_id: string, frame: Frame) => root.say("child_event", { call_id, event: { ...toFlat(frame), agent_type: "scout" } });
+    mirror("c-1", child.say("session_created", { agent: "scout", owner: "ada", settings: {} }, { run: null }));
+    mirror("c-1", child.say("message_accepted", { message_id: "m" }));
+    mirror("c-1", child.say("run_started", { message_id: "m" }));
+    mirror("c-1", child.say("tool_call_started", { call_id: "c-2", tool: "delegate", digest: "d" }));
+    mirror("c-2", grandchild.say("run_started", { message_id: "m" }));
+    mirror("c-2", grandchild.say("waiting_for_approval", { approval_id: "q", plan: { kind: "plan", purpose: "Execute 1 tool", steps: [] } }));
+    const waiting = whole(root);
+    expect(childrenOf(waiting, "c-1").map((one) => [one.session_id, one.agent])).toEqual([["s-2", "scout"]]);
+    expect(childrenOf(waiting, "c-2").map((one) => one.session_id)).toEqual(["s-3"]);
+    expect(Object.keys(waiting.children["s-2"]!.conversation.calls)).toEqual(["c-2"]);
+    expect([statusOf(waiting), openQuestions(waiting)[0]!.session_id]).toEqual(["waiting", "s-3"]);
+    mirror("c-2", grandchild.say("approval_decided", { approval_id: "q", closed: true, steps: [] }));
+    mirror("c-2", grandchild.say("done", { outcome: "completed", usage: USAGE }));
+    const done = whole(root);
+    expect([statusOf(done), statusOf(done.children["s-3"]!.conversation)]).toEqual(["running", "idle"]);
+    root.say("child_gone", { call_id: "c-1" });
+    expect(whole(root).children["s-2"]!.gone).toBe(true);
   });
 });

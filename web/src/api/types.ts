@@ -125,6 +125,8 @@ export interface Question {
   state: QuestionState;
   session_id: string;
   run_id: string | null;
+  /** Where people follow it, if a child asks: the run that it works for in the end. */
+  root?: { session_id: string; run_id: string | null };
   user_id?: string;
   decisions: Decision[];
   answer?: Decision | null;

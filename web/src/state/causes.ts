@@ -111,6 +111,8 @@ class Tracer {
         this.call.set(call, seq);
         break;
       case "tool_call_progress":
+      case "child_event":
+      case "child_gone":
       case "late_result":
       case "budget_reserved":
         this.link(seq, this.call.get(call));

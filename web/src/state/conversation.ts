@@ -4,9 +4,10 @@
  * one that was opened late.
  */
 
+import { fromFlat } from "../api/frames";
 import type { Decision, Frame, Json, JsonObject, Question, QuestionState, Risk, Usage } from "../api/types";
 import {
-  type Attempt, type Call, type CallPhase, type Conversation, EMPTY, type Item, type Opinion, type Verdict,
+  type Attempt, type Call, type CallPhase, type Child, type Conversation, EMPTY, type Item, type Opinion, type Verdict,
 } from "./shape";
 
 export * from "./shape";
@@ -300,6 +301,18 @@ const HANDLERS: Record<string, Handler> = {
   preflight_skipped(draft, frame, body) {
     notice(draft, frame, "warn", "There is no plan to look at first", strOrNull(body.warning));
   },
+  child_event(draft, _frame, body) {
+    const event = obj(body.event);
+    if (!event) return;
+    const inner = fromFlat(event);
+    const fresh = { session_id: inner.session_id, agent: inner.agent, call_id: str(body.call_id), gone: false, conversation: EMPTY };
+    const child = draft.children[inner.session_id] ?? fresh;
+    draft.children = { ...draft.children, [inner.session_id]: { ...child, conversation: fold(child.conversation, [inner]) } };
+  },
+  child_gone(draft, _frame, body) {
+    const gone = childrenOf(draft, str(body.call_id)).map((child): [string, Child] => [child.session_id, { ...child, gone: true }]);
+    draft.children = { ...draft.children, ...Object.fromEntries(gone) };
+  },
   feedback_given(draft, frame, body) {
     const given = { by: str(body.by), comment: strOrNull(body.comment), at: frame.at };
     if (body.about === "call") {
@@ -365,6 +378,13 @@ export function statusOf(conversation: Conversation): "closed" | "waiting" | "ru
   return conversation.run ? "running" : "idle";
 }
 
-export function openQuestions(conversation: Conversation): Question[] {
-  return Object.values(conversation.questions).filter((question) => question.state === "pending");
+/** The questions that wait, those of its children too. */
+export function openQuestions({ questions, children }: Conversation): Question[] {
+  const own = Object.values(questions).filter((question) => question.state === "pending");
+  return [...own, ...Object.values(children).flatMap((child) => openQuestions(child.conversation))];
+}
+
+/** The children that work for that call. */
+export function childrenOf({ children }: Pick<Conversation, "children">, call_id: string): Child[] {
+  return Object.values(children).filter((child) => child.call_id === call_id);
 }

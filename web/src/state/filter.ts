@@ -1,5 +1,6 @@
 /** Which events somebody wants to see. Pure, and quick for many. */
 
+import { fromFlat } from "../api/frames";
 import type { Frame } from "../api/types";
 
 export interface Filter {
@@ -16,7 +17,7 @@ export const EVERYTHING: Filter = { session: "", kind: "", tool: "", agent: "", 
 export const KINDS: Record<string, { label: string; types: Set<string> }> = {
   messages: { label: "Messages", types: new Set(["message_queued", "message_accepted", "message_started", "message_completed", "message_discarded"]) },
   model: { label: "Model", types: new Set(["thinking", "step_started", "step_completed", "step_retrying", "step_model_fallback", "context_compacted", "context_compaction_failed"]) },
-  tools: { label: "Tools", types: new Set(["tool_call_started", "tool_call_allowed", "tool_call_attempt_started", "tool_call_progress", "tool_call_retrying", "late_result", "tool_call_completed", "tool_call_failed"]) },
+  tools: { label: "Tools", types: new Set(["tool_call_started", "tool_call_allowed", "tool_call_attempt_started", "tool_call_progress", "tool_call_retrying", "late_result", "tool_call_completed", "tool_call_failed", "child_event", "child_gone"]) },
   people: { label: "People", types: new Set(["waiting_for_approval", "approval_decided", "approval_escalated", "approval_expired", "approval_cancelled", "preflight_approved", "preflight_skipped", "budget_raised", "grant_added", "grant_revoked", "feedback_given"]) },
   trouble: { label: "Trouble", types: new Set(["error", "tool_call_failed", "authorization_denied", "tool_call_retrying", "step_retrying", "message_discarded", "approval_expired", "budget_reached", "late_result"]) },
   sessions: { label: "Sessions", types: new Set(["session_created", "session_forked", "session_closed", "session_settings_changed", "run_started", "done", "error"]) },
@@ -56,6 +57,10 @@ export function gistOf(frame: Frame): string {
     return line.length > 180 ? `${line.slice(0, 179)}…` : line;
   };
   const parts: string[] = [];
+  if (body.event && typeof body.event === "object" && !Array.isArray(body.event)) {
+    const inner = fromFlat(body.event);
+    return `${inner.agent}: ${inner.type}  ${gistOf(inner)}`;
+  }
   if (body.tool) parts.push(String(body.tool));
   if (body.plan && typeof body.plan === "object" && !Array.isArray(body.plan)) parts.push(String(body.plan.purpose ?? ""), String(body.plan.max_risk_level ?? ""));
   if (body.arguments !== undefined) parts.push(said(body.arguments));
@@ -79,5 +84,5 @@ export const TONE: Record<string, string> = {
   late_result: "warn", budget_reached: "warn", approval_escalated: "warn",
   error: "bad", tool_call_failed: "bad", authorization_denied: "bad",
   thinking: "info", step_started: "info", step_completed: "info", message_started: "info",
-  tool_call_started: "tool", tool_call_allowed: "tool", tool_call_attempt_started: "tool", tool_call_progress: "tool",
+  tool_call_started: "tool", tool_call_allowed: "tool", tool_call_attempt_started: "tool", tool_call_progress: "tool", child_event: "tool", child_gone: "warn",
 };

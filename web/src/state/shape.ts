@@ -80,6 +80,17 @@ export interface Queued {
   delivery: string;
 }
 
+/** A session of another agent that works for a call, as its parent is told of it: without what was said. */
+export interface Child {
+  session_id: string;
+  agent: string;
+  /** The call of this session, or of a child, that it works for. */
+  call_id: string;
+  /** It is gone, or never was. */
+  gone: boolean;
+  conversation: Conversation;
+}
+
 export interface Conversation {
   seq: number;
   cursor: string;
@@ -98,11 +109,13 @@ export interface Conversation {
   grants: number;
   /** Stars, 1 to 5, by the message they are for. */
   ratings: Record<string, Opinion<number>[]>;
+  /** Children, and theirs, by their sessions. */
+  children: Record<string, Child>;
 }
 
 export const NO_USAGE: Usage = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_usd: 0 };
 
 export const EMPTY: Conversation = {
   seq: 0, cursor: "", title: null, agent: "", owner: "", settings: null, closed: false, items: [],
-  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0, ratings: {},
+  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0, ratings: {}, children: {},
 };

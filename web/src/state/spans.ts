@@ -1,5 +1,6 @@
 /** A run as spans in lanes: the model, each tool, and the people who were waited for. Pure. */
 
+import { fromFlat } from "../api/frames";
 import type { Frame, Json, JsonObject } from "../api/types";
 
 export type SpanKind = "step" | "attempt" | "backoff" | "person" | "denied";
@@ -130,6 +131,10 @@ class Builder {
       case "authorization_denied":
         this.spans.push({ lane: tool, kind: "denied", label: `${tool} denied`, from: at, to: at, state: "bad", seq: frame.seq ?? 0, of: call, row: 0 });
         break;
+      case "child_event":
+        // A child's steps and calls are its own; whom it waits for is whom this run waits for.
+        this.takeChild(fromFlat(object(body.event)), frame);
+        break;
       case "waiting_for_approval":
         this.begin(question, frame, { lane: PEOPLE, kind: "person", label: text(object(body.plan).purpose) || "asked" }, at);
         break;
@@ -149,6 +154,10 @@ class Builder {
       default:
         break;
     }
+  }
+
+  private takeChild(inner: Frame, { seq }: Frame): void {
+    if (/^(waiting_for_approval|approval_)/.test(inner.type)) this.take({ ...inner, seq });
   }
 
   private begin(key: string, frame: Frame, what: Pick<Span, "lane" | "kind" | "label">, at: number): void {

@@ -41,9 +41,10 @@ function Pending() {
 }
 
 function From({ question }: { question: Question }) {
-  const session = useStore(sessions, (found) => found.sessions.find((one) => one.session_id === question.session_id));
+  const of = question.root?.session_id ?? question.session_id;
+  const session = useStore(sessions, (found) => found.sessions.find((one) => one.session_id === of));
   return (
-    <><a href={link("chat", question.session_id)}>{session ? titled(session) : "its conversation"}</a>
+    <><a href={link("chat", of)}>{session ? titled(session) : "its conversation"}</a>
       {question.user_id && <> · {question.user_id}</>} · <Ago at={question.requested_at} /></>
   );
 }
@@ -75,7 +76,7 @@ function Answered() {
                 <td><Badge tone={outcome === "rejected" ? "bad" : TONE[question.state]}>{outcome}</Badge></td>
                 <td>{[...new Set(decisions.map((one) => one.by))].join(", ")}</td>
                 <td>{[...new Set(decisions.map((one) => one.surface))].join(", ")}</td>
-                <td><a href={link("chat", question.session_id)}>open</a></td>
+                <td><a href={link("chat", question.root?.session_id ?? question.session_id)}>open</a></td>
               </tr>
             );
           })}

@@ -8,8 +8,8 @@ import { Ago, Countdown } from "../../parts/time";
 import { IconButton } from "../../parts/ui";
 import { duration, exact, money, number, tokens } from "../../parts/words";
 import { QuestionCard } from "../../questions/card";
-import type { Call, Conversation, Item, Opinion, Run } from "../../state/conversation";
-import { CallCard } from "./call_card";
+import { type Conversation, type Item, openQuestions, type Opinion, type Run } from "../../state/conversation";
+import { OneCall } from "./calls";
 import { Rating } from "./feedback";
 
 /** What can be done from within a conversation. */
@@ -21,17 +21,17 @@ export interface Ways {
 }
 
 export function Items({ conversation, ways }: { conversation: Conversation; ways: Ways }) {
-  const { items, calls, questions, run, queued, ratings } = conversation;
+  const { items, calls, questions, children, run, queued, ratings } = conversation;
   const last = items[items.length - 1];
   const writes = last?.kind === "assistant" && last.streaming && last.text !== "";
-  const waits = Object.values(questions).some((question) => question.state === "pending");
+  const waits = openQuestions(conversation).length > 0;
   const works = Object.values(calls).some((call) => call.phase === "running" || call.phase === "backing_off");
   return (
     <>
       <ol class="items">
         {items.map((item) => (
           <li key={`${item.kind}${item.id}`} class={`item of-${item.kind}`}>
-            {item.kind === "call" ? <OneCall call={calls[item.id]} questions={questions} session_id={ways.session_id} />
+            {item.kind === "call" ? <OneCall id={item.id} of={conversation} children={children} session_id={ways.session_id} />
               : item.kind === "question" ? questions[item.id] && <QuestionCard question={questions[item.id]!} />
               : <Said item={item} ratings={ratings[item.id]} ways={ways} />}
           </li>
@@ -48,12 +48,6 @@ export function Items({ conversation, ways }: { conversation: Conversation; ways
       )}
     </>
   );
-}
-
-/** While a call waits for a person, its question shows it. */
-function OneCall({ call, questions, session_id }: { call: Call | undefined; questions: Conversation["questions"]; session_id: string }) {
-  const asked = call?.phase === "waiting" && call.approval_id ? questions[call.approval_id] : undefined;
-  return call && asked?.state !== "pending" ? <CallCard call={call} session_id={session_id} /> : null;
 }
 
 function Working({ run }: { run: Run }) {
