@@ -76,6 +76,11 @@ fn w7_every_room_in_light_and_dark_has_no_fault_that_axe_finds() {
 }
 
 #[test]
+fn w7_every_room_says_what_it_waits_for_and_goes_on_by_itself() {
+    play("states");
+}
+
+#[test]
 fn w7_on_a_phone_nothing_is_wider_than_the_screen() {
     play("phone");
 }

@@ -1,13 +1,16 @@
 /** The browser, and what a person does with the page. */
 
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { PATIENCE_MS, TOKEN } from "./house.mjs";
 
 const pictures = process.env.GREENROOM_PICTURES ?? join(dirname(fileURLToPath(import.meta.url)), "../../target/browser");
+
+const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 export function launch() {
   return chromium.launch({
@@ -86,6 +89,25 @@ export class Person {
       }
       await context.close();
     }
+  }
+
+  /** What is wrong with the page, as axe sees it. The check itself must get past the page's policy. */
+  async faults(where) {
+    await this.page.waitForFunction(() => document.fonts.status === "loaded");
+    const session = await this.context.newCDPSession(this.page);
+    await session.send("Runtime.evaluate", { expression: axe });
+    const { result } = await session.send("Runtime.evaluate", {
+      expression: `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], rules: { region: { enabled: false } } })
+        .then((found) => JSON.stringify(found.violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 160) + " " + (node.any[0]?.message ?? ""))])))`,
+      awaitPromise: true,
+    });
+    return JSON.parse(result.value).map(([id, nodes]) => `${where}: ${id}: ${nodes.slice(0, 3).join(" | ")}`);
+  }
+
+  /** A picture, of a page in which nothing is wrong. */
+  async look(name) {
+    await this.picture(name);
+    assert.deepEqual(await this.faults(name), []);
   }
 
   async sees(text) {

@@ -4,7 +4,7 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { Failed, IconButton } from "./parts/ui";
 import { Icon, type IconName } from "./parts/icon";
-import { ConnectionState } from "./parts/connection";
+import { Away, ConnectionState } from "./parts/connection";
 import { SignedOut } from "./parts/signed_out";
 import { theme, toggleTheme } from "./state/theme";
 import { failure, inbox, me, connection, start } from "./state/live";
@@ -60,6 +60,7 @@ function House() {
     <div class="house">
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
       <Ways rooms={rooms} current={room.name} />
+      <Away />
       <main id="main" tabIndex={-1} class={`room ${room.name}-room`}><room.View /></main>
     </div>
   );

@@ -39,7 +39,7 @@ timeout = "2m"
 };
 
 export default async function asking({ house, browser }) {
-  const ann = await Person.sit(browser, house);
+  const ann = await Person.sit(browser, house, { dark: true });
   const { page } = ann;
   await page.waitForFunction(async () => (await (await fetch("/agent/tools")).json()).tools.some((tool) => tool.name === "trigger-url-elicitation"));
 
@@ -61,7 +61,7 @@ export default async function asking({ house, browser }) {
   assert.ok(await fish.getByLabel("Tuna").isChecked());
   await fish.getByLabel("Trout").check();
   await card.scrollIntoViewIfNeeded();
-  await ann.picture("question-form");
+  await ann.look("question-form");
   await ann.button("Answer").click();
   await page.locator(ENDED).waitFor();
   const answer = await page.locator(".answer").last().innerText();
@@ -77,11 +77,11 @@ export default async function asking({ house, browser }) {
   await ann.say("send me", ".question.elicitation");
   await card.getByText("Connect your account").waitFor();
   assert.ok(await ann.button("I have been there").isDisabled());
-  await ann.picture("question-page");
+  await ann.look("question-page");
   await ann.button("Visit…").click();
   const dialog = page.getByRole("dialog");
   await dialog.getByText("not the people who run this server").waitFor();
-  await ann.picture("question-page-confirm");
+  await ann.look("question-page-confirm");
   const link = dialog.getByRole("link", { name: "Open accounts.example.org" });
   assert.equal(await link.getAttribute("href"), "https://accounts.example.org/connect?state=7");
   assert.match(await link.getAttribute("rel"), /noopener/);

@@ -24,7 +24,7 @@ export default async function opinions({ house, browser }) {
   assert.ok(await ann.button("Send").last().isDisabled(), "nothing is chosen yet");
   await page.getByRole("radio", { name: /^2 stars/ }).check({ force: true });
   await page.getByRole("textbox", { name: "Comment" }).fill("the region was not named");
-  await ann.picture("feedback-form");
+  await ann.look("feedback-form");
   await answer.getByRole("button", { name: "Send" }).click();
   await answer.getByRole("img", { name: "2 of 5 stars" }).waitFor();
   await answer.getByText("the region was not named").waitFor();
@@ -42,7 +42,7 @@ export default async function opinions({ house, browser }) {
   await call.getByRole("textbox", { name: "Comment" }).fill("it was asked a minute ago");
   await call.getByRole("button", { name: "Send" }).click();
   await call.locator("summary .badge", { hasText: "unnecessary" }).waitFor();
-  await ann.picture("feedback-given");
+  await ann.look("feedback-given");
   const bob = await Person.sit(browser, house, { dark: true });
   await bob.room(`chat/${session}`);
   await bob.page.getByRole("img", { name: "5 of 5 stars" }).waitFor();
@@ -71,7 +71,7 @@ export default async function opinions({ house, browser }) {
   await page.getByRole("menuitem", { name: "Delete for good" }).click();
   const dialog = page.getByRole("dialog");
   assert.ok(await dialog.getByRole("button", { name: "Delete for good" }).isDisabled());
-  await ann.picture("purge");
+  await ann.look("purge");
   await dialog.getByText("I know that it can’t be undone").click();
   await dialog.getByRole("button", { name: "Delete for good" }).click();
   for (const person of [ann, bob]) {
@@ -94,6 +94,6 @@ export default async function opinions({ house, browser }) {
   await mark.getByText("nothing was bought").waitFor();
   await page.locator(ENDED).nth(2).waitFor();
   await mark.scrollIntoViewIfNeeded();
-  await ann.picture("summary");
+  await ann.look("summary");
   await Promise.all([ann.leave(), bob.leave()]);
 }

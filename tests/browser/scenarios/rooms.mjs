@@ -1,29 +1,12 @@
 /** Every room, light and dark: nothing that axe finds, and a picture of each. */
 
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
 import { ASKED, ENDED, Person } from "../browser.mjs";
-
-const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-/** What is wrong with the page, as axe sees it. The check itself must get past the page's policy. */
-async function faults(person, where) {
-  await person.page.waitForFunction(() => document.fonts.status === "loaded");
-  const session = await person.context.newCDPSession(person.page);
-  await session.send("Runtime.evaluate", { expression: axe });
-  const { result } = await session.send("Runtime.evaluate", {
-    expression: `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], rules: { region: { enabled: false } } })
-      .then((found) => JSON.stringify(found.violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 160) + " " + (node.any[0]?.message ?? ""))])))`,
-    awaitPromise: true,
-  });
-  return JSON.parse(result.value).map(([id, nodes]) => `${where}: ${id}: ${nodes.slice(0, 3).join(" | ")}`);
-}
 
 async function visit(person, name, see, found) {
   await see();
   await person.picture(name);
-  found.push(...await faults(person, name));
+  found.push(...await person.faults(name));
 }
 
 export default async function rooms({ house, browser }) {

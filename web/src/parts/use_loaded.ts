@@ -1,7 +1,8 @@
-/** Something that is asked for, and perhaps again each so often. */
+/** Something that is asked for; perhaps again each so often, and when the server is back. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Problem, problemOf } from "../api/http";
+import { connection } from "../state/live";
 
 export interface Loaded<T> {
   value: T | null;
@@ -15,21 +16,25 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, about: u
   const latest = useRef(load);
   latest.current = load;
   const again = useRef<() => void>(() => undefined);
+  const away = useRef(false);
   useEffect(() => {
     const control = new AbortController();
     let timer = 0;
-    const ask = async () => {
+    const later = () => {
       clearTimeout(timer);
+      timer = window.setTimeout(() => (document.visibilityState === "visible" ? void ask() : later()), every);
+    };
+    const ask = async () => {
       try {
         const value = await latest.current(control.signal);
         if (!control.signal.aborted) setState({ value, problem: null });
+        away.current = false;
       } catch (error) {
-        if (!control.signal.aborted) setState((before) => ({ ...before, problem: problemOf(error) }));
+        const problem = problemOf(error);
+        if (!control.signal.aborted) setState((before) => ({ ...before, problem }));
+        away.current = problem.isOffline;
       }
-      if (every && !control.signal.aborted) timer = window.setTimeout(() => (document.visibilityState === "visible" ? void ask() : later()), every);
-    };
-    const later = () => {
-      timer = window.setTimeout(() => (document.visibilityState === "visible" ? void ask() : later()), every);
+      if (every && !control.signal.aborted) later();
     };
     setState((before) => ({ ...before, problem: null }));
     again.current = () => void ask();
@@ -39,6 +44,21 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, about: u
       clearTimeout(timer);
     };
   }, about);
+  useWhenBack(() => away.current && again.current());
   const reload = useCallback(() => again.current(), []);
   return { ...state, reload };
+}
+
+/** Does it each time the connection is there again. */
+export function useWhenBack(act: () => void): void {
+  const latest = useRef(act);
+  latest.current = act;
+  useEffect(() => {
+    let { state } = connection.get();
+    return connection.listen(() => {
+      const before = state;
+      ({ state } = connection.get());
+      if (state === "open" && before !== "open") latest.current();
+    });
+  }, []);
 }

@@ -34,7 +34,7 @@ function Form({ question, answering, decline }: Way) {
     <>
       <SchemaForm schema={schema} initial={initial} onChange={setDraft} />
       <footer>
-        <p class="hint">Say nothing that {question.server ?? "the tool"} should not know.</p>
+        <p class="hint">Say nothing that {question.server ? <code>{question.server}</code> : "the tool"} should not know.</p>
         <div class="answers">
           {decline}
           <Button tone="primary" icon="send" busy={answering.busy === "answer"} disabled={!complete}

@@ -62,12 +62,18 @@ export const sendMessage = (message: NewMessage) => line.request({ type: "send",
 export const retryAt = () => line.retryAt;
 export const reconnect = () => line.hurry();
 
+/** Between two attempts to begin while the server is away. */
+const START_AGAIN_MS = 2_000;
+
 /** Begins. Whoever is not signed in is told so instead. */
 export async function start(): Promise<void> {
   try {
-    me.set(await client.me());
+    const who = await client.me();
+    if (me.get()) return;
+    me.set(who);
   } catch (error) {
     failure.set(problemOf(error));
+    if (problemOf(error).isOffline) setTimeout(() => void start(), START_AGAIN_MS);
     return;
   }
   failure.set(null);

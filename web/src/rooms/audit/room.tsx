@@ -7,6 +7,7 @@ import type { AuditRow } from "../../api/types";
 import { Json } from "../../parts/json";
 import { Ago } from "../../parts/time";
 import { Badge, Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
+import { useWhenBack } from "../../parts/use_loaded";
 import { exact, short } from "../../parts/words";
 import { go, link, route } from "../../state/route";
 import { useStore } from "../../state/store";
@@ -47,6 +48,7 @@ export function AuditRoom() {
     }
   };
   useEffect(() => void load(), [query.user, query.action, query.session]);
+  useWhenBack(() => problem?.isOffline && void load());
   const put = (change: Record<string, string>) => go(link("audit", "", { ...query, ...change }), true);
   const isFiltered = Object.values(filter).some(Boolean);
   return (

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { client, type OnBusy, type WorkflowWish } from "../../api/client";
 import { Problem, problemOf } from "../../api/http";
 import { Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
+import { useWhenBack } from "../../parts/use_loaded";
 import { statusOf } from "../../state/conversation";
 import { keepDraft } from "../../state/drafts";
 import { openSession, sendMessage } from "../../state/live";
@@ -23,6 +24,7 @@ export function Pane({ session_id, onClose, onOpen, back }: {
   const conversation = useStore(session.conversation);
   const gone = useStore(session.gone);
   const [problem, setProblem] = useState<Problem | null>(null);
+  useWhenBack(() => ready instanceof Problem && ready.isOffline && void session.load());
   const status = statusOf(conversation);
 
   const attempt = async (work: () => Promise<unknown>) => {

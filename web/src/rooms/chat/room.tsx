@@ -22,6 +22,7 @@ export function ChatRoom() {
   }, [ids.length]);
   return (
     <div class={`chat${ids.length ? " has-panes" : ""}`}>
+      <h1 class="sr-only">Chat</h1>
       <SessionList current={ids}
         onOpen={(id) => show([id])}
         onBeside={ids.length < PANES_MAX ? (id) => show([...ids.filter((one) => one !== "new"), id]) : undefined} />

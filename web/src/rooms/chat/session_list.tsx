@@ -24,7 +24,7 @@ export function SessionList({ current, onOpen, onBeside }: {
   return (
     <aside class="session-list" aria-label="Conversations">
       <header>
-        <h1>Chat</h1>
+        <h2>Chat</h2>
         <a class="button primary" href={link("chat", "new")}><Icon name="plus" size={16} /><span>New</span></a>
       </header>
       <label class="search">
