@@ -36,6 +36,19 @@ export default async function keyboard({ house, browser }) {
   await keys.press("Enter");
   await page.locator(ENDED).waitFor();
 
+  // Stars by arrow keys, and words.
+  await tabTo(/^Rate this answer$/);
+  await keys.press("Enter");
+  await tabTo(/^$/);
+  assert.equal(await page.evaluate(() => document.activeElement.type), "radio");
+  await keys.press("ArrowRight");
+  await keys.press("ArrowRight");
+  await page.locator(".star-field label:has(:focus-visible)").waitFor();
+  await keys.press("Tab");
+  await keys.type("quick");
+  await keys.press("Enter");
+  await page.getByRole("img", { name: "3 of 5 stars" }).waitFor();
+
   await page.reload();
   await page.locator(ENDED).waitFor();
   await keys.press("Tab");
