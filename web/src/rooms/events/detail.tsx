@@ -6,6 +6,7 @@ import type { Frame } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Json } from "../../parts/json";
 import { IconButton } from "../../parts/ui";
+import { useSometimes } from "../../parts/use_sometimes";
 import { exact } from "../../parts/words";
 import { linksOf } from "../../state/causes";
 import { gistOf, TONE } from "../../state/filter";
@@ -13,8 +14,11 @@ import { eventLog } from "../../state/live";
 import { link } from "../../state/route";
 import { useStore } from "../../state/store";
 
+/** Between two looks at what led to what, of which there may be much. */
+const LOOK_MS = 500;
+
 export function Detail({ frame, onChoose, onClose }: { frame: Frame; onChoose: (frame: Frame) => void; onClose: () => void }) {
-  const version = useStore(eventLog.version);
+  const version = useSometimes(useStore(eventLog.version), LOOK_MS);
   const { links, bySeq } = useMemo(() => {
     // Causes and effects stay within a run, but for what belongs to none.
     const own = eventLog.frames.filter((one) => one.session_id === frame.session_id && (one.run_id === frame.run_id || one.run_id === null));
