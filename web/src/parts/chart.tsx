@@ -15,8 +15,11 @@ export interface Series {
 
 const HEIGHT = 190;
 
-export function Chart({ title, at, series, said, bars = true }: {
-  title: string; at: number[]; series: Series[]; said: (value: number) => string; bars?: boolean;
+/** Steps of an axis on which there are no halves. */
+const WHOLE = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => n * 10 ** power)).sort((one, other) => one - other);
+
+export function Chart({ title, at, series, said, bars = true, whole = false }: {
+  title: string; at: number[]; series: Series[]; said: (value: number) => string; bars?: boolean; whole?: boolean;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const shade = useStore(theme);
@@ -30,7 +33,7 @@ export function Chart({ title, at, series, said, bars = true }: {
       width: element.clientWidth, height: HEIGHT, legend: { show: false },
       cursor: { points: { show: false }, drag: { x: true, y: false } },
       scales: { x: { time: true, range: (_, low, high) => padded(low, high, at) }, y: { range: (_, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [{ ...axis, space: 72, size: 32, values: (_, splits) => moments(splits) }, { ...axis, size: 52, values: (_, splits) => splits.map((value) => said(value)) }],
+      axes: [{ ...axis, space: 72, size: 32, values: (_, splits) => moments(splits) }, { ...axis, ...(whole ? { incrs: WHOLE } : {}), size: 52, values: (_, splits) => splits.map((value) => said(value)) }],
       series: [{}, ...series.map((one) => ({
         label: one.label, stroke: colour(one.colour), fill: bars ? colour(one.colour) : undefined, width: bars ? 0 : 2, paths, points: { show: !bars && at.length < 30 },
       }))],
@@ -41,7 +44,7 @@ export function Chart({ title, at, series, said, bars = true }: {
       watch.disconnect();
       plot.destroy();
     };
-  }, [at, series, shade, bars]);
+  }, [at, series, shade, bars, whole]);
   const total = (one: Series) => one.values.reduce((sum: number, value) => sum + (value ?? 0), 0);
   return (
     <figure class="chart">

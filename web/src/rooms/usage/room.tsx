@@ -77,8 +77,6 @@ function Tiles({ sums, statistics }: { sums: Sums; statistics: Statistics }) {
   );
 }
 
-/** There is no half of a run. */
-const whole = (n: number) => (Number.isInteger(n) ? compact(n) : "");
 const took = (ms: number | null | undefined) => (ms === null || ms === undefined ? "–" : duration(ms));
 
 /** Of several, that of which there is the most: percentiles don't add up. */
@@ -122,10 +120,10 @@ function Charts({ statistics }: { statistics: Statistics }) {
   const isPriced = cost[0]!.values.some((value) => value);
   return (
     <div class="charts">
-      <Chart title="Tokens" at={at} series={tokens} said={compact} />
+      <Chart title="Tokens" at={at} series={tokens} said={compact} whole />
       {isPriced && <Chart title="Cost" at={at} series={cost} said={money} />}
-      <Chart title="How runs end" at={at} series={runs} said={whole} />
-      <Chart title="How calls end" at={at} series={calls} said={whole} />
+      <Chart title="How runs end" at={at} series={runs} said={compact} whole />
+      <Chart title="How calls end" at={at} series={calls} said={compact} whole />
       <Chart title="How long a step takes" at={at} series={steps} said={duration} bars={false} />
     </div>
   );

@@ -56,7 +56,7 @@ export function People({ figures }: { figures: Record<string, QuestionFigures> }
   return (
     <Figures title="What people were asked" name="kind" heads={["Asked", "Answered", "Expired", "Withdrawn", "p50", "p95"]}>
       {sorted(figures, (one) => one.asked).map(([name, one]) => (
-        <Row key={name} name={KINDS[name] ?? name} figures={[number(one.asked), number(one.decided), number(one.expired), number(one.cancelled), ...percentiles(one.wait_ms)]} />
+        <Row key={name} name={KINDS[name] ?? name} isCode={false} figures={[number(one.asked), number(one.decided), number(one.expired), number(one.cancelled), ...percentiles(one.wait_ms)]} />
       ))}
     </Figures>
   );
@@ -80,8 +80,8 @@ function Figures({ title, name, heads, children }: { title: string; name: string
   );
 }
 
-function Row({ name, figures }: { name: string; figures: ComponentChildren[] }) {
-  return <tr><th scope="row"><code>{name}</code></th>{figures.map((figure, at) => <td key={at} class="right numbers">{figure}</td>)}</tr>;
+function Row({ name, figures, isCode = true }: { name: string; figures: ComponentChildren[]; isCode?: boolean }) {
+  return <tr><th scope="row">{isCode ? <code>{name}</code> : name}</th>{figures.map((figure, at) => <td key={at} class="right numbers">{figure}</td>)}</tr>;
 }
 
 /** A share, and a bar as long as it. */
@@ -96,7 +96,7 @@ function Rate({ value, tone }: { value: number | null; tone: "good" | "bad" | "v
 function Stars({ rating }: { rating: RunFigures["rating"] }) {
   if (rating.average === null) return <>–</>;
   const said = rating.stars.map((times, at) => `${times} × ${at + 1}`).reverse().join(", ");
-  return <span title={`${said} stars`}>{number(Math.round(rating.average * 10) / 10)} <small class="hint">of {number(rating.count)}</small></span>;
+  return <span title={`${said} stars`}>{number(Math.round(rating.average * 10) / 10)} <small class="hint">({number(rating.count)})</small></span>;
 }
 
 function Verdicts({ of }: { of: ToolFigures["verdicts"] }) {
