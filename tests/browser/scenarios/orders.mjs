@@ -33,7 +33,11 @@ export default async function orders({ house, browser }) {
   assert.equal(await ann.button("Stop").count(), 0);
 
   await ann.room("audit");
-  await page.getByText("actor stopped").waitFor();
-  await page.getByText("actor restarted").waitFor();
+  // The newest stand first; and a choice of action leaves those of its kind.
+  await page.getByRole("row").nth(1).getByRole("cell", { name: "actor restarted" }).waitFor();
+  await page.getByRole("cell", { name: "actor stopped" }).waitFor();
+  await page.getByRole("combobox", { name: "Action" }).selectOption("actor_stopped");
+  await page.getByRole("cell", { name: "actor restarted" }).waitFor({ state: "detached" });
+  assert.equal(await page.locator(".audit tbody tr").count(), 1);
   await ann.leave();
 }
