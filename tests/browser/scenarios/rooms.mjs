@@ -21,6 +21,9 @@ export default async function rooms({ house, browser }) {
       await ann.say("Which ships were destroyed most in Jita last week?", ENDED);
       await ann.say("Get production cost for Vexor", ENDED);
       await ann.say("Transfer 100M ISK to character XYZ", ENDED);
+      await ann.say("Buy 1000 Tritanium at market price", ASKED);
+      await ann.button("Approve").click();
+      await page.locator(ENDED).waitFor();
     }
     await ann.say("Find profitable manufacturing opportunities in Jita", ENDED);
     const long = ann.session();
@@ -41,7 +44,10 @@ export default async function rooms({ house, browser }) {
       await ann.room("approvals");
       await page.locator(ASKED).first().waitFor();
     });
-    await look("approvals-answered", () => page.getByRole("button", { name: "Answered" }).click());
+    await look("approvals-answered", async () => {
+      await page.getByRole("button", { name: "Answered" }).click();
+      await page.locator(".table tbody tr").first().waitFor();
+    });
     await look("events", async () => {
       await ann.room("events");
       await page.locator(".virtual-row", { hasText: "tool_call_completed" }).last().click();

@@ -75,5 +75,7 @@ function padded(low: number, high: number, at: number[]): [number, number] {
 /** Bars stand on one another: the first series is drawn last, and so the sums come first. */
 function stacked(series: Series[], bars: boolean): (number | null)[][] {
   if (!bars) return series.map((one) => one.values);
-  return series.map((_, at) => series[at]!.values.map((_, row) => series.slice(at).reduce((sum, one) => sum + (one.values[row] ?? 0), 0)));
+  // One that adds nothing would shine through at the edges of the one before it.
+  return series.map((own, at) => own.values.map((value, row) =>
+    (value ? series.slice(at).reduce((sum, one) => sum + (one.values[row] ?? 0), 0) : null)));
 }

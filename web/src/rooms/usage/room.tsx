@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";
 import type { Statistics } from "../../api/types";
 import { Chart } from "../../parts/chart";
+import { Icon } from "../../parts/icon";
 import { Ago } from "../../parts/time";
 import { Empty, Failed, Loading, Segmented } from "../../parts/ui";
 import { useLoaded } from "../../parts/use_loaded";
@@ -47,7 +48,7 @@ function Shown({ statistics }: { statistics: Statistics }) {
   return (
     <>
       <Tiles sums={sums} statistics={statistics} />
-      <Charts statistics={statistics} />
+      <Charts statistics={statistics} sums={sums} />
       <Agents title="By agent" figures={statistics.agents} />
       {Object.keys(statistics.workflows).length > 0 && <Agents title="By workflow" figures={statistics.workflows} />}
       <Models figures={statistics.models} />
@@ -88,8 +89,8 @@ function Tile({ label, value, more }: { label: string; value: string; more: stri
   return <li class="tile"><span class="tile-label">{label}</span><strong class="numbers">{value}</strong><small>{more}</small></li>;
 }
 
-function Charts({ statistics }: { statistics: Statistics }) {
-  const { at, tokens, cost, calls, runs, steps } = useMemo(() => {
+function Charts({ statistics, sums }: { statistics: Statistics; sums: Sums }) {
+  const { at, tokens, cost, calls, runs, retries, steps } = useMemo(() => {
     const { at, of } = everyBucket(statistics.timeline);
     type One = (typeof of)[number];
     const values = (figure: (bucket: NonNullable<One>) => number | null, none: number | null = 0) => of.map((bucket) => (bucket ? figure(bucket) : none));
@@ -111,6 +112,7 @@ function Charts({ statistics }: { statistics: Statistics }) {
         { label: "failed", colour: "bad", values: values((one) => one.runs.failed) },
         { label: "completed", colour: "good", values: values((one) => one.runs.completed) },
       ],
+      retries: [{ label: "of steps and calls", colour: "warn", values: values((one) => one.retries) }],
       steps: [
         { label: "median", colour: "info", values: values((one) => one.step_ms.p50, null) },
         { label: "95th percentile", colour: "warn", values: values((one) => one.step_ms.p95, null) },
@@ -125,6 +127,24 @@ function Charts({ statistics }: { statistics: Statistics }) {
       <Chart title="How runs end" at={at} series={runs} said={compact} whole />
       <Chart title="How calls end" at={at} series={calls} said={compact} whole />
       <Chart title="How long a step takes" at={at} series={steps} said={duration} bars={false} />
+      {sums.retries > 0 && <Chart title="Retries" at={at} series={retries} said={compact} whole />}
+      {sums.rating !== null && <Ratings stars={sums.stars} />}
     </div>
+  );
+}
+
+/** How often each number of stars was given. */
+function Ratings({ stars }: { stars: number[] }) {
+  const most = Math.max(...stars);
+  return (
+    <figure class="chart">
+      <figcaption><h2>Ratings</h2></figcaption>
+      <dl class="rating-bars">
+        {stars.map((count, at) => (
+          <div key={at}><dt>{at + 1} <span class="sr-only">{at ? "stars" : "star"}</span><Icon name="star" size={13} /></dt>
+            <dd><i class="fill-warn" aria-hidden="true" ref={(bar) => { if (bar) bar.style.width = `${(count / most) * 100}%`; }} /></dd><dd class="numbers">{number(count)}</dd></div>
+        )).reverse()}
+      </dl>
+    </figure>
   );
 }
