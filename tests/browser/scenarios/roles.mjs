@@ -35,6 +35,8 @@ export default async function roles({ house, browser }) {
   await ada.say("Buy 500 Pyerite at market price", ASKED);
   await bob.page.locator(ASKED).waitFor();
   await bob.page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
+  await bob.page.locator(ASKED).getByText("a conversation of ada").waitFor();
+  assert.equal(await bob.page.locator(ASKED).getByRole("link").count(), 0, "it is not bob's to read");
   await bob.button("Approve").click();
   await bob.sees("Nobody waits for you");
   await page.locator(".answered.good").getByText("Approved by bob").waitFor();

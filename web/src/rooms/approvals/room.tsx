@@ -8,7 +8,7 @@ import { Badge, Button, Empty, Failed, Loading, Segmented } from "../../parts/ui
 import { titled } from "../../parts/words";
 import { useLoaded } from "../../parts/use_loaded";
 import { QuestionCard } from "../../questions/card";
-import { inbox, loadInbox, sessions } from "../../state/live";
+import { inbox, loadInbox, me, sessions } from "../../state/live";
 import { link } from "../../state/route";
 import { useStore } from "../../state/store";
 
@@ -40,12 +40,18 @@ function Pending() {
   return <><h2 class="sr-only">Waiting for a person</h2><ul class="inbox">{sorted.map((question) => <li key={question.approval_id}><QuestionCard question={question} from={<From question={question} />} /></li>)}</ul></>;
 }
 
+/** Approvers answer for conversations of others, and don't see them. */
+function isOpen(question: Question): boolean {
+  const who = me.get();
+  return who?.role === "admin" || question.user_id === undefined || question.user_id === who?.user_id;
+}
+
 function From({ question }: { question: Question }) {
   const of = question.root?.session_id ?? question.session_id;
   const session = useStore(sessions, (found) => found.sessions.find((one) => one.session_id === of));
   return (
-    <><a href={link("chat", of)}>{session ? titled(session) : "its conversation"}</a>
-      {question.user_id && <> · {question.user_id}</>} · <Ago at={question.requested_at} /></>
+    <>{isOpen(question) ? <a href={link("chat", of)}>{session ? titled(session) : "its conversation"}</a> : "a conversation of"}
+      {question.user_id && <>{isOpen(question) ? " · " : " "}{question.user_id}</>} · <Ago at={question.requested_at} /></>
   );
 }
 
@@ -76,7 +82,7 @@ function Answered() {
                 <td><Badge tone={outcome === "rejected" ? "bad" : TONE[question.state]}>{outcome}</Badge></td>
                 <td>{[...new Set(decisions.map((one) => one.by))].join(", ")}</td>
                 <td>{[...new Set(decisions.map((one) => one.surface))].join(", ")}</td>
-                <td><a href={link("chat", question.root?.session_id ?? question.session_id)}>open</a></td>
+                <td>{isOpen(question) ? <a href={link("chat", question.root?.session_id ?? question.session_id)}>open</a> : question.user_id}</td>
               </tr>
             );
           })}
