@@ -18,6 +18,10 @@ pub(crate) struct History {
     pub(crate) arrivals: Vec<Arrival>,
     /// The effects that the market wrote down, in order.
     pub(crate) effects: Vec<Effect>,
+    /// What people said whom a tool of the market asked, as it reached the tool, in order.
+    pub(crate) answers: Vec<Answer>,
+    /// What the database has as spent by all, in ISK; reservations are in it.
+    pub(crate) spent: f64,
 }
 
 /// A session as the server tells it after the last start.
@@ -63,6 +67,9 @@ pub(crate) enum Command {
         from: String,
         at_seq: u64,
     },
+    Revoke {
+        grant_id: String,
+    },
     Close,
 }
 
@@ -103,4 +110,12 @@ pub(crate) struct Effect {
     pub(crate) key: String,
     pub(crate) arguments: Value,
     pub(crate) result: Value,
+}
+
+/// An answer as it reached the market.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The key of the call that asked.
+    pub(crate) key: String,
+    pub(crate) answer: Value,
 }

@@ -7,7 +7,8 @@
 //! After the last start all that is open is brought to an end, but for some questions that are left
 //! to wait. Then an independent [`checker`] reads what clients saw, the log and the market's record.
 //!
-//! `CRASH_KILLS` is how often, `CRASH_HOUSES` how many houses, `CRASH_SEED` what chance begins with;
+//! Most of it is played on SQLite, in one house with the wait for the disk, and a fifth as many kills on
+//! PostgreSQL. `CRASH_KILLS` is how often, `CRASH_HOUSES` how many houses, `CRASH_SEED` what chance begins with;
 //! a failure prints its seed. The same seed plays the same kills and lines; what the machine makes
 //! of them differs, as always with real time.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
@@ -21,12 +22,16 @@ mod listeners;
 mod players;
 mod reading;
 mod script;
+#[path = "../support/postgres.rs"]
+mod support;
 mod theatre;
 
 use crate::{
     chance::Chance,
     history::History,
-    theatre::{PATIENCE, Stage, Theatre, a_moment, lock},
+    reading::Database,
+    support::Postgres,
+    theatre::{Kind, PATIENCE, Stage, Theatre, a_moment, lock},
 };
 use actix_web::rt::spawn;
 use futures::future::join_all;
@@ -41,6 +46,11 @@ use std::{
 const KILLS: u64 = 200;
 /// Houses side by side.
 const HOUSES: u64 = 4;
+/// One in so many houses waits for the disk at every commit.
+const FSYNC_EVERY: u64 = 4;
+/// Houses with a database on a PostgreSQL server, and what share of the kills they have.
+const POSTGRES_HOUSES: u64 = 2;
+const POSTGRES_SHARE: u64 = 5;
 /// People who write in one house.
 const PLAYERS: u64 = 5;
 /// One in so many questions is left to wait for ever.
@@ -48,14 +58,43 @@ const LEFT_WAITING: usize = 4;
 
 #[actix_web::test]
 async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
-    let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let kills = number("CRASH_KILLS").unwrap_or(KILLS);
     let houses = number("CRASH_HOUSES").unwrap_or(HOUSES).max(1);
-    eprintln!("CRASH_SEED={seed} CRASH_KILLS={kills} CRASH_HOUSES={houses}");
+    let kinds = (0..houses).map(|house| kind(Database::File, house));
+    let counts = play_all("SQLite", kills, kinds.collect()).await;
+    if kills >= KILLS {
+        assert_struck(&counts);
+    }
+}
+
+#[actix_web::test]
+async fn d5_nothing_is_lost_and_nothing_is_done_twice_on_postgresql() {
+    let kills = number("CRASH_KILLS").unwrap_or(KILLS) / POSTGRES_SHARE;
+    let mut kinds = Vec::new();
+    for house in 0..POSTGRES_HOUSES {
+        // One of either durability.
+        let address = Postgres::shared().database().await;
+        kinds.push(kind(Database::Postgres(address), house * (FSYNC_EVERY - 1)));
+    }
+    play_all("PostgreSQL", kills, kinds).await;
+}
+
+/// Houses differ in what an acknowledged commit waits for, and in how they talk with the market.
+fn kind(database: Database, house: u64) -> Kind {
+    let durability = if house % FSYNC_EVERY == FSYNC_EVERY - 1 { "fsync" } else { "process" };
+    let lifecycle = if house % 2 == 0 { "discover" } else { "initialize" };
+    Kind { database, durability, lifecycle }
+}
+
+/// Plays in all houses at once; prints and returns the counts.
+async fn play_all(database: &str, kills: u64, kinds: Vec<Kind>) -> BTreeMap<String, u64> {
+    let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let houses = kinds.len() as u64;
+    eprintln!("on {database}: CRASH_SEED={seed} kills={kills} houses={houses}");
     let began = Instant::now();
-    let plays = (0..houses).map(|house| {
+    let plays = (0..).zip(kinds).map(|(house, kind)| {
         let share = kills / houses + u64::from(house < kills % houses);
-        play(seed.wrapping_add(house), share)
+        play(kind, seed.wrapping_add(house), share)
     });
     let outcomes = join_all(plays).await;
     let mut counts = BTreeMap::new();
@@ -64,19 +103,17 @@ async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
             *counts.entry(what.clone()).or_insert(0) += count;
         }
     }
-    eprintln!("in {:.0?}:", began.elapsed());
-    for (what, count) in &counts {
-        eprintln!("  {count:>8} {what}");
-    }
+    // At once, as another play may be printing, too.
+    let lines: Vec<_> =
+        counts.iter().map(|(what, count)| format!("  {count:>8} {what}\n")).collect();
+    eprintln!("on {database} in {:.0?}:\n{}", began.elapsed(), lines.concat());
     let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.broken).collect();
     assert!(broken.is_empty(), "CRASH_SEED={seed}: {} broken promises:\n{}", broken.len(), {
         let lines: Vec<_> = broken.iter().take(20).map(|what| what.as_str()).collect();
         lines.join("\n")
     });
-    assert_eq!(counts["kills"], kills);
-    if kills >= KILLS {
-        assert_struck(&counts);
-    }
+    assert_eq!(counts.get("kills").copied().unwrap_or_default(), kills);
+    counts
 }
 
 /// A play in which nothing happened would pass as well.
@@ -85,6 +122,17 @@ fn assert_struck(counts: &BTreeMap<String, u64>) {
     let played = [
         "questions unknown_outcome",
         "questions plan",
+        "questions budget",
+        "questions preflight",
+        "questions elicitation",
+        "answers that reached the market",
+        "calls allowed by policy",
+        "calls allowed by approval",
+        "calls allowed by grant",
+        "calls allowed by preflight",
+        "events budget_raised",
+        "events budget_reserved",
+        "events grant_revoked",
         "events message_discarded",
         "events step_retrying",
         "events tool_call_retrying",
@@ -109,9 +157,9 @@ struct Outcome {
     broken: Vec<String>,
 }
 
-async fn play(seed: u64, kills: u64) -> Outcome {
+async fn play(kind: Kind, seed: u64, kills: u64) -> Outcome {
     let mut chance = Chance::new(seed);
-    let mut theatre = Theatre::new(chance.next());
+    let mut theatre = Theatre::new(kind, chance.next());
     let stage = theatre.stage.clone();
     let players: Vec<_> =
         (0..PLAYERS).map(|_| spawn(players::play(stage.clone(), chance.next()))).collect();
@@ -132,11 +180,13 @@ async fn play(seed: u64, kills: u64) -> Outcome {
     join_all(listeners).await;
     let history = History {
         sessions,
-        stored: reading::stored(theatre.folder()).await,
+        stored: reading::stored(&theatre.kind.database, theatre.folder()).await,
         acknowledged: lock(&stage.acknowledged).clone(),
         heard: lock(&stage.heard).clone(),
         arrivals: reading::arrivals(theatre.folder()),
         effects: reading::effects(theatre.folder()),
+        answers: reading::answers(theatre.folder()),
+        spent: reading::spent(&theatre.kind.database, theatre.folder()).await,
     };
     let violations = checker::violations(&history);
     let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();
@@ -157,8 +207,10 @@ async fn settle(stage: &Arc<Stage>, chance: &mut Chance) -> BTreeMap<String, his
                 .filter(|question| left.iter().all(|id| *id != question["approval_id"]))
                 .collect();
             for question in &fresh {
+                // A tool that asks runs meanwhile, and so does its session.
+                let may_wait = question["kind"] != "elicitation";
                 // Some in any case, so that a play always ends with sessions that wait.
-                if left.len() < 2 || chance.one_in(LEFT_WAITING) {
+                if may_wait && (left.len() < 2 || chance.one_in(LEFT_WAITING)) {
                     left.push(question["approval_id"].clone());
                 } else {
                     players::decide(stage, chance, question).await;
@@ -188,6 +240,7 @@ fn counts(theatre: &Theatre, history: &History) -> BTreeMap<String, u64> {
     add("commands acknowledged", history.acknowledged.len());
     add("calls that reached the market", history.arrivals.len());
     add("effects of the market", history.effects.len());
+    add("answers that reached the market", history.answers.len());
     add("listeners", history.heard.len());
     for hearing in &history.heard {
         add("frames heard", hearing.frames.len());
@@ -200,7 +253,12 @@ fn counts(theatre: &Theatre, history: &History) -> BTreeMap<String, u64> {
             let kind = event["type"].as_str().unwrap_or_default();
             match kind {
                 "run_started" | "message_discarded" | "tool_call_retrying" | "step_retrying"
-                | "late_result" => add(&format!("events {kind}"), 1),
+                | "late_result" | "budget_reserved" | "budget_raised" | "grant_added"
+                | "grant_revoked" => add(&format!("events {kind}"), 1),
+                "tool_call_allowed" => {
+                    let by = event["by"]["kind"].as_str().unwrap_or_default();
+                    add(&format!("calls allowed by {by}"), 1);
+                }
                 "waiting_for_approval" => {
                     let kind = event["plan"]["kind"].as_str().unwrap_or_default();
                     add(&format!("questions {kind}"), 1);

@@ -1,4 +1,4 @@
-//! Who asks: people who write, cancel, rename, fork and close, and one who answers questions. What
+//! Who asks: people who write, cancel, rename, fork, revoke and close, and one who answers questions. What
 //! is acknowledged is noted; what is not is asked again where that is safe, under the same id.
 
 use crate::{
@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 /// Messages in one session, about.
 const MESSAGES_PER_SESSION: usize = 14;
+/// ISK that a raised budget has left.
+const ROOM: f64 = 10.0;
 /// Milliseconds between two things a person does, at most.
 const PAUSE_MS: usize = 120;
 
@@ -78,6 +80,7 @@ impl Player {
                 0 => self.cancel(session).await,
                 1 => self.retitle(session).await,
                 2 => self.fork(session).await,
+                3 | 4 => self.revoke(session).await,
                 _ => {
                     let number = self.stage.number();
                     let text = script::line(&mut self.chance, number);
@@ -99,9 +102,14 @@ impl Player {
     async fn say(&mut self, session: &str, number: u64, text: String) {
         let message_id = format!("message-{number}");
         let on_busy = *self.chance.pick(&["queue", "queue", "steer", "interrupt", "reject"]);
-        let body = json!({
+        let mut body = json!({
             "session_id": session, "message": text, "message_id": message_id, "on_busy": on_busy,
         });
+        if script::is_planned(&text) {
+            // What steers has no plan of its own.
+            body["on_busy"] = json!("queue");
+            body["preflight"] = json!(true);
+        }
         // The same until it is known what became of it.
         let (run_id, seq) = loop {
             let Some(mut response) = self.stage.chat(&body).await else {
@@ -145,6 +153,20 @@ impl Player {
         let answer = self.stage.ask(Method::PATCH, &path, json!({"title": title})).await;
         if answer.is_some_and(|answer| answer.is_ok()) {
             self.note(session, Command::Retitle { title });
+        }
+    }
+
+    /// Takes back an approval that holds for the session, if there is one.
+    async fn revoke(&self, session: &str) {
+        let path = format!("/agent/session/{session}/grants");
+        let listed = self.stage.ask(Method::GET, &path, Value::Null).await;
+        let grant =
+            listed.and_then(|it| it.body["grants"][0]["grant_id"].as_str().map(str::to_owned));
+        let Some(grant_id) = grant else { return };
+        let answer =
+            self.stage.ask(Method::DELETE, &format!("{path}/{grant_id}"), Value::Null).await;
+        if answer.is_some_and(|answer| answer.is_ok()) {
+            self.note(session, Command::Revoke { grant_id });
         }
     }
 
@@ -206,14 +228,30 @@ pub(crate) async fn waiting(stage: &Stage) -> Vec<Value> {
 /// Answers one question, and notes it if that was taken.
 pub(crate) async fn decide(stage: &Stage, chance: &mut Chance, question: &Value) {
     let decision = match question["kind"].as_str() {
-        Some("plan") => *chance.pick(&["approve", "approve", "approve", "reject"]),
+        Some("plan" | "preflight") => *chance.pick(&["approve", "approve", "approve", "reject"]),
         Some("unknown_outcome") => *chance.pick(&["retry", "done", "failed"]),
+        Some("budget") => *chance.pick(&["raise", "raise", "stop"]),
+        Some("elicitation") => *chance.pick(&["answer", "answer", "reject"]),
         other => panic!("nobody asked for a question of the kind {other:?}"),
     };
-    // To say that it failed, or what came of it, one must have looked.
     let mut body = json!({"decision": decision});
-    if decision == "done" {
-        body["value"] = json!({"said": "a person"});
+    match decision {
+        // To say that it failed, or what came of it, one must have looked.
+        "done" => body["value"] = json!({"said": "a person"}),
+        "raise" => {
+            let amount = |key: &str| question[key].as_f64().unwrap_or_default();
+            body["value"] = json!(amount("spent") + amount("needed") + ROOM);
+        }
+        // A number that no other answer to the same call has.
+        "answer" => body["value"] = json!({"hangar": "north", "crates": stage.number() % 99 + 1}),
+        // What is critical is asked for every time.
+        "approve" if question["kind"] == "plan" && chance.one_in(2) => {
+            let mut steps = question["steps"].as_array().into_iter().flatten();
+            if steps.all(|step| step["risk"] != "critical") {
+                body["for_session"] = json!({});
+            }
+        }
+        _ => {}
     }
     let approval_id = question["approval_id"].as_str().unwrap_or_default().to_owned();
     let path = format!("/agent/approvals/{approval_id}");

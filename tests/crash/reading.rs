@@ -1,14 +1,17 @@
-//! Reading what there is at the end: the log over public HTTP, the database file, and what the
-//! market wrote down.
+//! Reading what there is at the end: the log over public HTTP, the database, and what the market
+//! wrote down.
 
 use crate::{
-    history::{Arrival, Effect, Session},
+    history::{Answer, Arrival, Effect, Session},
     players::waiting,
     theatre::Stage,
 };
 use reqwest::Method;
 use serde_json::Value;
-use sqlx::{ConnectOptions as _, Row as _, sqlite::SqliteConnectOptions};
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgConnection, SqliteConnection,
+    sqlite::SqliteConnectOptions,
+};
 use std::{collections::BTreeMap, path::Path};
 
 async fn get(stage: &Stage, path: &str) -> Value {
@@ -74,31 +77,81 @@ pub(crate) async fn sessions(stage: &Stage) -> BTreeMap<String, Session> {
     sessions
 }
 
-/// The numbers of the events in the file, by session.
-pub(crate) async fn stored(folder: &Path) -> BTreeMap<String, Vec<u64>> {
-    let options = SqliteConnectOptions::new().filename(folder.join("greenroom.db")).read_only(true);
-    let mut connection = options.connect().await.expect("the file can be opened");
-    let rows = "SELECT session_id, value->>'seq' FROM commits, json_each(events) \
-                ORDER BY commits.id, json_each.key";
-    let rows = sqlx::query(rows).fetch_all(&mut connection).await.expect("it can be read");
+/// Where a house keeps its log.
+#[derive(Clone)]
+pub(crate) enum Database {
+    File,
+    Postgres(String),
+}
+
+/// The numbers of the events in the database, by session.
+pub(crate) async fn stored(database: &Database, folder: &Path) -> BTreeMap<String, Vec<u64>> {
+    let rows: Vec<(uuid::Uuid, i64)> = match database {
+        Database::File => {
+            let rows = "SELECT session_id, value->>'seq' FROM commits, json_each(events) \
+                        ORDER BY commits.id, json_each.key";
+            let rows = sqlx::query_as(rows).fetch_all(&mut file(folder).await).await;
+            rows.expect("it can be read")
+        }
+        Database::Postgres(address) => {
+            let rows = "SELECT session_id, (event->>'seq')::bigint FROM commits, \
+                        json_array_elements(events::json) WITH ORDINALITY AS events (event, place) \
+                        ORDER BY id, place";
+            let rows = sqlx::query_as(rows).fetch_all(&mut server(address).await).await;
+            rows.expect("it can be read")
+        }
+    };
     let mut stored = BTreeMap::<String, Vec<u64>>::new();
-    for row in rows {
-        let session: Vec<u8> = row.get(0);
-        let id = uuid::Uuid::from_slice(&session).expect("an id is a UUID").to_string();
-        let seq: i64 = row.get(1);
-        stored.entry(id).or_default().push(u64::try_from(seq).expect("it is positive"));
+    for (session, seq) in rows {
+        let seq = u64::try_from(seq).expect("it is positive");
+        stored.entry(session.to_string()).or_default().push(seq);
     }
     stored
+}
+
+/// What the database has as spent, in ISK.
+pub(crate) async fn spent(database: &Database, folder: &Path) -> f64 {
+    let sum = "SELECT coalesce(sum(amount), 0.0) FROM spending WHERE measure = 'ISK'";
+    let spent: Result<f64, _> = match database {
+        Database::File => sqlx::query_scalar(sum).fetch_one(&mut file(folder).await).await,
+        Database::Postgres(address) => {
+            sqlx::query_scalar(sum).fetch_one(&mut server(address).await).await
+        }
+    };
+    spent.expect("it can be read")
+}
+
+async fn file(folder: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(folder.join("greenroom.db")).read_only(true);
+    options.connect().await.expect("the file can be opened")
+}
+
+async fn server(address: &str) -> PgConnection {
+    PgConnection::connect(address).await.expect("the server answers")
 }
 
 /// The calls that reached the market.
 pub(crate) fn arrivals(folder: &Path) -> Vec<Arrival> {
     let arrival = |line: Value| Arrival {
         tool: line["tool"].as_str().unwrap_or_default().to_owned(),
-        key: line["_meta"]["greenroom/idempotency_key"].as_str().unwrap_or_default().to_owned(),
+        key: key(&line),
         arguments: line["arguments"].clone(),
     };
-    lines(&folder.join("calls.jsonl")).into_iter().map(arrival).collect()
+    let lines = lines(&folder.join("calls.jsonl")).into_iter();
+    lines.filter(|line| line["input_responses"].is_null()).map(arrival).collect()
+}
+
+/// What people said whom the market asked.
+pub(crate) fn answers(folder: &Path) -> Vec<Answer> {
+    let answer = |line: Value| {
+        let answer = line["input_responses"].as_object()?.values().next()?.clone();
+        Some(Answer { key: key(&line), answer })
+    };
+    lines(&folder.join("calls.jsonl")).into_iter().filter_map(answer).collect()
+}
+
+fn key(line: &Value) -> String {
+    line["_meta"]["greenroom/idempotency_key"].as_str().unwrap_or_default().to_owned()
 }
 
 /// What the market did.

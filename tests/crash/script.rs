@@ -3,6 +3,9 @@
 use crate::chance::Chance;
 use std::path::Path;
 
+/// What one session may spend on tools, in ISK.
+pub(crate) const BUDGET: u32 = 10;
+
 /// The rules after the first step of whatever called tools.
 const AFTERWARDS: &str = r#"
 [[rule]]
@@ -12,7 +15,7 @@ text = "This is what became of number {{ n }}: {{ last | length }} results, and 
 "#;
 
 /// Tools that one message makes the model call at once, with their arguments.
-const PLAYS: [(&str, &[(&str, &str)]); 8] = [
+const PLAYS: [(&str, &[(&str, &str)]); 11] = [
     ("bookmark", &[BOOKMARK]),
     ("list", &[LIST]),
     ("order", &[ORDER]),
@@ -21,13 +24,25 @@ const PLAYS: [(&str, &[(&str, &str)]); 8] = [
     ("scan", &[("scan_opportunities", "{ region_id = 10000002, seconds = 1 }")]),
     ("several", &[COST, BOOKMARK, ORDER, LIST]),
     ("everything", &[TRANSFER, COST, BOOKMARK, ORDER]),
+    // The tool knows nothing of that type, and refuses.
+    ("refused", &[REFUSED]),
+    ("hangar", &[("choose_hangar", "{ type_id = 587 }")]),
+    // One of the two is in the plan.
+    (PLANNED, &[ORDER, ORDER]),
 ];
+
+/// What is planned before it is done.
+const PLANNED: &str = "plan";
 
 const BOOKMARK: (&str, &str) = ("create_bookmark", r#"{ name = "Home {{ n }}", system = "Jita" }"#);
 const LIST: (&str, &str) = ("create_shopping_list", r#"{ name = "List {{ n }}" }"#);
 const ORDER: (&str, &str) = (
     "market_order_create",
     r#"{ type_id = 34, region_id = 10000002, side = "sell", quantity = "{{ n | int }}", price = 4.5 }"#,
+);
+const REFUSED: (&str, &str) = (
+    "market_order_create",
+    r#"{ type_id = 999999, region_id = 10000002, side = "sell", quantity = "{{ n | int }}", price = 4.5 }"#,
 );
 const TRANSFER: (&str, &str) = ("wallet_transfer", r#"{ to = "Nr {{ n }}", amount = 5 }"#);
 const COST: (&str, &str) = ("get_production_cost", r#"{ type_id = 587, region_id = 10000002 }"#);
@@ -46,6 +61,12 @@ pub(crate) fn script() -> String {
             ));
         }
     }
+    let (tool, arguments) = ORDER;
+    script.push_str(&format!(
+        "[[rule]]\nuser = '^{PLANNED} number (?P<n>\\d+)'\nforced = 'submit_plan'\n[[rule.reply]]\n\
+         tool_call = {{ name = \"submit_plan\", arguments = {{ steps = [{{ \
+         description = \"Sell {{{{ n }}}}\", tool = \"{tool}\", arguments = {arguments} }}] }} }}\n"
+    ));
     script.push_str(
         r#"
 [[rule]]
@@ -77,8 +98,18 @@ pub(crate) fn line(chance: &mut Chance, number: u64) -> String {
     format!("{} number {number}", chance.pick(&names))
 }
 
+/// Whether that is to be planned first.
+pub(crate) fn is_planned(line: &str) -> bool {
+    line.starts_with(PLANNED)
+}
+
 /// The server's configuration. Bookmarks are made without asking and may not be repeated.
-pub(crate) fn configuration(folder: &Path, model_url: &str, market: &Path) -> String {
+pub(crate) fn configuration(
+    folder: &Path,
+    model_url: &str,
+    market: &Path,
+    lifecycle: &str,
+) -> String {
     let quoted = |path: &Path| serde_json::json!(path.display().to_string()).to_string();
     format!(
         r#"
@@ -89,6 +120,8 @@ running_runs_per_user = 10000
 open_sessions_per_user = 10000
 [defaults.settings]
 autonomy_level = 2
+[budgets]
+session = {{ ISK = {BUDGET} }}
 [models.scripted]
 wire = "anthropic"
 model = "rehearsal"
@@ -102,24 +135,35 @@ model = "scripted"
 approvals = {{ deadline = "300ms" }}
 [mcpServers.market]
 command = {market}
+lifecycle = "{lifecycle}"
 env = {{ MARKET_FILE = {effects}, MARKET_LOG = {arrivals} }}
 [tools.create_bookmark]
 risk = "write_low_risk"
 idempotent = false
+cost = "2"
+cost_unit = "ISK"
 [tools.create_shopping_list]
 risk = "write_low_risk"
 idempotent = true
+cost = "1"
+cost_unit = "ISK"
 [tools.market_order_create]
 risk = "write_high_risk"
 idempotent = true
+cost = "3"
+cost_unit = "ISK"
 [tools.wallet_transfer]
 risk = "critical"
 idempotent = false
 exclusive = "'wallet'"
+cost = "5"
+cost_unit = "ISK"
 [tools.get_production_cost]
 risk = "read_only"
 retry = {{ max = 3, base = "40ms", cap = "80ms" }}
 [tools.scan_opportunities]
+risk = "read_only"
+[tools.choose_hangar]
 risk = "read_only"
 "#,
         market = quoted(market),

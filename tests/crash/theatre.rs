@@ -3,6 +3,7 @@
 use crate::{
     chance::Chance,
     history::{Acknowledged, Hearing},
+    reading::Database,
     script,
 };
 use greenroom::rehearsal::{Rehearsal, Script};
@@ -92,7 +93,8 @@ impl Stage {
         }
         let response = request.send().await.ok()?;
         let status = response.status().as_u16();
-        let body = response.json().await.ok()?;
+        let text = response.text().await.ok()?;
+        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).ok()? };
         Some(Answer { status, body })
     }
 
@@ -149,9 +151,20 @@ pub(crate) fn points() -> impl Iterator<Item = &'static str> {
     POINTS.iter().map(|(point, _)| *point)
 }
 
+/// What is different from house to house.
+#[derive(Clone)]
+pub(crate) struct Kind {
+    pub(crate) database: Database,
+    /// `process` or `fsync`.
+    pub(crate) durability: &'static str,
+    /// How it talks with the market: `initialize` or `discover`.
+    pub(crate) lifecycle: &'static str,
+}
+
 /// The house, and the server in it.
 pub(crate) struct Theatre {
     pub(crate) stage: Arc<Stage>,
+    pub(crate) kind: Kind,
     folder: TempDir,
     tell: watch::Sender<Option<String>>,
     chance: Chance,
@@ -167,12 +180,13 @@ struct Server {
 }
 
 impl Theatre {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(kind: Kind, seed: u64) -> Self {
         greenroom::install_crypto();
         let folder = tempfile::tempdir().expect("there is room for files");
         let script = Script::parse(&script::script()).expect("the script is good");
         let model = Rehearsal::start(script, ([127, 0, 0, 1], 0).into()).expect("a port is free");
-        let text = script::configuration(folder.path(), &model.url(), &market_binary());
+        let market = market_binary();
+        let text = script::configuration(folder.path(), &model.url(), &market, kind.lifecycle);
         std::fs::write(folder.path().join("greenroom.toml"), text).expect("it can be written");
         let (tell, address) = watch::channel(None);
         let client = reqwest::Client::builder().read_timeout(PATIENCE).build();
@@ -187,7 +201,7 @@ impl Theatre {
         });
         let chance = Chance::new(seed);
         let kills = BTreeMap::new();
-        Self { stage, folder, tell, chance, server: None, kills, _model: model }
+        Self { stage, kind, folder, tell, chance, server: None, kills, _model: model }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -217,6 +231,10 @@ impl Theatre {
     /// Starts it; false if it died before it was ready.
     pub(crate) async fn start(&mut self, fault: Option<&str>) -> bool {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log());
+        let database = match &self.kind.database {
+            Database::File => "greenroom.db",
+            Database::Postgres(address) => address,
+        };
         let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GREENROOM_") {
@@ -227,8 +245,8 @@ impl Theatre {
             .current_dir(self.folder())
             .arg("serve")
             .envs([("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)])
-            .envs([("GREENROOM_DATABASE", "greenroom.db"), ("MODEL_KEY", "key-0123456789")])
-            .envs([("GREENROOM_LOG", "warn"), ("GREENROOM_DURABILITY", "process")])
+            .envs([("GREENROOM_DATABASE", database), ("MODEL_KEY", "key-0123456789")])
+            .envs([("GREENROOM_LOG", "warn"), ("GREENROOM_DURABILITY", self.kind.durability)])
             .envs(fault.map(|fault| ("GREENROOM_FAULT", fault)))
             .stdout(Stdio::piped())
             .stderr(log.expect("the log can be written"))

@@ -6,6 +6,7 @@
 mod build;
 mod cases;
 mod postgres;
+mod postgres_plans;
 mod postgres_records;
 mod postgres_trouble;
 mod sqlite;

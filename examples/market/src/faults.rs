@@ -5,7 +5,7 @@
 //! | `MARKET_EXIT_DURING=<tool>` | a call of that tool ends the process with exit code 1 instead of answering |
 //! | `MARKET_HANG=<tool>` | a call of that tool is never answered |
 //! | `MARKET_STDERR_FLOOD=1` | about 250 KB a second of noise on standard error |
-//! | `MARKET_LOG=<path>` | every call that arrives is appended to that file, a JSON line each |
+//! | `MARKET_LOG=<path>` | every call that arrives is appended to that file, a JSON line each; what people answer whom it asks, too |
 //! | `MARKET_SPANS=<path>` | writing takes a moment, and a JSON line is appended to that file when it begins and when it ends |
 //! | `MARKET_TEST_TOOLS=1` | the `test_…` tools are listed and can be called |
 //!
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use rmcp::{RoleServer, schemars::JsonSchema, service::RequestContext};
+use rmcp::{RoleServer, model::InputResponses, schemars::JsonSchema, service::RequestContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -94,15 +94,21 @@ impl Faults {
         });
     }
 
-    /// Notes that a call arrived, before anything else happens to it.
+    /// Notes that a call arrived, before anything else happens to it; or, with `answers`, what
+    /// people say whom it has asked.
     pub(crate) fn log(
         &self,
         tool: &str,
         arguments: &Map<String, Value>,
         meta: &Map<String, Value>,
+        answers: Option<&InputResponses>,
     ) {
         let Some(path) = &self.log else { return };
-        note(path, &json!({ "tool": tool, "arguments": arguments, "_meta": meta }));
+        let mut line = json!({ "tool": tool, "arguments": arguments, "_meta": meta });
+        if let Some(answers) = answers {
+            line["input_responses"] = json!(answers);
+        }
+        note(path, &line);
     }
 
     /// Does what takes a moment, and notes when it begins and ends.

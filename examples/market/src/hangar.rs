@@ -7,13 +7,13 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ElicitRequest,
         ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
-        InputRequests, InputRequiredResult, ProtocolVersion,
+        InputRequests, InputRequiredResult, InputResponses, ProtocolVersion,
     },
     service::RequestContext,
 };
 use serde_json::{Value, json};
 
-use crate::{arguments::OneType, errors::ToolError, market::Market};
+use crate::{arguments::OneType, errors::ToolError, faults::Faults, market::Market};
 
 /// The name that the question has between us and the client.
 const QUESTION: &str = "hangar";
@@ -23,11 +23,12 @@ const HANGARS: [&str; 3] = ["north", "south", "frozen"];
 /// Asks, or takes the answer.
 pub(crate) async fn choose(
     market: &Market,
+    faults: &Faults,
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let arguments = Value::Object(request.arguments.unwrap_or_default());
-    let wanted: OneType = match serde_json::from_value(arguments) {
+    let arguments = request.arguments.unwrap_or_default();
+    let wanted: OneType = match serde_json::from_value(Value::Object(arguments.clone())) {
         Ok(wanted) => wanted,
         Err(error) => {
             let (tool, problem) = ("choose_hangar".to_owned(), error.to_string());
@@ -57,7 +58,10 @@ pub(crate) async fn choose(
         }
         (false, _) => tokio::select! {
             answer = context.peer.create_elicitation(question) => {
-                answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?
+                let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                let answers = InputResponses::from([(QUESTION.to_owned(), json!(answer))]);
+                faults.log("choose_hangar", &arguments, &context.meta, Some(&answers));
+                answer
             }
             () = context.ct.cancelled() => return Ok(said("cancelled".to_owned())),
         },

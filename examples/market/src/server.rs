@@ -181,9 +181,10 @@ impl ServerHandler for MarketServer {
             return Err(ErrorData::invalid_params(format!("unknown tool: {tool}"), None));
         }
         let none = Map::new();
-        self.faults.log(tool, request.arguments.as_ref().unwrap_or(&none), &context.meta);
+        let passed = request.arguments.as_ref().unwrap_or(&none);
+        self.faults.log(tool, passed, &context.meta, request.input_responses.as_ref());
         if tool == "choose_hangar" {
-            return hangar::choose(&self.market, request, &context).await;
+            return hangar::choose(&self.market, &self.faults, request, &context).await;
         }
         let arguments = request.arguments.unwrap_or_default();
         let tool = request.name.as_ref();

@@ -152,3 +152,16 @@ impl Sink for SqliteSink {
         connection.close().await
     }
 }
+
+/// Every statement of the writer that has to find something, and the index that it finds it by.
+#[cfg(test)]
+pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
+    let mut statements = vec![
+        (SELECT_HEADS, "commits_by_session"),
+        (SELECT_CLAIMED, "PRIMARY KEY"),
+        (REVOKE_KEY, "PRIMARY KEY"),
+    ];
+    let tables = ["commits_by_session", "approvals_by_session", "PRIMARY KEY"];
+    statements.extend(PURGE.split(';').zip(tables));
+    statements
+}

@@ -1,7 +1,7 @@
 //! What may have happened in the world: only what the log has as allowed and begun, once, and told
 //! as it was.
 
-use super::{ASKED_FOR, Call, Report, Rule, UNREPEATABLE, calls, text};
+use super::{ASKED_FOR, CRITICAL, Call, Report, Rule, UNREPEATABLE, calls, text};
 use crate::history::{Effect, History};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,7 +42,12 @@ fn allowed(call_id: &str, call: &Call<'_>, arrived: u32, report: &mut Report) {
     report.unless(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
         format!("call {call_id} arrived {arrived} times in {} recorded attempts", call.attempts)
     });
-    let by_person = |event: &&Value| event["by"]["kind"] == "approval";
+    let by_person = |event: &&Value| match text(&event["by"], "kind") {
+        "approval" => true,
+        // Said before, which holds for everything but the worst.
+        "grant" | "preflight" => call.tool != CRITICAL,
+        _ => false,
+    };
     let asked = !ASKED_FOR.contains(&call.tool) || call.allowed.iter().any(by_person);
     let allowed = arrived == 0 || (asked && !call.allowed.is_empty());
     report.unless(allowed, Rule::EffectsAreAllowed, || {
@@ -102,7 +107,7 @@ fn told(call_id: &str, call: &Call<'_>, effects: &[&Effect], report: &mut Report
 }
 
 fn is_read_only(tool: &str) -> bool {
-    ["get_", "scan_", "list_"].iter().any(|prefix| tool.starts_with(prefix))
+    ["get_", "scan_", "list_", "choose_"].iter().any(|prefix| tool.starts_with(prefix))
 }
 
 /// Whether two values are the same, also where one program wrote 5 and another 5.0.

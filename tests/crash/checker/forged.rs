@@ -32,6 +32,7 @@ fn log() -> Vec<Value> {
             json!({"call_id": TRANSFER, "tool": "wallet_transfer", "arguments": {"amount": 5}}),
         ),
         ("tool_call_allowed", json!({"call_id": BOOKMARK, "by": by_policy})),
+        ("budget_reserved", json!({"call_id": BOOKMARK, "cost": {"amount": 2.0, "unit": "ISK"}})),
         ("tool_call_attempt_started", json!({"call_id": BOOKMARK, "attempt": 1})),
         ("waiting_for_approval", json!({"plan_id": "plan-1", "plan": plan})),
         ("tool_call_completed", json!({"call_id": BOOKMARK, "result": {"bookmark_id": 1}})),
@@ -40,6 +41,7 @@ fn log() -> Vec<Value> {
             json!({"plan_id": "plan-1", "closed": true, "steps": [{"call_id": TRANSFER, "approved": true}]}),
         ),
         ("tool_call_allowed", json!({"call_id": TRANSFER, "by": by_person})),
+        ("budget_reserved", json!({"call_id": TRANSFER, "cost": {"amount": 5.0, "unit": "ISK"}})),
         ("tool_call_attempt_started", json!({"call_id": TRANSFER, "attempt": 1})),
         ("waiting_for_approval", json!({"plan_id": "plan-2", "plan": unknown})),
         (
@@ -81,7 +83,7 @@ fn heard(who: &str) -> Hearing {
     Hearing { who: who.to_owned(), session, frames, ..Hearing::default() }
 }
 
-fn good() -> History {
+pub(super) fn good() -> History {
     let events = log();
     let stored = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     let session = Session { status: "idle".to_owned(), questions: Vec::new(), events };
@@ -123,11 +125,13 @@ fn good() -> History {
             effect("create_bookmark", BOOKMARK, json!({"name": "Home"}), json!({"bookmark_id": 1})),
             effect("wallet_transfer", TRANSFER, json!({"amount": 5.0}), json!({"transfer_id": 1})),
         ],
+        answers: Vec::new(),
+        spent: 7.0,
     }
 }
 
 /// The rules that a history breaks.
-fn broken(history: &History) -> Vec<Rule> {
+pub(super) fn broken(history: &History) -> Vec<Rule> {
     let mut rules: Vec<_> = violations(history).iter().map(|violation| violation.rule).collect();
     rules.sort_unstable();
     rules.dedup();

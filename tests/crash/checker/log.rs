@@ -122,6 +122,9 @@ fn is_logged(acknowledged: &Acknowledged, session: &Session) -> bool {
         Command::Fork { from, at_seq } => session.events.first().is_some_and(|event| {
             of("session_forked")(event) && text(event, "from") == from && event["at_seq"] == *at_seq
         }),
+        Command::Revoke { grant_id } => {
+            has(&|event| of("grant_revoked")(event) && text(event, "grant_id") == grant_id)
+        }
         Command::Close => has(&of("session_closed")),
     }
 }
@@ -133,6 +136,8 @@ fn says(event: &Value, decision: &str) -> bool {
         "reject" => false,
         _ => return text(&event["answer"], "decision") == decision,
     };
+    // A word on a plan made before the work is one on all of it.
     let steps = event["steps"].as_array();
-    steps.is_some_and(|steps| steps.iter().any(|step| step["approved"] == approved))
+    text(&event["answer"], "decision") == decision
+        || steps.is_some_and(|steps| steps.iter().any(|step| step["approved"] == approved))
 }

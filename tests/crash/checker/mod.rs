@@ -2,8 +2,12 @@
 //! promised and none of Greenroom's code. One file a subject; each rule is shown to fail by a forged
 //! history in `forged`.
 
+mod answers;
+mod budgets;
+mod covers;
 mod effects;
 mod forged;
+mod forged_words;
 mod listeners;
 mod log;
 
@@ -32,6 +36,15 @@ pub(crate) enum Rule {
     NothingTwice,
     /// An unknown outcome is said, never guessed (D3).
     NothingGuessed,
+    /// What calls cost is set aside once, kept or given back, and adds up (G6).
+    BudgetsAreKept,
+    /// An approval for the session lets calls run without a question until it is taken back, and not
+    /// after (G9).
+    GrantsHold,
+    /// A step of an approved plan covers one call of just what it shows (G14).
+    PlansCoverOnce,
+    /// What people say whom a tool asks reaches it at most once, and as they said it (T1).
+    AnswersArriveOnce,
 }
 
 /// A promise that was not kept.
@@ -51,6 +64,8 @@ impl fmt::Display for Violation {
 pub(crate) const UNREPEATABLE: [&str; 2] = ["wallet_transfer", "create_bookmark"];
 /// Tools that a person must have been asked about.
 pub(crate) const ASKED_FOR: [&str; 2] = ["wallet_transfer", "market_order_create"];
+/// Tools that a person must have been asked about at every call.
+pub(crate) const CRITICAL: &str = "wallet_transfer";
 
 /// All that is wrong.
 pub(crate) fn violations(history: &History) -> Vec<Violation> {
@@ -58,6 +73,9 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
     log::check(history, &mut report);
     listeners::check(history, &mut report);
     effects::check(history, &mut report);
+    budgets::check(history, &mut report);
+    covers::check(history, &mut report);
+    answers::check(history, &mut report);
     report.0
 }
 

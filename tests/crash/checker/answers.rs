@@ -1,0 +1,72 @@
+//! What tools ask while they run (T1): each answer reaches the tool at most once and as it was given,
+//! and what the tool makes of it was an answer.
+
+use super::{Report, Rule, text};
+use crate::history::History;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let given = given(history, report);
+    for (index, arrived) in history.answers.iter().enumerate() {
+        // That nobody answers may have reasons that are in no log.
+        if arrived.answer["action"] != "accept" {
+            continue;
+        }
+        let (key, content) = (arrived.key.as_str(), &arrived.answer["content"]);
+        let is_given = given.get(key).is_some_and(|answers| answers.contains(&content));
+        report.unless(is_given, Rule::AnswersArriveOnce, || {
+            format!("call {key} was answered {content}, which the log does not know")
+        });
+        let mut before = history.answers[..index].iter();
+        let again = before.any(|before| before.key == key && before.answer == arrived.answer);
+        report.unless(!again, Rule::AnswersArriveOnce, || {
+            format!("call {key} was answered {content} twice")
+        });
+    }
+    let results = history.sessions.values().flat_map(|session| &session.events).filter(|event| {
+        text(event, "type") == "tool_call_completed" && text(event, "tool") == "choose_hangar"
+    });
+    for result in results {
+        let key = text(result, "call_id");
+        let same = |answer: &Value| {
+            ["hangar", "crates"].iter().all(|field| answer[field] == result["result"][field])
+        };
+        let arrived = history.answers.iter();
+        let told = arrived.filter(|answer| answer.key == key).any(|it| same(&it.answer["content"]));
+        report.unless(told, Rule::AnswersArriveOnce, || {
+            format!("call {key} ended with {}, which nobody answered", result["result"])
+        });
+    }
+}
+
+/// What people filled in, by the call that asked.
+fn given<'a>(history: &'a History, report: &mut Report) -> BTreeMap<&'a str, Vec<&'a Value>> {
+    let mut given = BTreeMap::<&str, Vec<&Value>>::new();
+    for session in history.sessions.values() {
+        let mut open = BTreeMap::<&str, &str>::new();
+        for event in &session.events {
+            let question = text(event, "plan_id");
+            match text(event, "type") {
+                "waiting_for_approval" if event["plan"]["kind"] == "elicitation" => {
+                    open.insert(question, text(&event["plan"], "call_id"));
+                }
+                "approval_decided" if event["answer"]["decision"] == "answer" => {
+                    let call = open.remove(question);
+                    report.unless(call.is_some(), Rule::AnswersArriveOnce, || {
+                        format!("the question {question} is not open and is answered: {event}")
+                    });
+                    given
+                        .entry(call.unwrap_or_default())
+                        .or_default()
+                        .push(&event["answer"]["value"]);
+                }
+                "approval_decided" | "approval_expired" | "approval_cancelled" => {
+                    open.remove(question);
+                }
+                _ => {}
+            }
+        }
+    }
+    given
+}

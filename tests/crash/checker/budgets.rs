@@ -1,0 +1,143 @@
+//! What was set aside for calls (G6): once for each, within the budget or by a person's word, kept
+//! if the call took effect or nobody knows, and given back if it definitely failed. What the
+//! database has as spent is the sum of it.
+
+use super::{Report, Rule, text};
+use crate::{
+    history::{History, Session},
+    script::BUDGET,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What calls cost, in ISK.
+const COSTS: [(&str, f64); 4] = [
+    ("create_shopping_list", 1.0),
+    ("create_bookmark", 2.0),
+    ("market_order_create", 3.0),
+    ("wallet_transfer", 5.0),
+];
+/// How calls end that definitely did nothing.
+const DEFINITE: [&str; 6] =
+    ["error", "invalid_arguments", "unknown_tool", "unavailable", "rejected", "expired"];
+/// Sums of the same amounts in another order may differ by so much.
+const ROUNDING: f64 = 1e-6;
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let mut kept = 0.0;
+    for (id, session) in &history.sessions {
+        let mut purse = Purse::new(id);
+        purse.follow(session, report);
+        kept += purse.reserved.values().sum::<f64>();
+        for effect in &history.effects {
+            let given_back = purse.released.contains(effect.key.as_str());
+            report.unless(!given_back, Rule::BudgetsAreKept, || {
+                format!("what {effect:?} cost was given back")
+            });
+        }
+    }
+    let spent = history.spent;
+    report.unless((spent - kept).abs() < ROUNDING, Rule::BudgetsAreKept, || {
+        format!("the database has {spent} ISK as spent, and the log {kept}")
+    });
+}
+
+/// What one session spends.
+struct Purse<'a> {
+    session: &'a str,
+    limit: f64,
+    /// What is set aside, by call.
+    reserved: BTreeMap<&'a str, f64>,
+    released: BTreeSet<&'a str>,
+    tools: BTreeMap<&'a str, &'a str>,
+    /// Calls that a person said yes to, whatever they cost.
+    approved: BTreeSet<&'a str>,
+    /// Calls that people said had failed.
+    failed: BTreeSet<&'a str>,
+    begun: BTreeSet<&'a str>,
+}
+
+impl<'a> Purse<'a> {
+    fn new(session: &'a str) -> Self {
+        Self {
+            session,
+            limit: f64::from(BUDGET),
+            reserved: BTreeMap::new(),
+            released: BTreeSet::new(),
+            tools: BTreeMap::new(),
+            approved: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            begun: BTreeSet::new(),
+        }
+    }
+
+    fn follow(&mut self, session: &'a Session, report: &mut Report) {
+        let mut asked = BTreeMap::new();
+        for event in &session.events {
+            let call = text(event, "call_id");
+            match text(event, "type") {
+                "tool_call_started" => drop(self.tools.insert(call, text(event, "tool"))),
+                "tool_call_allowed" if event["by"]["kind"] == "approval" => {
+                    self.approved.insert(call);
+                }
+                "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
+                    asked.insert(text(event, "plan_id"), text(&event["plan"]["call"], "call_id"));
+                }
+                "approval_decided" if event["answer"]["decision"] == "failed" => {
+                    self.failed.extend(asked.get(text(event, "plan_id")));
+                }
+                "budget_raised" => {
+                    self.limit = event["budget"]["limit"].as_f64().unwrap_or_default();
+                }
+                "budget_reserved" => self.reserve(event, report),
+                "tool_call_attempt_started" => self.begin(call, report),
+                "tool_call_failed" | "authorization_denied" => self.end(event),
+                _ => {}
+            }
+        }
+    }
+
+    fn reserve(&mut self, event: &'a Value, report: &mut Report) {
+        let (session, call) = (self.session, text(event, "call_id"));
+        let amount = event["cost"]["amount"].as_f64().unwrap_or_default();
+        let tool = self.tools.get(call).copied().unwrap_or_default();
+        report.unless(cost_of(tool) == Some(amount), Rule::BudgetsAreKept, || {
+            format!("session {session} sets {amount} aside for call {call} of `{tool}`")
+        });
+        let before = self.reserved.insert(call, amount);
+        let again = before.is_some() || self.released.contains(call);
+        report.unless(!again, Rule::BudgetsAreKept, || {
+            format!("session {session} sets something aside twice for call {call}")
+        });
+        let (spent, limit) = (self.reserved.values().sum::<f64>(), self.limit);
+        let covered = self.approved.contains(call) || spent <= limit + ROUNDING;
+        report.unless(covered, Rule::BudgetsAreKept, || {
+            format!("session {session} spends {spent} of {limit} with call {call}")
+        });
+    }
+
+    fn begin(&mut self, call: &'a str, report: &mut Report) {
+        self.begun.insert(call);
+        let tool = self.tools.get(call).copied().unwrap_or_default();
+        let funded = cost_of(tool).is_none() || self.reserved.contains_key(call);
+        report.unless(funded, Rule::BudgetsAreKept, || {
+            format!("call {call} of `{tool}` begins, and nothing is set aside for it")
+        });
+    }
+
+    fn end(&mut self, event: &'a Value) {
+        let call = text(event, "call_id");
+        let reason = text(event, "reason");
+        let definite = text(event, "type") == "authorization_denied"
+            || DEFINITE.contains(&reason)
+            || (reason == "cancelled" && !self.begun.contains(call));
+        // Who says that it failed has looked, and may have looked wrongly.
+        if definite && self.reserved.remove(call).is_some() && !self.failed.contains(call) {
+            self.released.insert(call);
+        }
+    }
+}
+
+fn cost_of(tool: &str) -> Option<f64> {
+    COSTS.iter().find(|(costly, _)| *costly == tool).map(|(_, cost)| *cost)
+}
