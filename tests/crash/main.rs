@@ -82,7 +82,7 @@ async fn d5_nothing_is_lost_and_nothing_is_done_twice_on_postgresql() {
 /// Houses differ in what an acknowledged commit waits for, and in how they talk with the market.
 fn kind(database: Database, house: u64) -> Kind {
     let durability = if house % FSYNC_EVERY == FSYNC_EVERY - 1 { "fsync" } else { "process" };
-    let lifecycle = if house % 2 == 0 { "discover" } else { "initialize" };
+    let lifecycle = if house.is_multiple_of(2) { "discover" } else { "initialize" };
     Kind { database, durability, lifecycle }
 }
 
@@ -178,15 +178,18 @@ async fn play(kind: Kind, seed: u64, kills: u64) -> Outcome {
     let heads = sessions.iter().map(|(id, session)| (id.clone(), session.events.len() as u64));
     stage.heads.send_replace(Some(heads.collect()));
     join_all(listeners).await;
+    let (database, folder) = (&theatre.kind.database, theatre.folder());
+    let stored = reading::stored(database, folder).await;
+    let spent = reading::spent(database, folder).await;
     let history = History {
         sessions,
-        stored: reading::stored(&theatre.kind.database, theatre.folder()).await,
+        stored,
         acknowledged: lock(&stage.acknowledged).clone(),
         heard: lock(&stage.heard).clone(),
-        arrivals: reading::arrivals(theatre.folder()),
-        effects: reading::effects(theatre.folder()),
-        answers: reading::answers(theatre.folder()),
-        spent: reading::spent(&theatre.kind.database, theatre.folder()).await,
+        arrivals: reading::arrivals(folder),
+        effects: reading::effects(folder),
+        answers: reading::answers(folder),
+        spent,
     };
     let violations = checker::violations(&history);
     let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();

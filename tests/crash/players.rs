@@ -80,7 +80,7 @@ impl Player {
                 0 => self.cancel(session).await,
                 1 => self.retitle(session).await,
                 2 => self.fork(session).await,
-                3 | 4 => self.revoke(session).await,
+                3..=6 => self.revoke(session).await,
                 _ => {
                     let number = self.stage.number();
                     let text = script::line(&mut self.chance, number);
@@ -245,7 +245,7 @@ pub(crate) async fn decide(stage: &Stage, chance: &mut Chance, question: &Value)
         // A number that no other answer to the same call has.
         "answer" => body["value"] = json!({"hangar": "north", "crates": stage.number() % 99 + 1}),
         // What is critical is asked for every time.
-        "approve" if question["kind"] == "plan" && chance.one_in(2) => {
+        "approve" if question["kind"] == "plan" && !chance.one_in(4) => {
             let mut steps = question["steps"].as_array().into_iter().flatten();
             if steps.all(|step| step["risk"] != "critical") {
                 body["for_session"] = json!({});
