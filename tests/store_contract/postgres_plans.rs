@@ -147,7 +147,7 @@ async fn ask_everything(store: &Store, n: u32) {
     for query in [all, old, session, user_only, action, nobody, both] {
         store.audit(query).await.unwrap();
     }
-    let (session_id, at) = (session_id(n), Timestamp(NEW_YEAR));
+    let (session_id, at) = (session_id(1_000 * n + 600), Timestamp(NEW_YEAR));
     store.purge(Purge { session_id, expected_head: Seq(1), by: owner, at }).await.unwrap();
     store.check().await.unwrap();
 }
