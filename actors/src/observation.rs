@@ -19,6 +19,7 @@ use crate::{
     order::{Obey, Order, Refused},
     ports::Clock,
 };
+use utoipa::ToSchema;
 
 /// All live actors.
 #[derive(Clone)]
@@ -61,7 +62,7 @@ struct Doing {
 }
 
 /// Whom an actor waits for, and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Waiting {
     /// A person, a model, a tool, a time …
     pub for_whom: String,
@@ -70,7 +71,7 @@ pub struct Waiting {
 }
 
 /// An actor as an administrator sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Snapshot {
     /// `/sessions/{id}/steps/3`.
     pub path: String,

@@ -7,9 +7,10 @@ use actix::Message;
 use greenroom_core::ids::UserId;
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// An order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// End what you do, and do not begin it again by yourself.

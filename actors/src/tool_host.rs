@@ -27,6 +27,7 @@ use crate::{
     result_cache::{self, ResultCache},
     tool_connection::{Restart, Stop, ToolConnection, ToolLink, ToolServer},
 };
+use utoipa::ToSchema;
 
 /// A server to be connected.
 pub struct ServerSpec {
@@ -39,7 +40,7 @@ pub struct ServerSpec {
 }
 
 /// What a connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
     /// It is being started.
@@ -53,7 +54,7 @@ pub enum ServerState {
 }
 
 /// A server, as administrators see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ServerStatus {
     /// Its name in configuration.
     pub name: String,

@@ -10,10 +10,12 @@ use greenroom_core::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = AuditAction)]
 pub enum Action {
     /// A session was created, with the settings in `details`.
     SessionCreated,
@@ -62,8 +64,9 @@ pub enum Action {
 }
 
 /// How it came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = AuditOutcome)]
 pub enum Outcome {
     /// It was done.
     Done,
@@ -88,7 +91,8 @@ pub enum Outcome {
 }
 
 /// Who acted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = AuditActor)]
 pub struct Actor {
     /// The user.
     pub user: UserId,
@@ -104,7 +108,8 @@ pub struct Actor {
 }
 
 /// One entry, before it has its number.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
 pub struct Entry {
     /// When.
     pub at: Timestamp,

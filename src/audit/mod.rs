@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use greenroom_actors::ports::JournalError;
 use greenroom_core::ids::SessionId;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 /// Where audit entries are kept.
 #[async_trait]
@@ -51,8 +52,9 @@ pub struct AuditQuery {
 }
 
 /// Which rows come first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = AuditOrder)]
 pub enum Order {
     /// The oldest, as they were written.
     #[default]

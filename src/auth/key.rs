@@ -12,6 +12,7 @@ use greenroom_core::{
 };
 use serde::Serialize;
 use std::{fmt, str::FromStr};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// What every key begins with, so that people and scanners know one when they see it.
@@ -24,8 +25,9 @@ pub const KEY_NAME_CHARS_MAX: usize = 100;
 pub const KEYS_MAX: usize = 10_000;
 
 /// A key's id, which is no secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(value_type = String, format = "uuid")]
 pub struct KeyId(pub Uuid);
 
 impl fmt::Display for KeyId {
@@ -42,7 +44,7 @@ impl FromStr for KeyId {
 }
 
 /// What is known of a key, the key itself not among it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {
     /// Its id.
     pub key_id: KeyId,

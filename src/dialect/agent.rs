@@ -1,12 +1,11 @@
 //! The native dialect `agent`: every event by its own name, but for the few that clients know by
 //! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
 
-use super::Frame;
+use super::{Frame, question::Plan};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, Question},
     call::ToolOutput,
     ids::ApprovalId,
     message::Arguments,
@@ -69,39 +68,54 @@ fn without_place(frame: Frame) -> Frame {
     Frame { seq: None, cursor: None, ..frame }
 }
 
-/// A question as clients see it, not yet redacted.
-pub fn plan(approval: &Approval) -> Value {
-    let mut plan = json!({
-        "plan_id": approval.approval_id,
-        "approval_id": approval.approval_id,
-        "kind": approval.kind(),
-        "purpose": approval.purpose,
-        "max_risk_level": approval.max_risk_level,
-        "requested_at": approval.requested_at,
-        "deadline": approval.deadline,
-        "on_deadline": approval.on_deadline.name(),
-    });
-    let asked = match &approval.question {
-        Question::Plan { steps } => json!({"steps": steps, "tool_count": steps.len()}),
-        Question::Budget(asked) => json!(asked),
-        Question::Preflight(checklist) => json!(checklist),
-        // Which attempt asks is ours.
-        Question::Elicitation(asked) => {
-            let mut told = into_map(json!(asked));
-            told.retain(|name, _| name != "attempt_id" && name != "ask");
-            Value::Object(told)
-        }
-        Question::UnknownOutcome(asked) => {
-            let mut call = json!(asked);
-            let why = call["why"].take();
-            json!({"call": call, "why": why})
-        }
-    };
-    for (name, value) in into_map(asked) {
-        plan[name] = value;
-    }
-    plan
-}
+/// Every `type` of a frame.
+pub const KINDS: [&str; 45] = [
+    "approval_cancelled",
+    "approval_decided",
+    "approval_escalated",
+    "approval_expired",
+    "authorization_denied",
+    "budget_raised",
+    "budget_reached",
+    "budget_reserved",
+    "context_compacted",
+    "context_compaction_failed",
+    "done",
+    "error",
+    "feedback_given",
+    "grant_added",
+    "grant_revoked",
+    "late_result",
+    "message_accepted",
+    "message_completed",
+    "message_discarded",
+    "message_queued",
+    "message_started",
+    "preflight_approved",
+    "preflight_skipped",
+    "run_started",
+    SERVER_DRAINING,
+    "session_closed",
+    "session_created",
+    "session_forked",
+    SESSION_PURGED,
+    "session_settings_changed",
+    "step_completed",
+    "step_model_fallback",
+    "step_retrying",
+    "step_started",
+    STREAM_BROKEN,
+    "text",
+    "thinking",
+    "tool_call_allowed",
+    "tool_call_attempt_started",
+    "tool_call_completed",
+    "tool_call_failed",
+    "tool_call_progress",
+    "tool_call_retrying",
+    "tool_call_started",
+    WAITING_FOR_APPROVAL,
+];
 
 /// A tool's result as clients see it: structured where it can be, else text.
 pub fn result(output: &ToolOutput) -> Value {
@@ -270,7 +284,7 @@ fn said_of(record: &EventRecord) -> Said {
         ),
         E::AuthorizationDenied { .. } => as_stored("authorization_denied", event),
         E::ApprovalRequested { approval } => {
-            let payload = json!({"plan": plan(approval)});
+            let payload = json!({"plan": Plan::from(&**approval)});
             of_plan(WAITING_FOR_APPROVAL, approval.approval_id, payload)
         }
         E::ApprovalDecided { approval_id, steps, word, closed } => {

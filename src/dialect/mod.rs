@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod gateway;
+pub mod question;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -23,7 +24,11 @@ use greenroom_core::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type},
+};
 
 /// A wire vocabulary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +117,48 @@ impl Frame {
 /// See [`Frame::flat`].
 #[derive(Debug)]
 pub struct Flat<'a>(&'a Frame);
+
+impl PartialSchema for Flat<'_> {
+    fn schema() -> RefOr<Schema> {
+        let text = || ObjectBuilder::new().schema_type(Type::String);
+        let kinds = agent::KINDS.into_iter().chain([task::TOOL_CALL, task::TOOL_RESULT]);
+        ObjectBuilder::new()
+            .description(Some(
+                "What happened, by its `type`. The members beside the envelope depend on the type; \
+                 `docs/protocol.md` lists them. Control frames have no `seq`",
+            ))
+            .property("type", text().enum_values(Some(kinds)))
+            .property("session_id", Ref::from_schema_name(SessionId::name()))
+            .property("at", Ref::from_schema_name(Timestamp::name()))
+            .property("seq", Ref::from_schema_name(Seq::name()))
+            .property("run_id", nullable(Ref::from_schema_name(RunId::name())))
+            .property("step", nullable(u32::schema()))
+            .property("agent_id", Ref::from_schema_name(SessionId::name()))
+            .property("agent_type", Ref::from_schema_name(AgentName::name()))
+            .required("type")
+            .required("session_id")
+            .required("at")
+            .into()
+    }
+}
+
+fn nullable(schema: impl Into<RefOr<Schema>>) -> OneOfBuilder {
+    OneOfBuilder::new().item(ObjectBuilder::new().schema_type(Type::Null)).item(schema)
+}
+
+impl ToSchema for Flat<'_> {
+    fn name() -> Cow<'static, str> {
+        "Frame".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((SessionId::name().into_owned(), SessionId::schema()));
+        schemas.push((Timestamp::name().into_owned(), Timestamp::schema()));
+        schemas.push((Seq::name().into_owned(), Seq::schema()));
+        schemas.push((RunId::name().into_owned(), RunId::schema()));
+        schemas.push((AgentName::name().into_owned(), AgentName::schema()));
+    }
+}
 
 impl Serialize for Flat<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,7 @@
 //! Every event in every dialect, as it is on file in `snapshots/`, and what holds of any sequence of
 //! events. `GREENROOM_WRITE_SNAPSHOTS=1` writes the files anew; read what changed.
 
-use super::{Dialect, Frame, gateway, samples};
+use super::{Dialect, Flat, Frame, gateway, samples};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -14,6 +14,7 @@ use greenroom_core::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
+use utoipa::PartialSchema as _;
 
 /// When what has no time of its own is sent.
 const SENT_AT: Timestamp = Timestamp(1_000);
@@ -271,4 +272,25 @@ fn frames_of(item: &FeedItem) -> usize {
             | SessionEvent::AuthorizationDenied { .. }
     );
     usize::from(always || (taken && record.seq == Seq(6)))
+}
+
+/// `/openapi.json` knows every type of frame, and no other.
+#[test]
+fn e1_the_document_knows_every_frame() {
+    let schema = json!(Flat::schema());
+    let known: BTreeSet<_> = schema["properties"]["type"]["enum"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind.as_str().unwrap().to_owned())
+        .collect();
+    let dialects = [Dialect::Agent, Dialect::Task];
+    let told: BTreeSet<_> = dialects
+        .into_iter()
+        .flat_map(|dialect| {
+            items().into_iter().flat_map(move |(_, item)| of_dialect(dialect, &item))
+        })
+        .map(|frame| frame.kind.to_owned())
+        .collect();
+    assert_eq!(told, known);
 }

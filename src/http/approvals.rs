@@ -6,68 +6,174 @@ mod changes;
 use super::{
     AppState, Problem, State, commands,
     decisions::{self, Answer},
-    events,
+    endpoint::{EVENT_STREAM, Endpoint},
+    events::{self, DialectQuery},
     follow::Follow,
-    guard::{self, Caller},
+    guard::{self, Caller, SURFACE},
+    problem_codes::{OF_ANSWERS, OF_COMMANDS},
     read::{self, Json},
     sse,
 };
 use crate::{
-    auth::{Principal, Role},
-    dialect::agent,
-    redaction::Redactor,
+    auth::Principal,
+    dialect::{Flat, question::Plan},
 };
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::ApprovalQuery};
 use greenroom_core::{
-    approval::Surface,
+    Timestamp,
+    approval::{Role, StepDecision, Surface, Word},
     cursor::Cursor,
-    ids::{ApprovalId, Seq, SessionId},
+    ids::{ApprovalId, RunId, Seq, SessionId, UserId},
     session::{ApprovalRow, ApprovalState, SessionEvent},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 /// Questions on a page where the client says nothing, and at most.
 const PAGE: (usize, usize) = (50, 200);
 
-/// A question as clients see it.
-pub(super) fn view(row: &ApprovalRow, redactor: &Redactor) -> Value {
-    let mut view = agent::plan(&row.approval);
-    for (name, value) in [
-        ("state", json!(row.state)),
-        ("session_id", json!(row.session_id)),
-        ("run_id", json!(row.run_id)),
-        ("user_id", json!(row.owner)),
-        ("decisions", json!(row.decisions)),
-        ("closed_at", json!(row.closed_at)),
-    ] {
-        view[name] = value;
-    }
-    if let Some(word) = &row.word {
-        view["answer"] = json!(word);
-    }
-    if let Some(escalation) = &row.escalation {
-        view["escalated_to"] = json!(escalation.to);
-        view["deadline"] = json!(escalation.deadline);
-    }
-    redactor.scrubbed(view)
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let one = "/agent/approvals/{approval_id}";
+    let streamed = "The rest of the run, one frame in each `data:` line";
+    vec![
+        Endpoint::get("/agent/approvals", list)
+            .named("list_approvals", "Questions, the newest first; or a stream of those that wait.")
+            .explained("Approvers and administrators get everybody's, others their own.")
+            .query::<ListQuery>()
+            .at_most("limit", PAGE)
+            .answers::<ApprovalPage>("A page of questions")
+            .streams::<Changes>(
+                EVENT_STREAM,
+                "Those that wait: first all of them, then what changes",
+            )
+            .problems(&["invalid_id"]),
+        Endpoint::get(one, read)
+            .named("read_approval", "A question.")
+            .answers::<ApprovalView>("The question")
+            .problems(&["approval_not_found"]),
+        Endpoint::post(one, decide)
+            .named("decide_approval", "Answers a question.")
+            .explained(
+                "The first answer wins. The same answer of the same person again is answered as \
+                 the first, with `repeated`; another is 409 with the `first`.",
+            )
+            .header(SURFACE, "`cli` or `rest`: through what the person answers")
+            .body::<Answer>()
+            .answers::<Answered>("What became of it")
+            .problems(OF_COMMANDS)
+            .problems(OF_ANSWERS),
+        Endpoint::post("/agent/execute", execute)
+            .named("execute_plan", "Approves all that is undecided of a plan.")
+            .query::<DialectQuery>()
+            .header(SURFACE, "`cli` or `rest`: through what the person answers")
+            .body::<PlanBody>()
+            .answers::<Answered>("What became of it")
+            .streams::<Flat>(EVENT_STREAM, streamed)
+            .problems(OF_COMMANDS)
+            .problems(OF_ANSWERS)
+            .problems(&["unknown_dialect", "too_many_subscribers"]),
+        Endpoint::post("/agent/reject", reject)
+            .named("reject_plan", "Rejects all that is undecided of a plan.")
+            .query::<DialectQuery>()
+            .header(SURFACE, "`cli` or `rest`: through what the person answers")
+            .body::<PlanBody>()
+            .answers::<Answered>("What became of it")
+            .streams::<Flat>(EVENT_STREAM, streamed)
+            .problems(OF_COMMANDS)
+            .problems(OF_ANSWERS)
+            .problems(&["unknown_dialect", "too_many_subscribers"]),
+    ]
 }
 
-#[derive(Deserialize)]
+/// A question, and what became of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Approval)]
+pub(super) struct ApprovalView {
+    #[serde(flatten)]
+    plan: Plan,
+    state: ApprovalState,
+    session_id: SessionId,
+    run_id: RunId,
+    /// Whose session asks.
+    user_id: UserId,
+    /// What was said of each step of a plan.
+    decisions: Vec<StepDecision>,
+    closed_at: Option<Timestamp>,
+    /// What was said of a question without steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<Word>,
+    /// To whom it went when nobody answered in time; `deadline` is theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    escalated_to: Option<Role>,
+}
+
+/// A page of questions.
+#[derive(Serialize, ToSchema)]
+struct ApprovalPage {
+    #[schema(value_type = Vec<ApprovalView>)]
+    approvals: Vec<Value>,
+    /// `before` of the next page, if there is one.
+    next: Option<ApprovalId>,
+}
+
+/// What became of an answer.
+#[derive(Serialize, ToSchema)]
+struct Answered {
+    session_id: SessionId,
+    run_id: RunId,
+    /// The same as `approval_id`.
+    plan_id: ApprovalId,
+    approval_id: ApprovalId,
+    /// Whether nothing of the question is left to answer.
+    closed: bool,
+    /// Whether it had been answered so before.
+    repeated: bool,
+    #[schema(value_type = ApprovalView)]
+    approval: Value,
+}
+
+/// A question as clients see it, not yet redacted.
+pub(super) fn view(row: &ApprovalRow) -> ApprovalView {
+    let mut plan = Plan::from(&*row.approval);
+    if let Some(escalation) = &row.escalation {
+        plan.deadline = escalation.deadline;
+    }
+    ApprovalView {
+        plan,
+        state: row.state,
+        session_id: row.session_id,
+        run_id: row.run_id,
+        user_id: row.owner.clone(),
+        decisions: row.decisions.clone(),
+        closed_at: row.closed_at,
+        answer: row.word.clone(),
+        escalated_to: row.escalation.map(|escalation| escalation.to),
+    }
+}
+
+/// The same, redacted.
+fn redacted(state: &AppState, row: &ApprovalRow) -> Value {
+    state.redactor.scrubbed(json!(view(row)))
+}
+
+#[derive(Deserialize, IntoParams)]
 struct ListQuery {
+    /// Only those in this state.
     state: Option<ApprovalState>,
+    /// Only this session's.
+    #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
+    /// Only those asked before this one.
+    #[param(value_type = Option<ApprovalId>)]
     before: Option<String>,
     limit: Option<usize>,
 }
 
 /// `GET /agent/approvals`: a page, or those that wait as a stream.
-pub(super) async fn list(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let asked: ListQuery = read::query(&request)?;
     let limit = read::page_size(asked.limit, PAGE.0, PAGE.1)?;
     let everybodys = caller.0.role >= Role::Approver;
@@ -85,8 +191,8 @@ pub(super) async fn list(
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.approval.approval_id);
-    let approvals: Vec<_> = rows.iter().map(|row| view(row, &state.redactor)).collect();
-    Ok(HttpResponse::Ok().json(json!({"approvals": approvals, "next": next})))
+    let approvals = rows.iter().map(|row| redacted(&state, row)).collect();
+    Ok(HttpResponse::Ok().json(ApprovalPage { approvals, next }))
 }
 
 /// Those that wait, from now on: the newest `limit`, at most a page as long as there is.
@@ -109,18 +215,14 @@ fn stream(
 }
 
 /// `GET /agent/approvals/{approval_id}`
-pub(super) async fn read(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let approval_id = read::path_id(&request, "approval_id")?;
     let row = commands::approval_for(&state, &caller.0, approval_id).await?;
-    Ok(HttpResponse::Ok().json(view(&row, &state.redactor)))
+    Ok(HttpResponse::Ok().json(redacted(&state, &row)))
 }
 
 /// `POST /agent/approvals/{approval_id}`
-pub(super) async fn decide(
+async fn decide(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -132,9 +234,11 @@ pub(super) async fn decide(
     answer_in_json(&state, &caller.0, &row, answer, surface).await
 }
 
-#[derive(Deserialize)]
-pub(super) struct PlanBody {
+/// Which plan.
+#[derive(Deserialize, ToSchema)]
+struct PlanBody {
     session_id: SessionId,
+    /// The question; `approval_id` says the same.
     #[serde(alias = "approval_id")]
     plan_id: ApprovalId,
     #[serde(default)]
@@ -142,7 +246,7 @@ pub(super) struct PlanBody {
 }
 
 /// `POST /agent/execute`: approves all that is undecided.
-pub(super) async fn execute(
+async fn execute(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -152,7 +256,7 @@ pub(super) async fn execute(
 }
 
 /// `POST /agent/reject`: rejects all that is undecided.
-pub(super) async fn reject(
+async fn reject(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -202,15 +306,15 @@ async fn answer_in_json(
     let decided = decisions::decide(state, principal, row, answer, surface).await?;
     let approval_id = row.approval.approval_id;
     let row = commands::approval_for(state, principal, approval_id).await?;
-    Ok(HttpResponse::Ok().json(json!({
-        "session_id": row.session_id,
-        "run_id": row.run_id,
-        "plan_id": approval_id,
-        "approval_id": approval_id,
-        "closed": decided.closed,
-        "repeated": decided.repeated,
-        "approval": view(&row, &state.redactor),
-    })))
+    Ok(HttpResponse::Ok().json(Answered {
+        session_id: row.session_id,
+        run_id: row.run_id,
+        plan_id: approval_id,
+        approval_id,
+        closed: decided.closed,
+        repeated: decided.repeated,
+        approval: redacted(state, &row),
+    }))
 }
 
 /// The event before the first answer to the question.

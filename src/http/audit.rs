@@ -1,7 +1,12 @@
 //! The audit log, for administrators (X6): pages as JSON, or all of it as JSON lines. And the one
 //! way of the other handlers to note what has no event of a session.
 
-use super::{AppState, Problem, State, guard::Caller, read};
+use super::{
+    AppState, Problem, State,
+    endpoint::{Endpoint, JSON_LINES},
+    guard::Caller,
+    read,
+};
 use crate::{
     audit::{Action, AuditLog, AuditQuery, Entry, Order, Sealed},
     redaction::Redactor,
@@ -13,10 +18,11 @@ use actix_web::{
 };
 use futures::stream;
 use greenroom_actors::ports::JournalError;
-use greenroom_core::ids::SessionId;
-use serde::Deserialize;
+use greenroom_core::{ids::SessionId, json::Digest};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
 
 /// Rows on a page where the client says nothing, and at most; an export reads as many at once.
 const PAGE: (usize, usize) = (100, 1_000);
@@ -31,25 +37,65 @@ impl AppState {
     }
 }
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/admin/audit", list)
+            .named("audit", "The audit log: a page, or all of it as JSON lines.")
+            .explained("As JSON lines by `format=jsonl` or `Accept: application/jsonl`.")
+            .query::<Query>()
+            .at_most("limit", PAGE)
+            .answers::<AuditPage>("A page of rows")
+            .streams::<Row>(JSON_LINES, "A row in each line; without `limit` all of them")
+            .problems(&["forbidden", "not_found", "invalid_id"]),
+    ]
+}
+
+/// A page of the audit log.
+#[derive(Serialize, ToSchema)]
+struct AuditPage {
+    #[schema(value_type = Vec<Row>)]
+    rows: Vec<Value>,
+    /// What the next page goes on from, if there is one: `after`, or `before` where the newest come first.
+    next: Option<u64>,
+}
+
+/// A row of the audit log. What somebody has put in the place of a row is shown as `unreadable`.
+#[derive(ToSchema)]
+#[schema(as = AuditRow)]
+#[expect(dead_code, reason = "a row is shown as it was stored, byte for byte what was hashed")]
+struct Row {
+    /// Its number, from 1 without gaps.
+    n: u64,
+    /// Its hash, over the hash before it and its content.
+    hash: Digest,
+    #[serde(flatten)]
+    entry: Entry,
+}
+
+#[derive(Deserialize, IntoParams)]
 struct Query {
+    /// Only rows about this session.
+    #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
+    /// Only what this user did.
     user: Option<String>,
+    /// Only this action.
     action: Option<Action>,
+    /// Only rows with a greater number.
     after: Option<u64>,
+    /// Only rows with a smaller number.
     before: Option<u64>,
+    /// `oldest` (default) or `newest` first.
     #[serde(default)]
     order: Order,
     limit: Option<usize>,
+    /// `json` or `jsonl`.
     format: Option<String>,
 }
 
 /// `GET /admin/audit`
-pub(super) async fn list(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
     let absent =
         || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no audit log");
@@ -74,8 +120,8 @@ pub(super) async fn list(
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.n);
-    let rows: Vec<_> = rows.iter().map(|row| view(row, &state.redactor)).collect();
-    Ok(HttpResponse::Ok().json(json!({"rows": rows, "next": next})))
+    let rows = rows.iter().map(|row| view(row, &state.redactor)).collect();
+    Ok(HttpResponse::Ok().json(AuditPage { rows, next }))
 }
 
 fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Problem> {
@@ -89,7 +135,7 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
         None => {}
     }
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    Ok(accept.is_some_and(|accept| accept.to_ascii_lowercase().contains("application/jsonl")))
+    Ok(accept.is_some_and(|accept| accept.to_ascii_lowercase().contains(JSON_LINES)))
 }
 
 /// A row as administrators see it: its content, and its hash.
@@ -131,7 +177,7 @@ fn export(
         }
     });
     HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "application/jsonl"))
+        .insert_header((header::CONTENT_TYPE, JSON_LINES))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .streaming(pages)
 }

@@ -3,50 +3,94 @@
 
 mod collect;
 
-use self::collect::{Collected, Ending, collect};
+use self::collect::{Called, Collected, Ending, collect};
 use super::{
     AppState, Problem, State,
     commands::{self, CreateSession, Message, Submitted},
-    events,
+    endpoint::{EVENT_STREAM, Endpoint, IDEMPOTENCY_KEY, TRACEPARENT},
+    events::{self, DialectQuery},
     follow::Follow,
     guard::Caller,
+    problem_codes::{OF_COMMANDS, OF_CREATING, OF_MESSAGES},
     read::{self, Json},
     sse,
     workflows::WorkflowWish,
 };
-use crate::auth::Principal;
+use crate::{
+    auth::Principal,
+    dialect::{Flat, question::Plan},
+};
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_core::{
     cursor::Cursor,
-    ids::{MessageId, Seq, SessionId, UserId},
+    ids::{ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     policy::{Autonomy, SettingsPatch},
-    session::{RunFailure, SessionRow},
+    session::SessionRow,
     trace::Trace,
+    usage::Spending,
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
-#[derive(Deserialize)]
-pub(super) struct StreamBody {
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let key = "Stands for `message_id`: sent again, it starts nothing";
+    let span = "The span of a trace that the run shall be a part of";
+    vec![
+        Endpoint::post("/agent/chat", chat)
+            .named("chat", "Sends a message, and answers once its run has ended or pauses.")
+            .explained("Without `session_id` a session is created for it.")
+            .header(IDEMPOTENCY_KEY, key)
+            .header(TRACEPARENT, span)
+            .body::<ChatBody>()
+            .answers::<ChatAnswer>("The run has ended")
+            .answers_with::<ChatAnswer>(202, "The run waits for a person, who is asked `plan`")
+            .problems(OF_COMMANDS)
+            .problems(OF_CREATING)
+            .problems(OF_MESSAGES)
+            .problems(&["too_many_subscribers", "run_failed", "stream_broken"]),
+        Endpoint::post("/agent/chat/stream", stream)
+            .named("chat_stream", "Sends a message, and streams its run to its end.")
+            .query::<DialectQuery>()
+            .header(IDEMPOTENCY_KEY, key)
+            .header(TRACEPARENT, span)
+            .body::<StreamBody>()
+            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line, as things happen")
+            .problems(OF_COMMANDS)
+            .problems(OF_MESSAGES)
+            .problems(&["forbidden", "unknown_dialect", "too_many_subscribers"]),
+    ]
+}
+
+/// A message for a session.
+#[derive(Deserialize, ToSchema)]
+struct StreamBody {
     session_id: SessionId,
+    /// May be left out where there is a workflow.
     #[serde(default)]
     message: String,
+    /// Sent again, it starts nothing and answers the same.
     #[serde(default)]
     message_id: Option<MessageId>,
+    /// While a run is going: `queue` (default), `steer`, `interrupt` or `reject`.
     #[serde(default)]
     on_busy: Option<String>,
+    /// Whether its run begins with a plan; by default as the session's settings say.
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
     workflow: Option<WorkflowWish>,
+    /// Whose session it must be; `character_id` says the same, and a number will do.
     #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
     user_id: Option<UserId>,
+    /// `end` (default), or `pause`: the stream ends when a person is asked, too.
     #[serde(default)]
     until: Option<String>,
 }
 
 /// `POST /agent/chat/stream`
-pub(super) async fn stream(
+async fn stream(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -96,7 +140,7 @@ async fn session_of(
 
 /// The `Idempotency-Key` header, which stands for `message_id` (S5).
 fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> {
-    let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
+    let Some(key) = request.headers().get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let key = key.to_str().ok().and_then(|key| MessageId::parse(key).ok());
     let invalid = || {
         Problem::bad_request("invalid_id", "Idempotency-Key must have 1 to 128 ASCII characters")
@@ -107,27 +151,33 @@ fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> 
 /// The span of a trace that the request is sent in (A4). A header that makes no sense is passed over,
 /// as the W3C says: tracing fails no request.
 fn traceparent(request: &HttpRequest) -> Option<Trace> {
-    let mut headers = request.headers().get_all("traceparent");
+    let mut headers = request.headers().get_all(TRACEPARENT);
     let header = headers.next().filter(|_| headers.next().is_none())?;
     header.to_str().ok()?.parse().ok()
 }
 
-#[derive(Deserialize)]
-pub(super) struct ChatBody {
+/// A message, for a session or for a new one.
+#[derive(Deserialize, ToSchema)]
+struct ChatBody {
+    /// May be left out where there is a workflow.
     #[serde(default)]
     message: String,
     #[serde(default)]
     session_id: Option<SessionId>,
+    /// Whose session; `character_id` says the same, and a number will do.
     #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
     user_id: Option<UserId>,
     #[serde(default)]
     region_id: Option<i64>,
     #[serde(default)]
     autonomy_level: Option<Autonomy>,
+    /// Sent again, it starts nothing and answers the same.
     #[serde(default)]
     message_id: Option<MessageId>,
+    /// While a run is going: `queue` (default), `steer`, `interrupt` or `reject`.
     #[serde(default)]
     on_busy: Option<String>,
+    /// Whether its run begins with a plan; by default as the session's settings say.
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
@@ -135,7 +185,7 @@ pub(super) struct ChatBody {
 }
 
 /// `POST /agent/chat`
-pub(super) async fn chat(
+async fn chat(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -180,57 +230,78 @@ pub(super) async fn chat(
     answer(&state, &session, &submitted, collected)
 }
 
+/// What a run came to, or that it waits.
+#[derive(Serialize, ToSchema)]
+struct ChatAnswer {
+    session_id: SessionId,
+    run_id: RunId,
+    /// The newest complete message of the model.
+    response: String,
+    /// Each call with its result, in the order they were proposed.
+    tool_results: Vec<Called>,
+    /// The step the run reached.
+    iterations: u32,
+    outcome: ChatOutcome,
+    /// What a run that completed has used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Spending>,
+    /// The question that is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan_id: Option<ApprovalId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Plan>,
+}
+
+/// How a run ended, or that it has not.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ChatOutcome {
+    Completed,
+    Cancelled,
+    WaitingForApproval,
+}
+
 fn answer(
     state: &AppState,
     session: &SessionRow,
     submitted: &Submitted,
     collected: Collected,
 ) -> Result<HttpResponse, Problem> {
-    let mut body = json!({
-        "session_id": session.session_id,
-        "run_id": submitted.run_id,
-        "response": collected.response,
-        "tool_results": collected.tool_results(),
-        "iterations": collected.iterations,
-    });
-    let status = match collected.ending {
-        Some(Ending::Completed(usage)) => {
-            body["outcome"] = json!("completed");
-            body["usage"] = json!(usage);
-            StatusCode::OK
-        }
-        Some(Ending::Cancelled) => {
-            body["outcome"] = json!("cancelled");
-            StatusCode::OK
-        }
-        Some(Ending::Paused(approval)) => {
-            body["outcome"] = json!("waiting_for_approval");
-            body["plan_id"] = json!(approval.approval_id);
-            body["plan"] = crate::dialect::agent::plan(&approval);
-            StatusCode::ACCEPTED
-        }
-        Some(Ending::Failed { code, error }) => {
-            state.redactor.scrub(&mut body);
-            return Err(run_failed(code, &state.redactor.text(&error), &body));
+    let (session_id, run_id) = (session.session_id, submitted.run_id);
+    let (outcome, usage, asked) = match collected.ending {
+        Some(Ending::Completed(usage)) => (ChatOutcome::Completed, Some(usage), None),
+        Some(Ending::Cancelled) => (ChatOutcome::Cancelled, None, None),
+        Some(Ending::Paused(approval)) => (ChatOutcome::WaitingForApproval, None, Some(approval)),
+        Some(Ending::Failed { code, ref error }) => {
+            // The model did not do its part: to the client, a gateway's failure.
+            let error = state.redactor.text(error);
+            let results = state.redactor.scrubbed(json!(collected.calls));
+            return Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error)
+                .with("reason", code)
+                .with("session_id", session_id)
+                .with("run_id", run_id)
+                .with("tool_results", results)
+                .with("iterations", collected.iterations));
         }
         None => {
             let detail = "the answer could not be followed to its end; read it from the session";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Err(Problem::new(status, "stream_broken", detail)
-                .with("session_id", session.session_id)
-                .with("run_id", submitted.run_id));
+                .with("session_id", session_id)
+                .with("run_id", run_id));
         }
     };
-    state.redactor.scrub(&mut body);
-    Ok(HttpResponse::build(status).json(body))
-}
-
-/// The model did not do its part: to the client, a gateway's failure.
-fn run_failed(code: RunFailure, error: &str, body: &Value) -> Problem {
-    let mut problem =
-        Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error).with("reason", code);
-    for name in ["session_id", "run_id", "tool_results", "iterations"] {
-        problem = problem.with(name, &body[name]);
-    }
-    problem
+    let status = if asked.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let answer = ChatAnswer {
+        session_id,
+        run_id,
+        response: collected.response,
+        tool_results: collected.calls,
+        iterations: collected.iterations,
+        outcome,
+        usage,
+        plan_id: asked.as_ref().map(|approval| approval.approval_id),
+        plan: asked.map(|approval| Plan::from(&*approval)),
+    };
+    Ok(HttpResponse::build(status).json(state.redactor.scrubbed(json!(answer))))
 }

@@ -18,6 +18,7 @@ use greenroom_core::{
 };
 use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
 /// The session, if it exists and the principal may know that.
 pub(super) async fn session_for(
@@ -48,16 +49,19 @@ pub(super) fn acting_for(principal: &Principal, user: Option<UserId>) -> Result<
     Err(Problem::forbidden("only administrators may act for another user"))
 }
 
-/// `POST /agent/session`.
-#[derive(Debug, Default, Deserialize)]
+/// A session to be.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 pub(super) struct CreateSession {
+    /// By default the server's default agent.
     #[serde(default)]
     pub(super) agent: Option<AgentName>,
     #[serde(default)]
     pub(super) autonomy_level: Option<Autonomy>,
+    /// Whose it shall be, for administrators; `character_id` says the same, and a number will do.
     #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
     pub(super) user_id: Option<UserId>,
     #[serde(default)]
+    #[schema(max_length = 200)]
     pub(super) title: Option<String>,
     #[serde(default)]
     pub(super) preflight: Option<bool>,

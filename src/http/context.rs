@@ -3,22 +3,48 @@
 //! Put together again from the log, as it was for the step: what was said is exact. What
 //! configuration, tools and skills add is as it is now; nothing of it is stored with each step.
 
-use super::{Problem, State, commands, guard::Caller, read};
+use super::{Problem, State, commands, endpoint::Endpoint, guard::Caller, read};
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
-    context,
-    ids::{RunId, SessionId},
+    context::{self, Manifest},
+    ids::{RunId, Seq, SessionId},
     session::{EventRecord, SessionEvent, SessionState, evolve},
 };
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/session/{session_id}/context", context)
+            .named("session_context", "What a step's model was told, part by part, with sizes.")
+            .query::<ContextQuery>()
+            .answers::<ContextOfStep>("The context")
+            .problems(&["session_not_found", "step_not_found"]),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct ContextQuery {
-    /// The step of the run; 0 for its plan.
+    /// The step of the run, by default the newest; 0 for its plan.
     step: Option<u32>,
+    /// The run, by default the newest.
+    #[param(value_type = Option<RunId>)]
     run_id: Option<String>,
+}
+
+/// What a step's model was told.
+#[derive(Serialize, ToSchema)]
+struct ContextOfStep {
+    #[serde(flatten)]
+    manifest: Manifest,
+    session_id: SessionId,
+    run_id: Option<RunId>,
+    step: u32,
+    attempt: u32,
+    /// The event with which the step began.
+    seq: Seq,
 }
 
 /// A step that began, and the session as it was then.
@@ -28,7 +54,7 @@ struct Began {
 }
 
 /// `GET /agent/session/{session_id}/context?step=&run_id=`: of the last step, where none is named.
-pub(super) async fn context(
+async fn context(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -67,11 +93,7 @@ pub(super) async fn context(
     };
     let rules = state.runtime.governance().rules(&session.agent, state.runtime.tools.as_ref());
     let manifest = context::inspect(&then, &rules, model);
-    let mut body = json!(manifest);
-    body["session_id"] = json!(session_id);
-    body["run_id"] = json!(record.run_id);
-    body["step"] = json!(record.step.unwrap_or(0));
-    body["attempt"] = json!(attempt);
-    body["seq"] = json!(record.seq);
-    Ok(HttpResponse::Ok().json(body))
+    let (run_id, step, seq) = (record.run_id, record.step.unwrap_or(0), record.seq);
+    let told = ContextOfStep { manifest, session_id, run_id, step, attempt, seq };
+    Ok(HttpResponse::Ok().json(told))
 }

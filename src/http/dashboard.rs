@@ -5,7 +5,7 @@
 //! A debug build reads the files from `web/dist` when they are asked for, so that changing the
 //! dashboard rebuilds no Rust; a release build has them inside.
 
-use super::{Problem, State, guard::COOKIE, read};
+use super::{Problem, State, endpoint::Endpoint, guard::COOKIE, read};
 use crate::auth::browser::BROWSER_SESSION_TIME;
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -14,6 +14,7 @@ use actix_web::{
 };
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 #[derive(RustEmbed)]
 #[folder = "web/dist"]
@@ -36,19 +37,38 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; f
 /// For files whose name has their content's hash in it: a year, and no asking again.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/", index)
+            .named("dashboard", "The dashboard.")
+            .query::<IndexQuery>()
+            .answers_text("text/html", "The page")
+            .answers_nothing(303, "The token was traded for a cookie; the page is at `/`")
+            .problems(&["unauthorized", "corrupt", "unavailable"])
+            .open(),
+        Endpoint::get("/assets/{file}", asset)
+            .named("dashboard_asset", "A file of the dashboard.")
+            .answers_bytes("The file, in its own content type")
+            .problems(&["not_found"])
+            .open(),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct IndexQuery {
+    /// The token of the link that was printed at start.
     token: Option<String>,
 }
 
 /// `GET /`, and `GET /?token=…`, which trades the token for a cookie and leads back to `/`.
-pub(super) async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let Some(token) = read::query::<IndexQuery>(&request)?.token else {
         let page = file(&request, "index.html", "no-cache");
         return Ok(page.unwrap_or_else(|| {
             let mut answer = HttpResponse::Ok();
             answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
-            guarded(&mut answer, "no-cache").body(NOT_BUILT)
+            guarded(&mut answer, POLICY, "no-cache").body(NOT_BUILT)
         }));
     };
     let cookie = state.auth.open_browser_session(&token, state.runtime.clock.now()).await?;
@@ -69,7 +89,7 @@ pub(super) async fn index(state: State, request: HttpRequest) -> Result<HttpResp
 }
 
 /// `GET /assets/{file}`
-pub(super) async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = request.match_info().query("file");
     let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
     file(&request, &format!("assets/{name}"), FOREVER).ok_or_else(missing)
@@ -91,7 +111,7 @@ fn file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<Http
         }
         None => plain,
     };
-    Some(guarded(&mut answer, caching).body(data.into_owned()))
+    Some(guarded(&mut answer, POLICY, caching).body(data.into_owned()))
 }
 
 /// What the client can unpack, the smallest first.
@@ -118,12 +138,13 @@ fn kind_of(path: &str) -> Option<&'static str> {
     })
 }
 
-fn guarded<'a>(
+pub(super) fn guarded<'a>(
     answer: &'a mut actix_web::HttpResponseBuilder,
+    policy: &'static str,
     caching: &'static str,
 ) -> &'a mut actix_web::HttpResponseBuilder {
     answer
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::CONTENT_SECURITY_POLICY, policy))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .insert_header(("cross-origin-opener-policy", "same-origin"))

@@ -17,27 +17,32 @@ use greenroom_core::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// Why another decision may not have one.
 const TAKE_A_VALUE: &str = "only `answer`, `done` and `raise` take a value";
 
 /// A person's answer as every surface takes it (G8, G11).
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct Answer {
+    /// `approve` or `reject`; of other questions `retry`, `done`, `failed`, `raise`, `stop` or `answer`.
     #[serde(default)]
     pub(super) decision: Option<String>,
+    /// Only these steps; one that says nothing takes the decision of the whole.
     #[serde(default)]
     pub(super) steps: Option<Vec<StepWord>>,
     #[serde(default)]
     pub(super) reason: Option<String>,
+    /// Whether it holds for later calls of the session, too.
     #[serde(default)]
     pub(super) for_session: Option<ForSession>,
+    /// With `answer`, `done` and `raise`: what is answered, the result, the new limit.
     #[serde(default)]
     pub(super) value: Option<Value>,
 }
 
 /// What shall hold for the session (G9).
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForSession {
     /// A CEL expression that later calls must satisfy.
@@ -47,7 +52,7 @@ pub(super) struct ForSession {
 
 /// A person's word on one step: of a plan, whose steps are calls, or of a preflight, whose steps
 /// have positions (G14).
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct StepWord {
     #[serde(default)]
     call_id: Option<CallId>,

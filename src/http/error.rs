@@ -3,6 +3,7 @@
 //! Every handler answers `Result<_, Problem>`; every refusal of the layers below has its status
 //! and its stable `code` here. `docs/protocol.md` lists the codes.
 
+use super::problem_codes;
 use crate::auth::NotYours;
 use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
@@ -15,8 +16,10 @@ use greenroom_core::{
     policy::{SettingsError, TooMany, Widening},
     session::Rejection,
 };
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
+use utoipa::ToSchema;
 
 /// A refusal or failure, as the client sees it (RFC 9457).
 #[derive(Clone, Debug, PartialEq)]
@@ -30,14 +33,32 @@ pub struct Problem {
     /// Seconds after which trying again makes sense.
     pub retry_after: Option<u64>,
     /// The methods there are, where the wrong one was used.
-    pub allow: Option<&'static str>,
+    pub allow: Option<String>,
     /// More members, for programs.
     pub extra: Map<String, Value>,
 }
 
+/// A problem on the wire; more members say more, such as the `field` that is wrong.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemDocument<'a> {
+    /// `urn:greenroom:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The status in words.
+    title: &'a str,
+    /// The status.
+    status: u16,
+    /// What is wrong, for people.
+    detail: &'a str,
+    /// What is wrong, for programs: stable.
+    code: &'a str,
+}
+
 impl Problem {
-    /// A problem without extras.
+    /// A problem without extras; [`problem_codes::ALL`] has its code.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        debug_assert!(problem_codes::is_known(code, status.as_u16()), "{status} `{code}` is new");
         let (detail, extra) = (detail.into(), Map::new());
         Self { status, code, detail, retry_after: None, allow: None, extra }
     }
@@ -108,12 +129,12 @@ impl Problem {
 
     /// The members as JSON.
     pub fn to_json(&self) -> Value {
-        let mut body = json!({
-            "type": format!("urn:greenroom:problem:{}", self.code),
-            "title": self.status.canonical_reason().unwrap_or("Error"),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-            "code": self.code,
+        let mut body = json!(ProblemDocument {
+            kind: format!("urn:greenroom:problem:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code,
         });
         if let Value::Object(body) = &mut body {
             for (name, value) in &self.extra {
@@ -147,8 +168,8 @@ impl ResponseError for Problem {
         if let Some(seconds) = self.retry_after {
             answer.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
-        if let Some(methods) = self.allow {
-            answer.insert_header((header::ALLOW, methods));
+        if let Some(methods) = &self.allow {
+            answer.insert_header((header::ALLOW, methods.as_str()));
         }
         answer.body(self.to_json().to_string())
     }

@@ -1,28 +1,67 @@
 //! A session's events, as pages or as a stream; and, for administrators, everybody's (E2, E3).
 
-use super::{Problem, State, commands, follow::Follow, guard::Caller, read, sse};
-use crate::dialect::Dialect;
+use super::{
+    Problem, State, commands,
+    endpoint::{EVENT_STREAM, Endpoint, LAST_EVENT_ID},
+    follow::Follow,
+    guard::Caller,
+    problem_codes::OF_CURSORS,
+    read, sse,
+};
+use crate::dialect::{Dialect, Flat, Frame};
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{cursor::Cursor, ids::Seq};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
 
 /// Events on a page where the client says nothing, and at most.
 const PAGE: (usize, usize) = (100, 500);
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/session/{session_id}/events", events)
+            .named("session_events", "A session's events: a page, or a stream that goes on.")
+            .query::<EventsQuery>()
+            .at_most("limit", PAGE)
+            .query::<DialectQuery>()
+            .header(LAST_EVENT_ID, "Where the stream was left; it wins over `after`")
+            .answers::<Page>("A page of events, in the dialect that was asked for")
+            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line, as things happen")
+            .problems(OF_CURSORS)
+            .problems(&["session_not_found", "unknown_dialect", "too_many_subscribers"]),
+    ]
+}
+
+/// What stands here for administrators.
+pub(super) fn admin_endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/admin/events", all_events)
+            .named("all_events", "The events of all sessions from now on, without text on its way.")
+            .query::<DialectQuery>()
+            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line; there is no `id:`")
+            .problems(&["forbidden", "unknown_dialect"]),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct EventsQuery {
+    /// A cursor: `seq`, or `seq.offset` inside an open message.
     after: Option<String>,
     limit: Option<usize>,
 }
 
+/// In which words events are told.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct DialectQuery {
+    /// `agent` or `task`.
+    dialect: Option<String>,
+}
+
 /// The dialect that `?dialect=` of a request asks for, or the native one.
 pub(super) fn asked_for(request: &HttpRequest) -> Result<Dialect, Problem> {
-    #[derive(Deserialize)]
-    struct DialectQuery {
-        dialect: Option<String>,
-    }
     let name = read::query::<DialectQuery>(request)?.dialect;
     let name = name.as_deref().map(str::parse).transpose();
     let unknown = |error: crate::dialect::UnknownDialect| {
@@ -32,7 +71,7 @@ pub(super) fn asked_for(request: &HttpRequest) -> Result<Dialect, Problem> {
 }
 
 /// `GET /agent/session/{session_id}/events`
-pub(super) async fn events(
+async fn events(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -57,19 +96,21 @@ pub(super) async fn events(
         let item = FeedItem { session_id, agent: session.agent.clone(), cursor, kind };
         dialect.encode(&item, at, &state.redactor, |frame| frames.push(frame));
     }
-    let events: Vec<_> = frames.iter().map(crate::dialect::Frame::flat).collect();
+    let events = frames.iter().map(Frame::flat).collect();
     Ok(HttpResponse::Ok().json(Page { events, next }))
 }
 
-#[derive(serde::Serialize)]
+/// A page of events.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EventPage)]
 struct Page<'a> {
-    events: Vec<crate::dialect::Flat<'a>>,
+    events: Vec<Flat<'a>>,
     /// Where the next page begins, also when there is none yet.
     next: Seq,
 }
 
 /// `GET /admin/events`: the stream of all sessions from now on.
-pub(super) async fn all_events(
+async fn all_events(
     state: State,
     caller: Caller,
     request: HttpRequest,

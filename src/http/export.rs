@@ -2,7 +2,12 @@
 //! fine-tuning and evaluation read: `messages` and `tools` of OpenAI's chat format (C5). Redacted,
 //! and read as the client takes them.
 
-use super::{AppState, Problem, State, commands, guard::Caller, read};
+use super::{
+    AppState, Problem, State, commands,
+    endpoint::{Endpoint, JSON_LINES},
+    guard::Caller,
+    read,
+};
 use crate::auth::Role;
 use actix_web::{HttpRequest, HttpResponse, http::header, web::Bytes};
 use futures::stream;
@@ -11,32 +16,67 @@ use greenroom_actors::{
     ports::{JournalError, SessionQuery},
 };
 use greenroom_core::{
-    context,
-    ids::{SessionId, UserId},
+    Timestamp, context,
+    ids::{AgentName, SessionId, UserId},
     model::{openai, request::ModelRequest},
     session::{EventRecord, SessionEvent, SessionRow, SessionState, evolve},
+    usage::Spending,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 /// Sessions whose rows are read at once.
 const PAGE: usize = 50;
 /// Sessions of one export where the client says nothing, and at most.
 const SESSIONS: (usize, usize) = (1_000, 100_000);
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/export", export)
+            .named("export", "Conversations as JSON lines, the newest first.")
+            .explained("In the form that tools for fine-tuning and evaluation read.")
+            .query::<ExportQuery>()
+            .at_most("limit", SESSIONS)
+            .streams::<Conversation>(JSON_LINES, "A session in each line")
+            .problems(&["forbidden", "invalid_id", "session_not_found"]),
+    ]
+}
+
+/// A session, as it is exported: `messages` and `tools` are those of OpenAI's chat format.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExportedConversation)]
+struct Conversation<'a> {
+    session_id: SessionId,
+    user_id: &'a UserId,
+    agent: &'a AgentName,
+    model: String,
+    title: &'a Option<String>,
+    created_at: Timestamp,
+    messages: Value,
+    tools: Value,
+    /// What people think of it.
+    feedback: Vec<Value>,
+    usage: Spending,
+}
+
+#[derive(Deserialize, IntoParams)]
 struct ExportQuery {
     /// Only this session.
+    #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
     /// Only this user's; for administrators.
+    #[param(value_type = Option<UserId>)]
     user: Option<String>,
     /// Only those created before this one: the last line's `session_id` goes on from there.
+    #[param(value_type = Option<SessionId>)]
     before: Option<String>,
     limit: Option<usize>,
 }
 
 /// `GET /agent/export`
-pub(super) async fn export(
+async fn export(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -61,7 +101,7 @@ pub(super) async fn export(
     let is_one = !rows.is_empty();
     let place = Place { rows, owner, before, left, is_last: is_one };
     Ok(HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "application/jsonl"))
+        .insert_header((header::CONTENT_TYPE, JSON_LINES))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .streaming(stream::unfold(Some(place), move |place| {
             let state = state.clone();
@@ -138,12 +178,19 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut messages = body["messages"].clone();
     redact_texts(state, &mut messages);
-    let line = json!({
-        "session_id": row.session_id, "user_id": row.owner, "agent": row.agent, "model": model,
-        "title": row.title, "created_at": row.created_at, "messages": messages,
-        "tools": body["tools"], "feedback": feedback, "usage": row.usage,
-    });
-    Ok(Some(format!("{}\n", state.redactor.scrubbed(line))))
+    let line = Conversation {
+        session_id: row.session_id,
+        user_id: &row.owner,
+        agent: &row.agent,
+        model,
+        title: &row.title,
+        created_at: row.created_at,
+        messages,
+        tools: body["tools"].clone(),
+        feedback,
+        usage: row.usage,
+    };
+    Ok(Some(format!("{}\n", state.redactor.scrubbed(json!(line)))))
 }
 
 fn said_of(record: &EventRecord) -> Option<Value> {

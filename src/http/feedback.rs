@@ -1,7 +1,10 @@
 //! `POST /agent/feedback`: what a person thinks of an answer, or of a call (C5). It is an event of the
 //! session, and so is stored, streamed and exported with it.
 
-use super::{AppState, Problem, State, commands, guard::Caller, read::Json};
+use super::{
+    AppState, Problem, State, commands, endpoint::Endpoint, guard::Caller,
+    problem_codes::OF_COMMANDS, read::Json,
+};
 use actix_web::{HttpResponse, http::StatusCode};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
@@ -10,15 +13,37 @@ use greenroom_core::{
     limits::REASON_BYTES_MAX,
     session::{EventRecord, Input, SessionEvent},
 };
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Pages of a session's log, from its end, on which what is judged is looked for.
 const LOG_PAGES_SEARCHED: usize = 40;
 
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::post("/agent/feedback", give)
+            .named("give_feedback", "What a person thinks of an answer, or of a call.")
+            .explained("A message of the model is rated; a call gets a verdict.")
+            .body::<Opinion>()
+            .answers::<Taken>("It is an event of the session now")
+            .problems(OF_COMMANDS)
+            .problems(&["message_not_found", "call_not_found", "too_much_feedback"]),
+    ]
+}
+
+/// Feedback that was taken.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FeedbackTaken)]
+struct Taken {
+    session_id: SessionId,
+    /// The run it is about.
+    run_id: Option<RunId>,
+}
+
 /// What somebody thinks.
-#[derive(Debug, Deserialize)]
-pub(super) struct Opinion {
+#[derive(Debug, Deserialize, ToSchema)]
+struct Opinion {
     session_id: SessionId,
     #[serde(default)]
     message_id: Option<MessageId>,
@@ -68,7 +93,7 @@ impl Opinion {
 }
 
 /// `POST /agent/feedback`
-pub(super) async fn give(
+async fn give(
     state: State,
     caller: Caller,
     Json(opinion): Json<Opinion>,
@@ -79,7 +104,7 @@ pub(super) async fn give(
     let run_id = run_of(&state, session_id, &feedback).await?;
     let input = Input::GiveFeedback { feedback, run_id, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;
-    Ok(HttpResponse::Ok().json(json!({"session_id": session_id, "run_id": run_id})))
+    Ok(HttpResponse::Ok().json(Taken { session_id, run_id }))
 }
 
 /// The run in which that was said or called. What is judged is mostly near the end of the log.

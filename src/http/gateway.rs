@@ -10,8 +10,9 @@ use self::requests::{Question, Sent};
 use super::{
     Problem, State, commands,
     decisions::{self, Answer},
+    endpoint::Endpoint,
     follow::Follow,
-    guard::{self, Caller},
+    guard::{self, Caller, SURFACE},
     read,
     talk::{Line, Talk},
     workflows, ws,
@@ -29,15 +30,34 @@ use greenroom_core::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use utoipa::IntoParams;
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/gateway", gateway)
+            .named("gateway", "A WebSocket in the words of a chat front end.")
+            .explained(
+                "The client sends `chat.send`, `tool.approval.response`, `preflight.approval` and \
+                 `elicitation.response`; the server `chat.stream.*`, `tool.*`, `preflight.checklist`, \
+                 `elicitation.request` and `error`. `docs/protocol.md` has the details.",
+            )
+            .query::<GatewayQuery>()
+            .header(SURFACE, "`cli` or `rest`: through what the person answers")
+            .upgrades("The connection is a WebSocket from here on")
+            .problems(&["surface_invalid"]),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct GatewayQuery {
+    /// Whether all other events come as `agent.event`.
     #[serde(default)]
     details: bool,
 }
 
 /// `WS /gateway`
-pub(super) async fn gateway(
+async fn gateway(
     state: State,
     caller: Caller,
     request: HttpRequest,

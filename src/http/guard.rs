@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Where a client says that it is the command line.
-const SURFACE: &str = "x-greenroom-surface";
+pub(super) const SURFACE: &str = "x-greenroom-surface";
 
 /// The browser's cookie.
 pub(super) const COOKIE: &str = "greenroom_session";
@@ -82,10 +82,11 @@ pub(super) async fn guard(
     }
 }
 
-/// What anybody may see: whether the server lives, and the page that then signs in.
+/// What anybody may see: whether the server lives, how it is called, and the page that then signs in.
 fn is_open(method: &Method, path: &str) -> bool {
     let page = path == "/" || path.starts_with("/assets/");
-    *method == Method::GET && (page || path == "/healthz" || path == "/readyz")
+    let document = matches!(path, "/openapi.json" | "/docs") || path.starts_with("/docs/");
+    *method == Method::GET && (page || document || path == "/healthz" || path == "/readyz")
 }
 
 async fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {

@@ -2,7 +2,8 @@
 
 use super::{
     Problem, State,
-    guard::{self, Caller},
+    endpoint::Endpoint,
+    guard::{self, Caller, SURFACE},
     read::{self, Json},
 };
 use crate::{
@@ -12,17 +13,62 @@ use crate::{
         key::{self, KEY_NAME_CHARS_MAX, KEYS_MAX},
     },
 };
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, StatusCode},
+};
 use greenroom_core::ids::UserId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use utoipa::ToSchema;
 
-#[derive(Deserialize)]
-pub(super) struct Wish {
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/admin/keys", list)
+            .named("list_keys", "API keys, revoked ones too.")
+            .answers::<Keys>("The keys, the oldest first; none shows what it opens with")
+            .problems(&["forbidden", "not_found"]),
+        Endpoint::post("/admin/keys", create)
+            .named("create_key", "Makes an API key.")
+            .header(SURFACE, "`cli` or `rest`: through what it is made")
+            .body::<Wish>()
+            .answers_with::<FreshKey>(201, "The one answer that has the key itself")
+            .problems(&["forbidden", "not_found", "surface_invalid", "too_many_keys", "internal"]),
+        Endpoint::new(Method::DELETE, "/admin/keys/{key_id}", revoke)
+            .named("revoke_key", "Revokes an API key; it opens nothing from here on.")
+            .header(SURFACE, "`cli` or `rest`: through what it is revoked")
+            .answers::<ApiKey>("The key as it is now")
+            .problems(&["forbidden", "not_found", "surface_invalid", "key_not_found"]),
+    ]
+}
+
+/// API keys.
+#[derive(Serialize, ToSchema)]
+struct Keys {
+    keys: Vec<ApiKey>,
+}
+
+/// A key that was just made.
+#[derive(Serialize, ToSchema)]
+struct FreshKey {
+    #[serde(flatten)]
+    about: ApiKey,
+    /// The key itself, which is shown this once.
+    key: String,
+}
+
+/// A key to be.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = CreateKey)]
+struct Wish {
+    /// Who shall call with it; `user` says the same.
     #[serde(rename = "user_id", alias = "user")]
     user: UserId,
     role: Role,
+    /// For people.
     #[serde(default)]
+    #[schema(max_length = 100)]
     name: Option<String>,
 }
 
@@ -48,7 +94,7 @@ fn entry(
 }
 
 /// `POST /admin/keys`: the one answer that has the key itself.
-pub(super) async fn create(
+async fn create(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -81,20 +127,19 @@ pub(super) async fn create(
     let entry = entry(&state, &caller, &request, Action::KeyCreated, &key)?;
     store.add_key(&key, hash, entry).await?;
     tracing::info!(key_id = %key.key_id, user = %key.user, role = %key.role, "key created");
-    let mut view = json!(key);
-    view["key"] = json!(text);
-    Ok(HttpResponse::Created().insert_header(("Cache-Control", "no-store")).json(view))
+    let fresh = FreshKey { about: key, key: text };
+    Ok(HttpResponse::Created().insert_header(("Cache-Control", "no-store")).json(fresh))
 }
 
 /// `GET /admin/keys`: revoked ones too.
-pub(super) async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
+async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
     let keys = store(&state)?.keys().await?;
-    Ok(HttpResponse::Ok().json(json!({"keys": keys})))
+    Ok(HttpResponse::Ok().json(Keys { keys }))
 }
 
 /// `DELETE /admin/keys/{key_id}`: it opens nothing from here on. Again, it changes nothing.
-pub(super) async fn revoke(
+async fn revoke(
     state: State,
     caller: Caller,
     request: HttpRequest,

@@ -1,28 +1,139 @@
 //! A session's conversation, folded from its log: each message with the calls it made.
 
-use super::{AppState, Problem, State, commands, guard::Caller, read};
+use super::{
+    AppState, Problem, State, commands,
+    endpoint::{Endpoint, LAST_EVENT_ID},
+    guard::Caller,
+    read,
+};
 use crate::dialect::agent;
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
-    ids::{CallId, RunId, Seq, SessionId},
+    Timestamp,
+    call::FailReason,
+    ids::{CallId, MessageId, RunId, Seq, SessionId},
     message::{Message, ProposedCall},
+    model::delta::StopReason,
+    policy::Risk,
     session::{EventRecord, SessionEvent},
 };
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 /// Messages on a page where the client says nothing, and at most.
 const PAGE: (usize, usize) = (100, 500);
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/session/{session_id}/messages", messages)
+            .named("session_messages", "What was said, each message with the calls that it made.")
+            .query::<MessagesQuery>()
+            .at_most("limit", PAGE)
+            .header(LAST_EVENT_ID, "The same as `after`; it wins")
+            .answers::<MessagePage>("A page of messages, the oldest first")
+            .problems(&["session_not_found", "cursor_invalid"]),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct MessagesQuery {
+    /// `next` of the page before.
     after: Option<String>,
     limit: Option<usize>,
 }
 
+/// A page of a conversation.
+#[derive(Serialize, ToSchema)]
+struct MessagePage {
+    messages: Vec<Told>,
+    /// What waits for its run.
+    queued: Vec<Told>,
+    /// `after` of the next page, if there is one.
+    next: Option<Seq>,
+}
+
+/// A message.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Message)]
+struct Told {
+    /// Its id; `null` for what a model said before the session was forked.
+    message_id: Option<MessageId>,
+    role: Speaker,
+    content: String,
+    /// The event that it is from.
+    seq: Seq,
+    run_id: Option<RunId>,
+    step: Option<u32>,
+    at: Timestamp,
+    metadata: Metadata,
+    /// Why the model stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<StopReason>,
+    /// Whether it was cut off by a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<bool>,
+}
+
+/// Who said it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Speaker {
+    User,
+    Assistant,
+}
+
+/// What belongs to a message.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = MessageMetadata)]
+struct Metadata {
+    tool_calls: Vec<Called>,
+}
+
+/// A call that a message made.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MessageCall)]
+struct Called {
+    call_id: CallId,
+    tool: String,
+    arguments: Value,
+    /// Absent for what was called before the session was forked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    risk: Option<Risk>,
+    #[serde(flatten)]
+    end: End,
+}
+
+/// What became of a call.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "status", rename_all = "snake_case")]
+enum End {
+    /// Nothing yet.
+    Open,
+    /// It ran.
+    Completed {
+        /// Structured where it can be, else text.
+        result: Value,
+    },
+    /// It failed.
+    Failed {
+        /// How; absent for what was called before the session was forked.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<FailReason>,
+        /// In words.
+        error: String,
+    },
+    /// The policy did not let it run.
+    Denied {
+        /// Why, in words.
+        error: String,
+    },
+}
+
 /// `GET /agent/session/{session_id}/messages`
-pub(super) async fn messages(
+async fn messages(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -33,8 +144,9 @@ pub(super) async fn messages(
     let after = read::cursor(&request, query.after.as_deref())?.seq;
     commands::session_for(&state, &caller.0, session_id).await?;
     let page = fold(&state, session_id, after, limit).await?;
-    let body = json!({"messages": page.messages, "queued": page.queued, "next": page.next});
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(body)))
+    let Page { limit: _, messages, queued, next } = page;
+    let page = MessagePage { messages, queued, next };
+    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(page))))
 }
 
 async fn fold(
@@ -62,8 +174,8 @@ async fn fold(
 /// Messages in the making.
 struct Page {
     limit: usize,
-    messages: Vec<Value>,
-    queued: Vec<Value>,
+    messages: Vec<Told>,
+    queued: Vec<Told>,
     /// The cursor of the next page, if there is one.
     next: Option<Seq>,
 }
@@ -87,98 +199,87 @@ impl Page {
             self.messages.extend(copied(record, conversation));
         }
         if let E::MessageQueued { message_id, text, .. } = &record.event {
-            self.queued.push(message("user", record, json!(message_id), text));
+            self.queued.push(Told::by(Speaker::User, record, Some(message_id), text));
         }
         if let E::MessageAccepted { message_id, text, .. } = &record.event {
-            self.queued.retain(|queued| queued["message_id"] != json!(message_id));
-            self.messages.push(message("user", record, json!(message_id), text));
+            self.queued.retain(|queued| queued.message_id.as_ref() != Some(message_id));
+            self.messages.push(Told::by(Speaker::User, record, Some(message_id), text));
         }
         if let E::MessageCompleted { message_id, text, stopped, stop_reason, .. } = &record.event {
-            let mut said = message("assistant", record, json!(message_id), text);
-            said["stop_reason"] = json!(stop_reason);
-            said["stopped"] = json!(stopped);
-            self.messages.push(said);
+            let said = Told::by(Speaker::Assistant, record, Some(message_id), text);
+            let (stop_reason, stopped) = (Some(*stop_reason), Some(*stopped));
+            self.messages.push(Told { stop_reason, stopped, ..said });
         }
         if let E::RunCancelled { .. } = &record.event {
-            self.unqueue(record.run_id);
+            self.queued.retain(|queued| queued.run_id != record.run_id);
         }
         self.take_call(record);
         true
     }
 
-    fn unqueue(&mut self, run_id: Option<RunId>) {
-        self.queued.retain(|queued| queued["run_id"] != json!(run_id));
-    }
-
     fn take_call(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         if let E::ToolCallStarted { call_id, tool, arguments, risk, .. } = &record.event
-            && let Some(calls) = self.calls()
+            && let Some(newest) = self.messages.last_mut()
         {
-            calls.push(json!({
-                "call_id": call_id, "tool": tool, "arguments": agent::arguments(arguments),
-                "risk": risk, "status": "open",
-            }));
+            newest.metadata.tool_calls.push(Called {
+                call_id: *call_id,
+                tool: tool.clone(),
+                arguments: agent::arguments(arguments),
+                risk: Some(*risk),
+                end: End::Open,
+            });
         }
         if let E::ToolCallCompleted { call_id, output, .. } = &record.event {
-            let end = json!({"status": "completed", "result": agent::result(output)});
-            self.end_call(*call_id, end);
+            self.end_call(*call_id, End::Completed { result: agent::result(output) });
         }
         if let E::ToolCallFailed { call_id, reason, error, .. } = &record.event {
-            let end = json!({"status": "failed", "reason": reason, "error": error});
-            self.end_call(*call_id, end);
+            let (reason, error) = (Some(*reason), error.clone());
+            self.end_call(*call_id, End::Failed { reason, error });
         }
         if let E::AuthorizationDenied { call_id, reason, .. } = &record.event {
-            self.end_call(*call_id, json!({"status": "denied", "error": reason}));
+            self.end_call(*call_id, End::Denied { error: reason.clone() });
         }
     }
 
-    fn end_call(&mut self, call_id: CallId, end: Value) {
-        let calls = self.calls().into_iter().flatten();
-        let found = calls
-            .filter_map(Value::as_object_mut)
-            .find(|call| call.get("call_id").is_some_and(|found| *found == json!(call_id)));
-        if let (Some(call), Value::Object(end)) = (found, end) {
-            call.extend(end);
+    /// Ends a call of the newest message.
+    fn end_call(&mut self, call_id: CallId, end: End) {
+        let calls = self.messages.last_mut().map(|newest| &mut newest.metadata.tool_calls);
+        let found = calls.into_iter().flatten().find(|call| call.call_id == call_id);
+        if let Some(call) = found {
+            call.end = end;
         }
-    }
-
-    /// The calls of the newest message, if the model said it.
-    fn calls(&mut self) -> Option<&mut Vec<Value>> {
-        let newest = self.messages.last_mut()?.as_object_mut()?;
-        newest.get_mut("metadata").and_then(Value::as_object_mut).and_then(of_metadata)
     }
 }
 
 /// What was said in the session that this one was forked from. It is one event, and is not cut.
-fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Value> {
-    let mut messages: Vec<Value> = Vec::new();
+fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Told> {
+    let mut messages: Vec<Told> = Vec::new();
     for said in conversation {
         match said {
             Message::User { message_id, text } => {
-                messages.push(message("user", record, json!(message_id), text));
+                messages.push(Told::by(Speaker::User, record, Some(message_id), text));
             }
             Message::Assistant(said) => {
-                let mut told = message("assistant", record, Value::Null, &said.text);
-                let call = |call: &ProposedCall| {
-                    json!({
-                        "call_id": call.call_id, "tool": call.tool,
-                        "arguments": agent::arguments(&call.arguments), "status": "open",
-                    })
-                };
-                told["metadata"]["tool_calls"] = said.calls.iter().map(call).collect();
+                let mut told = Told::by(Speaker::Assistant, record, None, &said.text);
+                let calls = said.calls.iter().map(|call: &ProposedCall| Called {
+                    call_id: call.call_id,
+                    tool: call.tool.clone(),
+                    arguments: agent::arguments(&call.arguments),
+                    risk: None,
+                    end: End::Open,
+                });
+                told.metadata.tool_calls = calls.collect();
                 messages.push(told);
             }
             Message::ToolResults(results) => {
                 let Some(told) = messages.last_mut() else { continue };
-                let calls = told["metadata"]["tool_calls"].as_array_mut();
-                for (call, result) in calls.into_iter().flatten().zip(results) {
-                    let (status, key) = match result.is_error {
-                        true => ("failed", "error"),
-                        false => ("completed", "result"),
+                for (call, result) in told.metadata.tool_calls.iter_mut().zip(results) {
+                    let text = result.text.to_string();
+                    call.end = match result.is_error {
+                        true => End::Failed { reason: None, error: text },
+                        false => End::Completed { result: text.into() },
                     };
-                    call["status"] = json!(status);
-                    call[key] = json!(result.text);
                 }
             }
         }
@@ -186,19 +287,19 @@ fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Value> {
     messages
 }
 
-fn of_metadata(metadata: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
-    metadata.get_mut("tool_calls")?.as_array_mut()
-}
-
-fn message(role: &str, record: &EventRecord, message_id: Value, text: &str) -> Value {
-    json!({
-        "message_id": message_id,
-        "role": role,
-        "content": text,
-        "seq": record.seq,
-        "run_id": record.run_id,
-        "step": record.step,
-        "at": record.at,
-        "metadata": {"tool_calls": []},
-    })
+impl Told {
+    fn by(role: Speaker, record: &EventRecord, message_id: Option<&MessageId>, text: &str) -> Self {
+        Self {
+            message_id: message_id.cloned(),
+            role,
+            content: text.to_owned(),
+            seq: record.seq,
+            run_id: record.run_id,
+            step: record.step,
+            at: record.at,
+            metadata: Metadata::default(),
+            stop_reason: None,
+            stopped: None,
+        }
+    }
 }

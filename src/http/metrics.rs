@@ -2,7 +2,7 @@
 
 pub use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{Problem, State, guard::Caller};
+use super::{Problem, State, endpoint::Endpoint, guard::Caller};
 use actix_web::{
     Error, HttpResponse,
     body::{BoxBody, MessageBody},
@@ -57,8 +57,18 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     Ok(handle)
 }
 
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/metrics", render)
+            .named("metrics", "What the server counts, for Prometheus.")
+            .answers_text("text/plain", "Prometheus' text format")
+            .problems(&["forbidden", "not_found"]),
+    ]
+}
+
 /// `GET /metrics`
-pub(super) async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
+async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
     let absent = || Problem::new(StatusCode::NOT_FOUND, "not_found", "metrics are switched off");
     let handle = state.metrics.as_ref().ok_or_else(absent)?;

@@ -13,6 +13,9 @@ mod commands;
 mod context;
 mod dashboard;
 mod decisions;
+#[cfg(test)]
+mod document_tests;
+mod endpoint;
 pub mod error;
 mod events;
 mod export;
@@ -25,10 +28,12 @@ mod keys;
 mod me;
 mod messages;
 pub mod metrics;
+mod openapi;
 mod operations;
 mod origin;
 mod pipe;
 mod policy;
+mod problem_codes;
 mod read;
 mod sessions;
 mod settings;
@@ -47,6 +52,7 @@ mod ws_frames;
 pub use error::Problem;
 pub use throttle::Throttle;
 
+use self::endpoint::Endpoint;
 use crate::{
     audit::AuditLog,
     auth::{Authenticator, CriticalRule},
@@ -54,7 +60,7 @@ use crate::{
     skill::Library,
     workflow::Workflows,
 };
-use actix_web::{HttpRequest, Resource, Route, dev::Extensions, middleware::from_fn, web};
+use actix_web::{HttpRequest, Resource, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
     ids::{AgentName, UserId},
@@ -210,90 +216,66 @@ pub fn configure(cfg: &mut web::ServiceConfig, state: AppState) {
     cfg.app_data(web::Data::new(state)).service(surface);
 }
 
-fn resources(cfg: &mut web::ServiceConfig) {
-    let get = web::get;
-    let post = web::post;
-    for resource in [
-        at("/agent/session", "GET, POST", [get().to(sessions::list), post().to(sessions::create)]),
-        at(
-            "/agent/session/{session_id}",
-            "GET, DELETE",
-            [get().to(sessions::read), web::delete().to(sessions::close)],
-        ),
-        at(
-            "/agent/session/{session_id}/settings",
-            "PATCH",
-            [web::patch().to(sessions::change_settings)],
-        ),
-        at(
-            "/agent/session/{session_id}/grants",
-            "GET, DELETE",
-            [get().to(grants::list), web::delete().to(grants::revoke_all)],
-        ),
-        at(
-            "/agent/session/{session_id}/grants/{grant_id}",
-            "DELETE",
-            [web::delete().to(grants::revoke)],
-        ),
-        at("/agent/session/{session_id}/cancel", "POST", [post().to(sessions::cancel)]),
-        at("/agent/session/{session_id}/fork", "POST", [post().to(sessions::fork)]),
-        at("/agent/session/{session_id}/events", "GET", [get().to(events::events)]),
-        at("/agent/session/{session_id}/context", "GET", [get().to(context::context)]),
-        at("/agent/session/{session_id}/messages", "GET", [get().to(messages::messages)]),
-        at("/agent/chat", "POST", [post().to(chat::chat)]),
-        at("/agent/chat/stream", "POST", [post().to(chat::stream)]),
-        at("/agent/approvals", "GET", [get().to(approvals::list)]),
-        at(
-            "/agent/approvals/{approval_id}",
-            "GET, POST",
-            [get().to(approvals::read), post().to(approvals::decide)],
-        ),
-        at("/agent/feedback", "POST", [post().to(feedback::give)]),
-        at("/agent/statistics", "GET", [get().to(statistics::read)]),
-        at("/agent/export", "GET", [get().to(export::export)]),
-        at("/agent/execute", "POST", [post().to(approvals::execute)]),
-        at("/agent/reject", "POST", [post().to(approvals::reject)]),
-        at("/agent/tools", "GET", [get().to(tools::list)]),
-        at("/agent/workflows", "GET", [get().to(workflows::list)]),
-        at("/agent/policy", "GET", [get().to(policy::read)]),
-        at("/agent/judge", "POST", [post().to(policy::judge)]),
-        at("/agent/me", "GET", [get().to(me::read)]),
-        at(
-            "/agent/settings",
-            "GET, PATCH",
-            [get().to(settings::read), web::patch().to(settings::change)],
-        ),
-        at("/agent/stream", "GET", [get().to(stream::many_sessions)]),
-        at("/agent/stream/{session_id}", "GET", [get().to(stream::one_session)]),
-        at("/gateway", "GET", [get().to(gateway::gateway)]),
-        at("/admin/actors", "GET", [get().to(actors::list)]),
-        at("/admin/actors/{path:.+}/stop", "POST", [post().to(actors::stop)]),
-        at("/admin/actors/{path:.+}/restart", "POST", [post().to(actors::restart)]),
-        at("/admin/actors/{path:.+}", "GET", [get().to(actors::read)]),
-        at("/admin/events", "GET", [get().to(events::all_events)]),
-        at("/admin/keys", "GET, POST", [get().to(keys::list), post().to(keys::create)]),
-        at("/admin/keys/{key_id}", "DELETE", [web::delete().to(keys::revoke)]),
-        at("/admin/audit", "GET", [get().to(audit::list)]),
-        at("/metrics", "GET", [get().to(metrics::render)]),
-        at("/healthz", "GET", [get().to(operations::healthz)]),
-        at("/readyz", "GET", [get().to(operations::readyz)]),
-        at("/", "GET", [get().to(dashboard::index)]),
-        at("/assets/{file}", "GET", [get().to(dashboard::asset)]),
-    ] {
-        cfg.service(resource);
-    }
+/// Everything that stands anywhere, with the tag of `/openapi.json`. Of two paths that fit, the
+/// router takes the first.
+fn endpoints() -> Vec<(&'static str, Endpoint)> {
+    let resources = [
+        ("sessions", sessions::endpoints()),
+        ("sessions", grants::endpoints()),
+        ("sessions", events::endpoints()),
+        ("sessions", messages::endpoints()),
+        ("sessions", context::endpoints()),
+        ("chat", chat::endpoints()),
+        ("approvals", approvals::endpoints()),
+        ("agents", me::endpoints()),
+        ("agents", tools::endpoints()),
+        ("agents", workflows::endpoints()),
+        ("agents", policy::endpoints()),
+        ("agents", settings::endpoints()),
+        ("quality", feedback::endpoints()),
+        ("quality", statistics::endpoints()),
+        ("quality", export::endpoints()),
+        ("websockets", stream::endpoints()),
+        ("websockets", gateway::endpoints()),
+        ("administration", actors::endpoints()),
+        ("administration", events::admin_endpoints()),
+        ("administration", keys::endpoints()),
+        ("administration", audit::endpoints()),
+        ("operations", metrics::endpoints()),
+        ("operations", operations::endpoints()),
+        ("operations", openapi::endpoints()),
+        ("operations", dashboard::endpoints()),
+    ];
+    let tagged =
+        |(tag, endpoints): (_, Vec<Endpoint>)| endpoints.into_iter().map(move |it| (tag, it));
+    resources.into_iter().flat_map(tagged).collect()
 }
 
-/// A resource that answers wrong methods with a problem, as the rest of the surface does.
-fn at<const N: usize>(path: &str, methods: &'static str, routes: [Route; N]) -> Resource {
-    let refuse = move || async move {
-        let status = actix_web::http::StatusCode::METHOD_NOT_ALLOWED;
-        let detail = format!("this resource knows {methods}");
-        let problem = Problem::new(status, "method_not_allowed", detail);
-        Err::<&'static str, _>(Problem { allow: Some(methods), ..problem })
-    };
-    let resource = web::resource(path).default_service(web::to(refuse));
-    routes.into_iter().fold(resource, Resource::route)
+/// A resource for each path, which answers wrong methods with a problem, as the rest of the surface
+/// does.
+fn resources(cfg: &mut web::ServiceConfig) {
+    let mut by_path: Vec<(&'static str, Vec<Endpoint>)> = Vec::new();
+    for (_, endpoint) in endpoints() {
+        match by_path.iter_mut().find(|(path, _)| *path == endpoint.path) {
+            Some((_, same)) => same.push(endpoint),
+            None => by_path.push((endpoint.path, vec![endpoint])),
+        }
+    }
+    for (path, endpoints) in by_path {
+        let methods: Vec<_> = endpoints.iter().map(|it| it.method.as_str()).collect();
+        let methods = methods.join(", ");
+        let refuse = move || {
+            let methods = methods.clone();
+            async move {
+                let status = actix_web::http::StatusCode::METHOD_NOT_ALLOWED;
+                let detail = format!("this resource knows {methods}");
+                let problem = Problem::new(status, "method_not_allowed", detail);
+                Err::<&'static str, _>(Problem { allow: Some(methods), ..problem })
+            }
+        };
+        let resource = web::resource(path).default_service(web::to(refuse));
+        cfg.service(endpoints.into_iter().map(|it| it.route).fold(resource, Resource::route));
+    }
 }
 
 async fn not_found(request: HttpRequest) -> Result<&'static str, Problem> {

@@ -2,40 +2,113 @@
 
 use super::{
     AppState, Problem, State,
+    endpoint::Endpoint,
     guard::Caller,
     read::{self, Json},
 };
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_core::{
     agent::AgentProfile,
-    ids::AgentName,
+    ids::{AgentName, ToolName},
     policy::{
-        Autonomy, JudgeContext, Matrix, Risk, Settings, Tool, Verdict, judge as judge_call,
-        judge_any,
+        Autonomy, Cell, Cost, JudgeContext, Matrix, Risk, Settings, Tool, Verdict,
+        judge as judge_call, judge_any,
     },
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/policy", read)
+            .named("policy", "The policy's table, and what the caller would get from each tool.")
+            .explained("What depends on arguments is left out; for that there is the judge.")
+            .query::<PolicyQuery>()
+            .answers::<PolicyView>("The policy")
+            .problems(&["invalid_id", "invalid_request"]),
+        Endpoint::post("/agent/judge", judge)
+            .named("judge", "What would happen with a call of the caller's.")
+            .explained("It runs nothing and records nothing; what was spent is not looked at.")
+            .body::<Question>()
+            .answers::<Ruling>("The judge's word"),
+    ]
+}
+
+/// The policy, as one agent's tools meet it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Policy)]
+struct PolicyView {
+    agent: AgentName,
+    /// The caller's.
+    autonomy_level: Autonomy,
+    /// The names of the levels, the lowest first.
+    levels: Vec<&'static str>,
+    /// The risks, the lowest first.
+    risks: Vec<Risk>,
+    /// A row for each level, with a cell for each risk.
+    matrix: Vec<Vec<Cell>>,
+    tools: Vec<ToolAtLevels>,
+}
+
+/// What a tool would get.
+#[derive(Serialize, ToSchema)]
+struct ToolAtLevels {
+    name: ToolName,
+    /// At each level, the lowest first.
+    levels: Vec<Ruling>,
+}
+
+/// The judge's word on a call.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+enum Ruling {
+    /// It runs.
+    Allow {
+        /// Why, for people.
+        why: String,
+        /// What it costs, if that is known.
+        cost: Option<Cost>,
+    },
+    /// A person is asked.
+    Ask {
+        /// Why, for people.
+        why: String,
+        /// What it costs, if that is known.
+        cost: Option<Cost>,
+    },
+    /// It does not run.
+    Deny {
+        /// Why, for people.
+        why: String,
+        /// The least level at which it would not be denied, if there is one.
+        required_level: Option<Autonomy>,
+    },
+    /// Its arguments are not what the tool takes.
+    Invalid {
+        /// What is wrong with them.
+        why: String,
+    },
+}
+
+#[derive(Deserialize, IntoParams)]
 struct PolicyQuery {
+    /// By default the server's default agent.
+    #[param(value_type = Option<AgentName>)]
     agent: Option<String>,
 }
 
 /// `GET /agent/policy`: the table, and what the caller would get from each tool at every level, and
 /// why. What depends on arguments is left out: that is for [`judge`].
-pub(super) async fn read(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = read::query::<PolicyQuery>(&request)?.agent;
     let agent = agent(&state, name.map(|name| AgentName::parse(&name)).transpose()?)?;
     let settings = state.user_settings(&caller.0.user).await?;
     let matrix = state.runtime.governance().matrix.clone();
     let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
-    let tools: Vec<_> = state
+    let tools = state
         .runtime
         .tools
         .book()
@@ -44,33 +117,38 @@ pub(super) async fn read(
         .map(|tool| {
             let levels = Autonomy::ALL.map(|level| {
                 let settings = Settings { autonomy_level: level, ..settings.clone() };
-                view(judge_any(tool, &judge.context(&settings)))
+                Ruling::from(judge_any(tool, &judge.context(&settings)))
             });
-            json!({"name": tool.name, "levels": levels})
+            ToolAtLevels { name: tool.name.clone(), levels: levels.into() }
         })
         .collect();
-    Ok(HttpResponse::Ok().json(json!({
-        "agent": agent.name,
-        "autonomy_level": settings.autonomy_level,
-        "levels": Autonomy::ALL.map(Autonomy::name),
-        "risks": Risk::ALL,
-        "matrix": Autonomy::ALL.map(|level| Risk::ALL.map(|risk| matrix.cell(level, risk))),
-        "tools": tools,
-    })))
+    let row = |level| Risk::ALL.map(|risk| matrix.cell(level, risk)).into();
+    Ok(HttpResponse::Ok().json(PolicyView {
+        agent: agent.name.clone(),
+        autonomy_level: settings.autonomy_level,
+        levels: Autonomy::ALL.map(Autonomy::name).into(),
+        risks: Risk::ALL.into(),
+        matrix: Autonomy::ALL.map(row).into(),
+        tools,
+    }))
 }
 
-#[derive(Deserialize)]
-pub(super) struct Question {
+/// A call to be judged.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = JudgeQuestion)]
+struct Question {
     tool: String,
     #[serde(default)]
     arguments: Map<String, Value>,
+    /// By default the server's default agent.
     agent: Option<AgentName>,
+    /// By default the caller's.
     autonomy_level: Option<Autonomy>,
 }
 
 /// `POST /agent/judge`: what would happen with that call of the caller's. It runs nothing and
 /// records nothing; what was spent is not looked at.
-pub(super) async fn judge(
+async fn judge(
     state: State,
     caller: Caller,
     Json(question): Json<Question>,
@@ -83,15 +161,14 @@ pub(super) async fn judge(
     let tool: &Tool = tool.ok_or_else(unknown)?;
     let arguments = Value::Object(question.arguments);
     if let Err(problem) = tool.validate(&arguments) {
-        let answer = json!({"verdict": "invalid", "why": problem});
-        return Ok(HttpResponse::Ok().json(answer));
+        return Ok(HttpResponse::Ok().json(Ruling::Invalid { why: problem }));
     }
     let level = question.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
     let matrix = state.runtime.governance().matrix.clone();
     let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
     let verdict = judge_call(tool, &arguments, &judge.context(&settings));
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(view(verdict))))
+    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(Ruling::from(verdict)))))
 }
 
 /// Who judges.
@@ -121,14 +198,16 @@ fn agent(state: &AppState, name: Option<AgentName>) -> Result<Arc<AgentProfile>,
     state.runtime.governance().agents.get(&name).cloned().ok_or_else(unknown)
 }
 
-fn view(verdict: Verdict) -> Value {
-    match verdict {
-        Verdict::Allow { why, cost } => json!({"verdict": "allow", "why": why, "cost": cost}),
-        Verdict::Ask { why, cost, .. } | Verdict::OverBudget { why, cost } => {
-            json!({"verdict": "ask", "why": why, "cost": cost})
+impl From<Verdict> for Ruling {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allow { why, cost } => Self::Allow { why, cost },
+            Verdict::Ask { why, cost, .. } | Verdict::OverBudget { why, cost } => {
+                Self::Ask { why, cost }
+            }
+            Verdict::Deny(denial) => {
+                Self::Deny { why: denial.reason, required_level: denial.required_level }
+            }
         }
-        Verdict::Deny(denial) => json!({
-            "verdict": "deny", "why": denial.reason, "required_level": denial.required_level,
-        }),
     }
 }

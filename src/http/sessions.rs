@@ -3,62 +3,185 @@
 use super::{
     Problem, State,
     commands::{self, CreateSession},
+    endpoint::{Endpoint, Schemas, extended},
     guard::Caller,
+    problem_codes::{OF_COMMANDS, OF_CREATING},
     read::{self, Json},
 };
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, http::Method};
 use greenroom_actors::ports::SessionQuery;
 use greenroom_core::{
-    ids::{RunId, Seq, SessionId, UserId},
-    policy::SettingsPatch,
-    session::{Input, SessionRow},
+    Timestamp,
+    ids::{AgentName, RunId, Seq, SessionId, UserId},
+    limits::TITLE_CHARS_MAX,
+    policy::{Autonomy, Settings, SettingsPatch},
+    session::{Input, SessionRow, SessionStatus},
+    usage::Spending,
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
+use utoipa::{
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type, schema::SchemaType},
+};
 
 /// Sessions on a page where the client says nothing, and at most.
 const PAGE: (usize, usize) = (50, 200);
 
-/// A session as clients see it.
-pub(super) fn view(row: &SessionRow) -> Value {
-    json!({
-        "session_id": row.session_id,
-        "user_id": row.owner,
-        "agent": row.agent,
-        "title": row.title,
-        "status": row.status,
-        "autonomy_level": row.settings.autonomy_level,
-        "preflight": row.settings.preflight,
-        "settings": row.settings,
-        "usage": row.usage,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-    })
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let one = "/agent/session/{session_id}";
+    vec![
+        Endpoint::get("/agent/session", list)
+            .named("list_sessions", "Sessions, the newest first.")
+            .explained("Administrators get everybody's, or one user's; others their own.")
+            .query::<ListQuery>()
+            .at_most("limit", PAGE)
+            .answers::<SessionPage>("A page of sessions")
+            .problems(&["forbidden", "invalid_id"]),
+        Endpoint::post("/agent/session", create)
+            .named("create_session", "Creates a session.")
+            .explained("Its settings may be narrower than its user's, never wider.")
+            .body::<CreateSession>()
+            .answers::<SessionView>("The session")
+            .problems(OF_COMMANDS)
+            .problems(OF_CREATING),
+        Endpoint::get(one, read)
+            .named("read_session", "A session.")
+            .answers::<SessionView>("The session, with its `head`")
+            .problems(&["session_not_found"]),
+        Endpoint::new(Method::DELETE, one, close)
+            .named("close_session", "Closes a session, or removes it for good.")
+            .explained("What is closed can still be read. `purge=true` removes it, closed or not.")
+            .query::<CloseQuery>()
+            .answers::<CloseAnswer>("The session as it is now")
+            .problems(OF_COMMANDS),
+        Endpoint::new(Method::PATCH, "/agent/session/{session_id}/settings", change_settings)
+            .named("change_session_settings", "Changes settings and title; what is absent stays.")
+            .body::<SettingsWish>()
+            .answers::<SessionView>("The session")
+            .problems(OF_COMMANDS)
+            .problems(&["settings_widened"]),
+        Endpoint::post("/agent/session/{session_id}/cancel", cancel)
+            .named("cancel_run", "Cancels the run that is going, or the one that is named.")
+            .body::<CancelBody>()
+            .answers::<Cancelled>("The run that was cancelled")
+            .problems(OF_COMMANDS)
+            .problems(&["no_run", "run_not_active"]),
+        Endpoint::post("/agent/session/{session_id}/fork", fork)
+            .named("fork_session", "A new session that goes on from what was said in this one.")
+            .body::<ForkBody>()
+            .answers::<SessionView>("The new session")
+            .problems(OF_COMMANDS)
+            .problems(&["forbidden", "too_many_sessions"]),
+    ]
+}
+
+/// A session.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
+struct SessionView {
+    session_id: SessionId,
+    /// Whose it is.
+    user_id: UserId,
+    agent: AgentName,
+    title: Option<String>,
+    status: SessionStatus,
+    autonomy_level: Autonomy,
+    /// Whether each message begins with a plan.
+    preflight: bool,
+    settings: Settings,
+    /// What it has used so far.
+    usage: Spending,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    /// Its last event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<Seq>,
+}
+
+impl From<SessionRow> for SessionView {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            session_id: row.session_id,
+            user_id: row.owner,
+            agent: row.agent,
+            title: row.title,
+            status: row.status,
+            autonomy_level: row.settings.autonomy_level,
+            preflight: row.settings.preflight,
+            settings: row.settings,
+            usage: row.usage,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            head: None,
+        }
+    }
+}
+
+/// A page of sessions.
+#[derive(Serialize, ToSchema)]
+struct SessionPage {
+    sessions: Vec<SessionView>,
+    /// `before` of the next page, if there is one.
+    next: Option<SessionId>,
+}
+
+/// A session that was closed, or one that is gone.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum CloseAnswer {
+    Closed(Box<SessionView>),
+    Purged(Purged),
+}
+
+/// A session that is gone.
+#[derive(Serialize, ToSchema)]
+struct Purged {
+    session_id: SessionId,
+    status: PurgedStatus,
+}
+
+/// What became of it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum PurgedStatus {
+    Purged,
+}
+
+/// A run that was cancelled.
+#[derive(Serialize, ToSchema)]
+struct Cancelled {
+    session_id: SessionId,
+    run_id: RunId,
+    /// `cancelled`.
+    status: &'static str,
 }
 
 /// `POST /agent/session`
-pub(super) async fn create(
+async fn create(
     state: State,
     caller: Caller,
     Json(wish): Json<CreateSession>,
 ) -> Result<HttpResponse, Problem> {
     let row = commands::create(&state, &caller.0, wish).await?;
-    Ok(HttpResponse::Ok().json(view(&row)))
+    Ok(HttpResponse::Ok().json(SessionView::from(row)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 struct ListQuery {
     limit: Option<usize>,
+    /// Only those created before this one.
+    #[param(value_type = Option<SessionId>)]
     before: Option<String>,
+    /// Only this user's.
+    #[param(value_type = Option<UserId>)]
     user_id: Option<String>,
 }
 
 /// `GET /agent/session`
-pub(super) async fn list(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: ListQuery = read::query(&request)?;
     let user = query.user_id.as_deref().map(UserId::parse).transpose()?;
     let owner = match user {
@@ -75,32 +198,28 @@ pub(super) async fn list(
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.session_id);
-    let sessions: Vec<_> = rows.iter().map(view).collect();
-    Ok(HttpResponse::Ok().json(json!({"sessions": sessions, "next": next})))
+    let sessions = rows.into_iter().map(SessionView::from).collect();
+    Ok(HttpResponse::Ok().json(SessionPage { sessions, next }))
 }
 
 /// `GET /agent/session/{session_id}`
-pub(super) async fn read(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session_id = read::path_id(&request, "session_id")?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
-    let mut view = view(&row);
-    view["head"] = json!(state.runtime.journal.head(session_id).await?);
-    Ok(HttpResponse::Ok().json(view))
+    let head = Some(state.runtime.journal.head(session_id).await?);
+    Ok(HttpResponse::Ok().json(SessionView { head, ..row.into() }))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 struct CloseQuery {
+    /// Whether to remove it for good.
     #[serde(default)]
     purge: bool,
 }
 
 /// `DELETE /agent/session/{session_id}`: closes it, and it can still be read; or, with
 /// `?purge=true`, removes it for good.
-pub(super) async fn close(
+async fn close(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -110,16 +229,39 @@ pub(super) async fn close(
     commands::session_for(&state, &caller.0, session_id).await?;
     if purge {
         state.runtime.purge(session_id, caller.0.user.clone()).await?;
-        return Ok(HttpResponse::Ok().json(json!({"session_id": session_id, "status": "purged"})));
+        let purged = Purged { session_id, status: PurgedStatus::Purged };
+        return Ok(HttpResponse::Ok().json(CloseAnswer::Purged(purged)));
     }
     let input = Input::Close { by: caller.0.user.clone(), partial: None };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(HttpResponse::Ok().json(view(&row)))
+    Ok(HttpResponse::Ok().json(CloseAnswer::Closed(Box::new(row.into()))))
+}
+
+/// Changes to a session's settings, and its `title`.
+struct SettingsWish;
+
+impl PartialSchema for SettingsWish {
+    fn schema() -> RefOr<Schema> {
+        let title = ObjectBuilder::new()
+            .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+            .max_length(Some(TITLE_CHARS_MAX));
+        extended::<SettingsPatch>(ObjectBuilder::new().property("title", title))
+    }
+}
+
+impl ToSchema for SettingsWish {
+    fn name() -> Cow<'static, str> {
+        "SessionSettingsPatch".into()
+    }
+
+    fn schemas(schemas: &mut Schemas) {
+        SettingsPatch::schemas(schemas);
+    }
 }
 
 /// `PATCH /agent/session/{session_id}/settings`: settings and `title`; what is absent stays.
-pub(super) async fn change_settings(
+async fn change_settings(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -142,18 +284,21 @@ pub(super) async fn change_settings(
     let input = Input::ChangeSettings { settings, title, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(HttpResponse::Ok().json(view(&row)))
+    Ok(HttpResponse::Ok().json(SessionView::from(row)))
 }
 
-#[derive(Default, Deserialize)]
+/// From where.
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(default)]
-pub(super) struct ForkBody {
+struct ForkBody {
+    /// The last event that counts; by default the newest.
     at_seq: Option<Seq>,
+    #[schema(max_length = 200)]
     title: Option<String>,
 }
 
 /// `POST /agent/session/{session_id}/fork`
-pub(super) async fn fork(
+async fn fork(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -162,17 +307,18 @@ pub(super) async fn fork(
     let session_id = read::path_id(&request, "session_id")?;
     let source = commands::session_for(&state, &caller.0, session_id).await?;
     let row = commands::fork(&state, &caller.0, &source, body.at_seq, body.title).await?;
-    Ok(HttpResponse::Ok().json(view(&row)))
+    Ok(HttpResponse::Ok().json(SessionView::from(row)))
 }
 
-#[derive(Deserialize)]
-pub(super) struct CancelBody {
+/// Which run.
+#[derive(Deserialize, ToSchema)]
+struct CancelBody {
     #[serde(default)]
     run_id: Option<RunId>,
 }
 
 /// `POST /agent/session/{session_id}/cancel`
-pub(super) async fn cancel(
+async fn cancel(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -181,6 +327,5 @@ pub(super) async fn cancel(
     let session_id = read::path_id(&request, "session_id")?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
     let run_id = commands::cancel(&state, &caller.0, &row, body.run_id).await?;
-    let body = json!({"session_id": session_id, "run_id": run_id, "status": "cancelled"});
-    Ok(HttpResponse::Ok().json(body))
+    Ok(HttpResponse::Ok().json(Cancelled { session_id, run_id, status: "cancelled" }))
 }

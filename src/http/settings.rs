@@ -2,25 +2,87 @@
 
 use super::{
     AppState, Problem, State, commands,
-    guard::{self, Caller},
+    endpoint::{Endpoint, Schemas, extended},
+    guard::{self, Caller, SURFACE},
     read::{self, Json},
 };
 use crate::audit::{Action, Actor, Entry, Outcome};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, http::Method};
 use greenroom_actors::{ports::SessionQuery, session::CommandError};
 use greenroom_core::{
     ids::UserId,
-    policy::{Settings, SettingsPatch},
+    policy::{Autonomy, Settings, SettingsPatch},
     session::{Input, Rejection, SessionStatus},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::borrow::Cow;
+use utoipa::{
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, Ref, RefOr, Schema, Type},
+};
 
 /// Sessions looked at at once.
 const SESSIONS_PAGE: usize = 200;
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/settings", read)
+            .named("read_settings", "What a user allows.")
+            .query::<WhoseQuery>()
+            .answers::<UserSettings>("The settings")
+            .problems(&["forbidden", "invalid_id"]),
+        Endpoint::new(Method::PATCH, "/agent/settings", change)
+            .named("change_settings", "Changes what a user allows; what is absent stays.")
+            .explained("Sessions that would then be wider than their user are narrowed.")
+            .query::<WhoseQuery>()
+            .header(SURFACE, "`cli` or `rest`: through what it is changed")
+            .body::<SettingsPatch>()
+            .answers::<UserSettings>("The settings")
+            .problems(&["forbidden", "invalid_id", "surface_invalid"])
+            .problems(&["mailbox_full", "session_parked", "draining"]),
+    ]
+}
+
+/// What a user allows, and who that is.
+#[derive(Serialize)]
+struct UserSettings<'a> {
+    #[serde(flatten)]
+    settings: &'a Settings,
+    user_id: &'a UserId,
+    autonomy_name: &'static str,
+}
+
+impl PartialSchema for UserSettings<'_> {
+    fn schema() -> RefOr<Schema> {
+        let name = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(Autonomy::ALL.map(Autonomy::name)));
+        let more = ObjectBuilder::new()
+            .property("user_id", Ref::from_schema_name(UserId::name()))
+            .required("user_id")
+            .property("autonomy_name", name)
+            .required("autonomy_name");
+        extended::<Settings>(more)
+    }
+}
+
+impl ToSchema for UserSettings<'_> {
+    fn name() -> Cow<'static, str> {
+        "UserSettings".into()
+    }
+
+    fn schemas(schemas: &mut Schemas) {
+        schemas.push((UserId::name().into_owned(), UserId::schema()));
+        Settings::schemas(schemas);
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
 struct WhoseQuery {
+    /// Another user's, for administrators; `character_id` says the same.
+    #[param(value_type = Option<UserId>)]
     #[serde(alias = "character_id")]
     user_id: Option<String>,
 }
@@ -31,26 +93,19 @@ fn whose(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem> {
     commands::acting_for(&caller.0, user)
 }
 
-fn view(user: &UserId, settings: &Settings) -> Value {
-    let mut view = json!(settings);
-    view["user_id"] = json!(user);
-    view["autonomy_name"] = json!(settings.autonomy_level.name());
-    view
+fn view<'a>(user_id: &'a UserId, settings: &'a Settings) -> UserSettings<'a> {
+    UserSettings { settings, user_id, autonomy_name: settings.autonomy_level.name() }
 }
 
 /// `GET /agent/settings`
-pub(super) async fn read(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let user = whose(&request, &caller)?;
     let settings = state.user_settings(&user).await?;
     Ok(HttpResponse::Ok().json(view(&user, &settings)))
 }
 
 /// `PATCH /agent/settings`: what is absent stays.
-pub(super) async fn change(
+async fn change(
     state: State,
     caller: Caller,
     request: HttpRequest,

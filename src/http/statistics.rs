@@ -7,8 +7,11 @@ mod figures;
 mod log;
 mod timeline;
 
-use self::{figures::Counted, log::Log};
-use super::{AppState, Problem, State, guard::Caller, read};
+use self::{
+    figures::{Counted, Figures},
+    log::Log,
+};
+use super::{AppState, Problem, State, endpoint::Endpoint, guard::Caller, read};
 use crate::auth::Role;
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::SessionQuery};
@@ -17,8 +20,8 @@ use greenroom_core::{
     ids::{Seq, UserId},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::sync::Semaphore;
+use utoipa::{IntoParams, ToSchema};
 
 /// Sessions that are looked at where the client says nothing, and at most.
 const SESSIONS: (usize, usize) = (100, 500);
@@ -27,10 +30,23 @@ const EVENTS_MAX: usize = 50_000;
 /// Requests that scan at once; others wait for their turn.
 static SCANNING: Semaphore = Semaphore::const_new(2);
 
-#[derive(Deserialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/statistics", read)
+            .named("statistics", "How agents, workflows, models, tools and people are doing.")
+            .query::<StatisticsQuery>()
+            .at_most("sessions", SESSIONS)
+            .answers::<Statistics>("Counted from the logs of the newest sessions")
+            .problems(&["forbidden", "invalid_id"]),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
 struct StatisticsQuery {
     /// How many of the newest sessions.
     sessions: Option<usize>,
+    #[param(value_type = Option<UserId>)]
     /// Only this user's; for administrators.
     user: Option<String>,
     /// Only what happened then or later.
@@ -38,11 +54,7 @@ struct StatisticsQuery {
 }
 
 /// `GET /agent/statistics`
-pub(super) async fn read(
-    state: State,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: StatisticsQuery = read::query(&request)?;
     let limit = read::page_size(query.sessions, SESSIONS.0, SESSIONS.1)?;
     let asked = query.user.as_deref().map(UserId::parse).transpose()?;
@@ -58,13 +70,19 @@ pub(super) async fn read(
     let _turn = SCANNING.acquire().await;
     let wanted = Wanted { owner, since: query.since, limit };
     let (counted, looked_at) = scan(&state, wanted).await?;
-    let mut view = counted.view();
-    view["looked_at"] = json!(looked_at);
-    Ok(HttpResponse::Ok().json(view))
+    Ok(HttpResponse::Ok().json(Statistics { figures: counted.view(), looked_at }))
+}
+
+/// How all are doing, and of how much that is said.
+#[derive(Serialize, ToSchema)]
+struct Statistics {
+    #[serde(flatten)]
+    figures: Figures,
+    looked_at: LookedAt,
 }
 
 /// What was looked at.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct LookedAt {
     sessions: usize,
     events: usize,

@@ -4,9 +4,12 @@
 use super::{
     AppState, Problem, State,
     commands::{self, Submitted},
-    decisions, events,
+    decisions,
+    endpoint::Endpoint,
+    events::{self, DialectQuery},
     follow::Follow,
     guard::Caller,
+    problem_codes::OF_CURSORS,
     read, sse,
     talk::{Line, Talk},
     ws,
@@ -19,9 +22,38 @@ use greenroom_actors::feed::FeedItem;
 use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let upgraded = "The connection is a WebSocket from here on";
+    vec![
+        Endpoint::get("/agent/stream", many_sessions)
+            .named("stream", "A WebSocket for any number of sessions.")
+            .explained(FRAMES)
+            .query::<DialectQuery>()
+            .upgrades(upgraded)
+            .problems(&["unknown_dialect"]),
+        Endpoint::get("/agent/stream/{session_id}", one_session)
+            .named("stream_session", "A WebSocket that begins with one session.")
+            .explained(FRAMES)
+            .query::<StreamQuery>()
+            .query::<DialectQuery>()
+            .upgrades(upgraded)
+            .problems(OF_CURSORS)
+            .problems(&["unknown_dialect", "session_not_found", "too_many_subscribers"]),
+    ]
+}
+
+/// What is said on either.
+const FRAMES: &str = "The client sends JSON: `subscribe{session_id, after?}`, `unsubscribe{session_id}`, \
+    `send{session_id, message, …}`, `cancel{session_id, run_id?}`, `decide{approval_id, …}`, and \
+    administrators `watch` and `unwatch`, each with a `type` and maybe an `id`. The server answers \
+    `ack` or `error` with that `id`, and sends frames `{type, session_id, plan_id, step_index, payload, \
+    timestamp, seq, cursor}`. `docs/protocol.md` has the details.";
 
 /// `WS /agent/stream`
-pub(super) async fn many_sessions(
+async fn many_sessions(
     state: State,
     caller: Caller,
     request: HttpRequest,
@@ -31,13 +63,14 @@ pub(super) async fn many_sessions(
     ws::start(&state, caller.0, talk, &request, payload)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 struct StreamQuery {
+    /// A cursor: `seq`, or `seq.offset` inside an open message.
     after: Option<String>,
 }
 
 /// `WS /agent/stream/{session_id}`
-pub(super) async fn one_session(
+async fn one_session(
     state: State,
     caller: Caller,
     request: HttpRequest,

@@ -1,35 +1,85 @@
 //! `GET /agent/tools`: the tools there are now, each with its risk and why, and the servers they
 //! come from, each with why it is not there (T2).
 
-use super::{Problem, State, guard::Caller};
+use super::{Problem, State, endpoint::Endpoint, guard::Caller};
+use crate::skill::Broken;
 use actix_web::HttpResponse;
-use serde_json::json;
+use greenroom_actors::tool_host::ServerStatus;
+use greenroom_core::{
+    context::Skill,
+    ids::ToolName,
+    policy::{Risk, RiskSource, Tool},
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/tools", list)
+            .named("list_tools", "Tools, each with its risk and why; tool servers; and skills.")
+            .answers::<ToolList>("What there is now"),
+    ]
+}
+
+/// What an agent can work with.
+#[derive(Serialize, ToSchema)]
+struct ToolList {
+    tools: Vec<ToolView>,
+    #[schema(value_type = Vec<ServerStatus>)]
+    servers: Value,
+    skills: Vec<Skill>,
+    /// For administrators: paths are the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broken_skills: Option<Vec<Broken>>,
+}
+
+/// A tool.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tool)]
+struct ToolView {
+    name: ToolName,
+    /// The server it lives on.
+    server: String,
+    description: String,
+    /// JSON Schema of the arguments.
+    input_schema: Value,
+    risk: Risk,
+    risk_source: RiskSource,
+    /// Whether its calls may run beside others.
+    parallel: bool,
+    /// Whether it may safely run twice.
+    repeatable: bool,
+    /// Whether it can be called now.
+    available: bool,
+    /// Why it can't.
+    unavailable_because: Option<String>,
+}
+
+impl From<&Tool> for ToolView {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            name: tool.name.clone(),
+            server: tool.server.clone(),
+            description: tool.description.clone(),
+            input_schema: tool.input_schema.clone(),
+            risk: tool.risk,
+            risk_source: tool.risk_source.clone(),
+            parallel: tool.parallel,
+            repeatable: tool.repeatable,
+            available: tool.unavailable.is_none(),
+            unavailable_because: tool.unavailable.clone(),
+        }
+    }
+}
 
 /// `GET /agent/tools`
-pub(super) async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
-    let book = state.runtime.tools.book();
-    let tools: Vec<_> = book
-        .iter()
-        .map(|tool| {
-            json!({
-                "name": tool.name,
-                "server": tool.server,
-                "description": tool.description,
-                "input_schema": tool.input_schema,
-                "risk": tool.risk,
-                "risk_source": tool.risk_source,
-                "parallel": tool.parallel,
-                "repeatable": tool.repeatable,
-                "available": tool.unavailable.is_none(),
-                "unavailable_because": tool.unavailable,
-            })
-        })
-        .collect();
-    let servers = state.redactor.scrubbed(json!(state.runtime.tools.servers()));
-    let mut body = json!({"tools": tools, "servers": servers, "skills": state.skills.skills()});
-    // Paths are the operator's.
-    if caller.0.is_admin() {
-        body["broken_skills"] = json!(state.skills.broken());
-    }
-    Ok(HttpResponse::Ok().json(body))
+async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(ToolList {
+        tools: state.runtime.tools.book().iter().map(|tool| ToolView::from(&**tool)).collect(),
+        servers: state.redactor.scrubbed(json!(state.runtime.tools.servers())),
+        skills: state.skills.skills(),
+        broken_skills: caller.0.is_admin().then(|| state.skills.broken()),
+    }))
 }

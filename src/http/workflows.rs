@@ -2,25 +2,96 @@
 //! of one is made here, before its message is submitted; the session keeps that, whatever becomes of
 //! the file.
 
-use super::{AppState, Problem, State, guard::Caller};
+use super::{AppState, Problem, State, endpoint::Endpoint, guard::Caller};
+use crate::skill::Broken;
 use actix_web::{HttpResponse, http::StatusCode};
 use greenroom_actors::ports::ServerPrompt;
 use greenroom_core::{
-    context::{StartedWorkflow, Workflow, workflow},
+    context::{InputKind, StartedWorkflow, Workflow, workflow},
     ids::AgentName,
     limits::WORKFLOW_TEXT_BYTES_MAX,
+    policy::Autonomy,
     text::cut,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-/// What a client asks for.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/workflows", list)
+            .named("list_workflows", "Workflows: those in files, and the prompts of tool servers.")
+            .answers::<WorkflowList>("What there is now"),
+    ]
+}
+
+/// What a message can be started with.
+#[derive(Serialize, ToSchema)]
+struct WorkflowList {
+    workflows: Vec<WorkflowView>,
+    /// For administrators: paths are the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broken_workflows: Option<Vec<Broken>>,
+}
+
+/// A workflow.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workflow)]
+struct WorkflowView {
+    /// What it is started by: a file's name, or `server:prompt`.
+    name: String,
+    source: Source,
+    /// The server whose prompt it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    description: String,
+    inputs: Vec<Input>,
+    /// Globs over the tools that its run may use; `null` is all the agent's.
+    tools: Option<Vec<String>>,
+    /// The most that its run may do by itself.
+    autonomy_level: Option<Autonomy>,
+    /// Whether its run begins with a plan.
+    preflight: bool,
+}
+
+/// Where a workflow comes from.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = WorkflowSource)]
+enum Source {
+    /// A file.
+    File,
+    /// A tool server's prompt.
+    Mcp,
+}
+
+/// An input of a workflow.
+#[derive(Serialize, ToSchema)]
+#[schema(as = WorkflowInput)]
+struct Input {
+    name: String,
+    r#type: InputKind,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    /// Whether there must be one.
+    required: bool,
+    /// What it is where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<Value>,
+    /// The only values it may have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<Value>,
+}
+
+/// A workflow to start, by name.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkflowWish {
     /// A file's name, or `server:prompt`.
     pub(super) name: String,
+    /// What it wants to know, by name.
     #[serde(default)]
     pub(super) inputs: Map<String, Value>,
 }
@@ -39,45 +110,60 @@ impl WorkflowWish {
 }
 
 /// `GET /agent/workflows`
-pub(super) async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
+async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     let files = state.workflows.all();
-    let mut listed: Vec<Value> = files.iter().map(|workflow| view(workflow)).collect();
     let prompts = state.runtime.tools.prompts().await;
-    listed.extend(prompts.iter().map(view_of_prompt));
-    let mut body = json!({ "workflows": listed });
-    // Paths are the operator's.
-    if caller.0.is_admin() {
-        body["broken_workflows"] = json!(state.workflows.broken());
+    let of_files = files.iter().map(|workflow| WorkflowView::from(&**workflow));
+    let workflows = of_files.chain(prompts.into_iter().map(WorkflowView::from)).collect();
+    let broken_workflows = caller.0.is_admin().then(|| state.workflows.broken());
+    let list = WorkflowList { workflows, broken_workflows };
+    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(list))))
+}
+
+impl From<&Workflow> for WorkflowView {
+    fn from(workflow: &Workflow) -> Self {
+        let inputs = workflow.inputs.iter().map(|(name, spec)| Input {
+            name: name.clone(),
+            r#type: spec.kind,
+            description: spec.description.clone(),
+            required: spec.is_required(),
+            default: spec.default.clone(),
+            choices: spec.choices.clone(),
+        });
+        Self {
+            name: workflow.name.clone(),
+            source: Source::File,
+            server: None,
+            description: workflow.description.clone(),
+            inputs: inputs.collect(),
+            tools: workflow.tools.clone(),
+            autonomy_level: workflow.autonomy,
+            preflight: workflow.preflight,
+        }
     }
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(body)))
 }
 
-fn view(workflow: &Workflow) -> Value {
-    let inputs = workflow.inputs.iter().map(|(name, spec)| {
-        let mut view = json!(spec);
-        view["name"] = json!(name);
-        view["required"] = json!(spec.is_required());
-        view
-    });
-    json!({
-        "name": workflow.name, "source": "file", "description": workflow.description,
-        "inputs": inputs.collect::<Vec<_>>(), "tools": workflow.tools,
-        "autonomy_level": workflow.autonomy, "preflight": workflow.preflight,
-    })
-}
-
-fn view_of_prompt(prompt: &ServerPrompt) -> Value {
-    let inputs = prompt.arguments.iter().map(|argument| {
-        json!({
-            "name": argument.name, "type": "string", "description": argument.description,
-            "required": argument.required,
-        })
-    });
-    json!({
-        "name": format!("{}:{}", prompt.server, prompt.name), "source": "mcp",
-        "server": prompt.server, "description": prompt.description,
-        "inputs": inputs.collect::<Vec<_>>(), "preflight": false,
-    })
+impl From<ServerPrompt> for WorkflowView {
+    fn from(prompt: ServerPrompt) -> Self {
+        let inputs = prompt.arguments.into_iter().map(|argument| Input {
+            name: argument.name,
+            r#type: InputKind::String,
+            description: argument.description,
+            required: argument.required,
+            default: None,
+            choices: Vec::new(),
+        });
+        Self {
+            name: format!("{}:{}", prompt.server, prompt.name),
+            source: Source::Mcp,
+            inputs: inputs.collect(),
+            server: Some(prompt.server),
+            description: prompt.description,
+            tools: None,
+            autonomy_level: None,
+            preflight: false,
+        }
+    }
 }
 
 /// What a run gets of the workflow that is asked for, or else of its agent's own.

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
+use utoipa::ToSchema;
 
 /// The file that makes a folder a skill.
 pub(super) const FILE: &str = "SKILL.md";
@@ -22,9 +23,10 @@ pub const FOLDER_DEPTH_MAX: usize = 4;
 const ENTRIES_MAX: usize = 20_000;
 
 /// A skill that can't be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Broken {
     /// Its `SKILL.md`, or a folder.
+    #[schema(value_type = String)]
     pub path: PathBuf,
     /// What is wrong.
     pub problem: String,

@@ -50,6 +50,7 @@ mod lifecycle;
 mod matrix;
 mod messages;
 mod models;
+mod openapi;
 mod passivation;
 mod postgres;
 mod preflight;

@@ -13,6 +13,7 @@
 use crate::time::Timestamp;
 use serde::Serialize;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,9 @@ enum Phase {
 }
 
 /// What a breaker does with those who ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = CircuitState)]
 pub enum State {
     /// All pass.
     Closed,

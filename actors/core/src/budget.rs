@@ -11,6 +11,10 @@ use crate::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{collections::BTreeMap, fmt, sync::Arc};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
 
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +52,15 @@ impl Measure {
     }
 }
 
+impl PartialSchema for Measure {
+    fn schema() -> RefOr<Schema> {
+        let words = "`tokens`, `usd`, or the unit of what tools cost";
+        ObjectBuilder::new().schema_type(Type::String).description(Some(words)).into()
+    }
+}
+
+impl ToSchema for Measure {}
+
 impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,7 +83,7 @@ impl<'de> Deserialize<'de> for Measure {
 }
 
 /// Whose spending is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One run's.
@@ -82,7 +95,7 @@ pub enum Scope {
 }
 
 /// A limit on spending.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Budget {
     /// Whose spending.
     pub scope: Scope,
@@ -125,7 +138,7 @@ impl fmt::Display for Budget {
 }
 
 /// What something was spent on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Expense {
     /// A tool's name, or what else.
     pub what: String,

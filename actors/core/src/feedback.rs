@@ -3,6 +3,7 @@
 
 use crate::ids::{CallId, MessageId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What somebody thinks, and of what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,8 +40,9 @@ impl Feedback {
 }
 
 /// From 1, useless, to 5, just right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u8", into = "u8")]
+#[schema(value_type = u8, minimum = 1, maximum = 5)]
 pub struct Rating(u8);
 
 /// It is none.
@@ -62,8 +64,9 @@ impl From<Rating> for u8 {
 }
 
 /// What a person says of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = FeedbackVerdict)]
 pub enum Verdict {
     /// It was right.
     Good,

@@ -5,13 +5,17 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{fmt, str::FromStr};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 macro_rules! uuid_id {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+        )]
         #[serde(transparent)]
+        #[schema(value_type = String, format = "uuid")]
         pub struct $name(pub Uuid);
 
         impl fmt::Display for $name {
@@ -55,8 +59,9 @@ macro_rules! text_id {
         $(#[$doc])*
         ///
         /// 1 to 128 characters, none of them a control character.
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, ToSchema)]
         #[serde(transparent)]
+        #[schema(value_type = String, min_length = 1, max_length = 128)]
         pub struct $name(Box<str>);
 
         impl $name {
@@ -130,7 +135,18 @@ fn check_text(kind: &'static str, text: &str) -> Result<(), InvalidId> {
 
 /// The number of an event in its session: 1, 2, 3 … without gaps. 0 means "before the first".
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(transparent)]
 pub struct Seq(pub u64);

@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
+use utoipa::ToSchema;
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
+#[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
 pub struct Digest([u8; 32]);
 
 impl Digest {

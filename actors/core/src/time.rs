@@ -3,9 +3,11 @@
 use chrono::{DateTime, Datelike, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, time::Duration};
+use utoipa::ToSchema;
 
 /// Milliseconds since the Unix epoch (UTC). Written as RFC 3339 with milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, ToSchema)]
+#[schema(value_type = String, format = DateTime)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {

@@ -1,9 +1,10 @@
 //! What model calls cost, in tokens and in money (M6).
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Tokens of one or more model calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     /// Input tokens, those read from the provider's cache included.
     pub input_tokens: u64,
@@ -30,7 +31,7 @@ impl Usage {
 }
 
 /// Tokens, and what they cost. Serialised as one object.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Spending {
     /// The tokens.
     #[serde(flatten)]

@@ -13,7 +13,7 @@ mod server;
 pub use client::{ClientMessage, EditedStep, NotUnderstood, decode};
 pub use server::{Frame, Outcome, Risk, ServerMessage, Usage};
 
-use super::agent;
+use super::{agent, question::Plan};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -186,7 +186,7 @@ fn say(
         E::ApprovalRequested { approval } => {
             let asked = &following.asked;
             if !asked.is_over(record, approval.approval_id) {
-                let view = redactor.scrubbed(agent::plan(approval));
+                let view = redactor.scrubbed(json!(Plan::from(&**approval)));
                 said.extend(question(&view, &following.request_id, |call_id| {
                     record.seq <= asked.head
                         && asked.decided.iter().any(|id| id.to_string() == call_id)

@@ -11,9 +11,11 @@ use crate::{
     },
 };
 use greenroom_actors::observation::Snapshot;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use utoipa::ToSchema;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -23,6 +25,18 @@ pub(super) struct Wanted {
     pub(super) prefix: String,
     pub(super) kind: Option<String>,
     pub(super) limit: usize,
+}
+
+/// What changed since the last frame.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ActorChanges)]
+pub(super) struct Changes {
+    /// `actors`.
+    r#type: &'static str,
+    #[schema(value_type = Vec<Snapshot>)]
+    changed: Value,
+    /// The paths of those that are no more.
+    gone: Vec<String>,
 }
 
 /// Somebody who looks at the board.
@@ -60,7 +74,7 @@ impl Looking for Onlooker {
         let is_news = is_first || !changed.is_empty() || !gone.is_empty();
         is_news.then(|| {
             let changed = redacted(&self.state, &changed);
-            json!({"type": "actors", "changed": changed, "gone": gone})
+            json!(Changes { r#type: "actors", changed, gone })
         })
     }
 

@@ -2,7 +2,7 @@
 //! part or closed. The desk says that something is different; what it is stands in the store, so that
 //! nothing that is told is out of date, and a word that was missed costs one heartbeat.
 
-use super::view;
+use super::{ApprovalView, redacted};
 use crate::{
     auth::Principal,
     http::{
@@ -11,15 +11,29 @@ use crate::{
     },
 };
 use greenroom_actors::ports::ApprovalQuery;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
+use utoipa::ToSchema;
 
 /// Time between two looks at the least, so that a storm of questions costs a bounded number.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// What changed since the last frame.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApprovalChanges)]
+pub(super) struct Changes {
+    /// `approvals`.
+    r#type: &'static str,
+    #[schema(value_type = Vec<ApprovalView>)]
+    changed: Vec<Value>,
+    /// The ids of those that wait no more.
+    gone: Vec<String>,
+}
 
 /// Somebody who looks on.
 pub(super) struct Onlooker {
@@ -61,11 +75,11 @@ impl Looking for Onlooker {
         };
         let found = rows
             .iter()
-            .map(|row| (row.approval.approval_id.to_string(), view(row, &self.state.redactor)));
+            .map(|row| (row.approval.approval_id.to_string(), redacted(&self.state, row)));
         let (changed, gone) = differences(&mut self.told, found.collect::<Vec<_>>());
         let is_first = !std::mem::replace(&mut self.has_told, true);
         let is_news = is_first || !changed.is_empty() || !gone.is_empty();
-        is_news.then(|| json!({"type": "approvals", "changed": changed, "gone": gone}))
+        is_news.then(|| json!(Changes { r#type: "approvals", changed, gone }))
     }
 
     fn may_hear(&self) -> bool {

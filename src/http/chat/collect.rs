@@ -17,9 +17,11 @@ use greenroom_core::{
     session::{ApprovalState, EventRecord, RunFailure, SessionEvent, SessionRow},
     usage::Spending,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 use tokio::sync::Notify;
+use utoipa::ToSchema;
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -30,7 +32,8 @@ pub(super) struct Collected {
     pub(super) iterations: u32,
     /// How it ended, or why it stopped being followed.
     pub(super) ending: Option<Ending>,
-    calls: Vec<Called>,
+    /// Each call, in the order they were proposed.
+    pub(super) calls: Vec<Called>,
     /// The subscriber is gone.
     gone: bool,
 }
@@ -53,16 +56,26 @@ pub(super) enum Ending {
     Paused(Arc<Approval>),
 }
 
-#[derive(Debug)]
-struct Called {
+/// A call with its result, if it has one yet.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ToolResult)]
+pub(super) struct Called {
     call_id: CallId,
     tool: String,
     input: Value,
+    /// The step that proposed it.
     iteration: Option<u32>,
-    result: Option<Result<Value, Refused>>,
+    /// What it gave back: structured where it can be, else text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    /// Why it gave nothing back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// `authorization` or `approval`, if it was not let run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_by: Option<&'static str>,
 }
 
-#[derive(Debug)]
 struct Refused {
     error: String,
     blocked_by: Option<&'static str>,
@@ -159,7 +172,12 @@ impl Collected {
         }
         if let Some((call_id, result)) = end_of_call(&record.event) {
             if let Some(call) = self.calls.iter_mut().find(|call| call.call_id == call_id) {
-                call.result = Some(result);
+                match result {
+                    Ok(result) => call.result = Some(result),
+                    Err(Refused { error, blocked_by }) => {
+                        (call.error, call.blocked_by) = (Some(error), blocked_by);
+                    }
+                }
             }
             return false;
         }
@@ -170,6 +188,8 @@ impl Collected {
                 input: agent::arguments(arguments),
                 iteration: record.step,
                 result: None,
+                error: None,
+                blocked_by: None,
             });
         }
         if let SessionEvent::MessageCompleted { text, .. } = &record.event {
@@ -181,33 +201,6 @@ impl Collected {
             self.ending = ending;
         }
         ends
-    }
-
-    /// Each call with its result, in the order they were proposed.
-    pub(super) fn tool_results(&self) -> Vec<Value> {
-        self.calls.iter().map(Called::view).collect()
-    }
-}
-
-impl Called {
-    fn view(&self) -> Value {
-        let mut view = json!({
-            "call_id": self.call_id,
-            "tool": self.tool,
-            "input": self.input,
-            "iteration": self.iteration,
-        });
-        match &self.result {
-            Some(Ok(result)) => view["result"] = result.clone(),
-            Some(Err(refused)) => {
-                view["error"] = json!(refused.error);
-                if let Some(blocked_by) = refused.blocked_by {
-                    view["blocked_by"] = json!(blocked_by);
-                }
-            }
-            None => {}
-        }
-        view
     }
 }
 

@@ -8,16 +8,14 @@ use super::super::{
 };
 use crate::{
     auth::{Principal, Role},
-    dialect::{
-        agent,
-        gateway::{Asked, Following, ServerMessage, question},
-    },
+    dialect::gateway::{Asked, Following, ServerMessage, question},
 };
 use greenroom_actors::{
     limits::LOG_PAGE_EVENTS,
     ports::{ApprovalQuery, SessionQuery},
 };
 use greenroom_core::{
+    approval::ApprovalKind,
     cursor::Cursor,
     ids::{ApprovalId, CallId, MessageId, RunId, Seq, SessionId},
     json::Digest,
@@ -101,7 +99,7 @@ pub(super) async fn send(
             };
             let decided =
                 |call: &str| row.decisions.iter().any(|said| said.call_id.to_string() == call);
-            let view = approvals::view(&row, &state.redactor);
+            let view = state.redactor.scrubbed(json!(approvals::view(&row)));
             asked_again.extend(question(&view, &request_id, decided));
         }
     }
@@ -230,7 +228,7 @@ fn is_about(row: &ApprovalRow, question: Question) -> bool {
             row.approval.steps().iter().any(|step| step.call_id == call_id)
         }
         Question::Preflight { run_id, .. } => {
-            row.run_id == run_id && agent::plan(&row.approval)["kind"] == "preflight"
+            row.run_id == run_id && row.approval.kind() == ApprovalKind::Preflight
         }
     }
 }

@@ -1,15 +1,27 @@
 //! What is counted, and how it is told. Must not know events.
 
-use super::timeline::Timeline;
+use super::timeline::{Timeline, TimelineFigures};
 use greenroom_core::{Timestamp, usage::Spending};
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// Different names of a kind that are counted; further ones are counted together.
 const NAMES_MAX: usize = 1_000;
 /// What stands for further ones.
 const OTHERS: &str = "(others)";
+
+/// Everything, as it is told: by name, of agents, workflows, models, tools and kinds of questions; and
+/// over time.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Figures {
+    agents: BTreeMap<String, RunFigures>,
+    workflows: BTreeMap<String, RunFigures>,
+    models: BTreeMap<String, ModelFigures>,
+    tools: BTreeMap<String, ToolFigures>,
+    approvals: BTreeMap<String, QuestionFigures>,
+    timeline: TimelineFigures,
+}
 
 /// Everything.
 #[derive(Default)]
@@ -46,15 +58,15 @@ impl Counted {
         self.approvals.of(kind)
     }
 
-    pub(super) fn view(self) -> Value {
-        json!({
-            "agents": self.agents.view(Runs::view),
-            "workflows": self.workflows.view(Runs::view),
-            "models": self.models.view(Model::view),
-            "tools": self.tools.view(Tool::view),
-            "approvals": self.approvals.view(Questions::view),
-            "timeline": self.timeline.view(),
-        })
+    pub(super) fn view(self) -> Figures {
+        Figures {
+            agents: self.agents.view(Runs::view),
+            workflows: self.workflows.view(Runs::view),
+            models: self.models.view(Model::view),
+            tools: self.tools.view(Tool::view),
+            approvals: self.approvals.view(Questions::view),
+            timeline: self.timeline.view(),
+        }
     }
 }
 
@@ -67,7 +79,7 @@ impl<T: Default> ByName<T> {
         self.0.entry(if is_room { name } else { OTHERS }.to_owned()).or_default()
     }
 
-    fn view(self, view: impl Fn(T) -> Value) -> Value {
+    fn view<V>(self, view: impl Fn(T) -> V) -> BTreeMap<String, V> {
         self.0.into_iter().map(|(name, of)| (name, view(of))).collect()
     }
 }
@@ -138,14 +150,16 @@ impl Times {
         self.0.append(&mut other.0);
     }
 
-    pub(super) fn view(mut self) -> Value {
+    pub(super) fn view(mut self) -> Durations {
         self.0.sort_unstable();
         let sum = self.0.iter().fold(0, |sum: u64, took| sum.saturating_add(*took));
-        let average = rate(sum, self.0.len() as u64).map(f64::round);
-        json!({
-            "count": self.0.len(), "average": average, "p50": self.percentile(50),
-            "p95": self.percentile(95), "longest": self.0.last().copied().unwrap_or(0),
-        })
+        Durations {
+            count: self.0.len(),
+            average: rate(sum, self.0.len() as u64).map(f64::round),
+            p50: self.percentile(50),
+            p95: self.percentile(95),
+            longest: self.0.last().copied().unwrap_or(0),
+        }
     }
 
     /// The least that `percent` of them do not exceed (the nearest rank); they are in order.
@@ -160,69 +174,171 @@ fn rate(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-impl Runs {
-    fn view(self) -> Value {
-        let runs = self.completed + self.failed + self.cancelled;
-        let ratings = self.stars.iter().sum();
-        let sum = (1..).zip(self.stars).map(|(stars, count): (u64, u64)| stars * count).sum();
-        json!({
-            "runs": runs, "completed": self.completed, "failed": self.failed,
-            "cancelled": self.cancelled, "failure_rate": rate(self.failed, runs),
-            "steps": self.steps, "step_retries": self.step_retries,
-            "run_ms": self.run_ms.view(), "usage": self.usage,
-            "rating": Rating { count: ratings, average: rate(sum, ratings), stars: self.stars },
-        })
-    }
+/// What became of runs. A rate of nothing is `null`.
+#[derive(Serialize, ToSchema)]
+struct RunFigures {
+    runs: u64,
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+    failure_rate: Option<f64>,
+    steps: u64,
+    step_retries: u64,
+    run_ms: Durations,
+    usage: Spending,
+    rating: Rating,
 }
 
-#[derive(Serialize)]
+/// What people think of answers.
+#[derive(Serialize, ToSchema)]
 struct Rating {
     count: u64,
     average: Option<f64>,
+    /// How often each number of stars was given, from one to five.
     stars: [u64; 5],
 }
 
+/// What became of a model's steps, each failed attempt counted.
+#[derive(Serialize, ToSchema)]
+struct ModelFigures {
+    steps: u64,
+    completed: u64,
+    failed: u64,
+    failure_rate: Option<f64>,
+    step_ms: Durations,
+    usage: Spending,
+}
+
+/// What became of a tool's calls.
+#[derive(Serialize, ToSchema)]
+struct ToolFigures {
+    calls: u64,
+    completed: u64,
+    failed: u64,
+    failure_rate: Option<f64>,
+    denied: u64,
+    denial_rate: Option<f64>,
+    /// Ended by people: rejected, not answered in time, or cancelled.
+    refused: u64,
+    /// How often a person was asked.
+    asked: u64,
+    approved: u64,
+    rejected: u64,
+    expired: u64,
+    approval_rate: Option<f64>,
+    retries: u64,
+    /// Waiting for people included.
+    call_ms: Durations,
+    verdicts: Verdicts,
+}
+
+/// What people think of calls.
+#[derive(Serialize, ToSchema)]
+struct Verdicts {
+    good: u64,
+    unnecessary: u64,
+    wrong: u64,
+}
+
+/// What became of questions to people.
+#[derive(Serialize, ToSchema)]
+struct QuestionFigures {
+    asked: u64,
+    decided: u64,
+    expired: u64,
+    cancelled: u64,
+    /// Until they were decided.
+    wait_ms: Durations,
+}
+
+/// How long things took, in milliseconds.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Durations {
+    count: usize,
+    average: Option<f64>,
+    p50: Option<u64>,
+    p95: Option<u64>,
+    longest: u64,
+}
+
+impl Runs {
+    fn view(self) -> RunFigures {
+        let runs = self.completed + self.failed + self.cancelled;
+        let count = self.stars.iter().sum();
+        let sum = (1..).zip(self.stars).map(|(stars, count): (u64, u64)| stars * count).sum();
+        RunFigures {
+            runs,
+            completed: self.completed,
+            failed: self.failed,
+            cancelled: self.cancelled,
+            failure_rate: rate(self.failed, runs),
+            steps: self.steps,
+            step_retries: self.step_retries,
+            run_ms: self.run_ms.view(),
+            usage: self.usage,
+            rating: Rating { count, average: rate(sum, count), stars: self.stars },
+        }
+    }
+}
+
 impl Model {
-    fn view(self) -> Value {
+    fn view(self) -> ModelFigures {
         let steps = self.completed + self.failed;
-        json!({
-            "steps": steps, "completed": self.completed, "failed": self.failed,
-            "failure_rate": rate(self.failed, steps), "step_ms": self.step_ms.view(),
-            "usage": self.usage,
-        })
+        ModelFigures {
+            steps,
+            completed: self.completed,
+            failed: self.failed,
+            failure_rate: rate(self.failed, steps),
+            step_ms: self.step_ms.view(),
+            usage: self.usage,
+        }
     }
 }
 
 impl Tool {
-    fn view(self) -> Value {
+    fn view(self) -> ToolFigures {
         let calls = self.completed + self.failed + self.denied + self.refused;
-        json!({
-            "calls": calls, "completed": self.completed, "failed": self.failed,
-            "failure_rate": rate(self.failed, calls),
-            "denied": self.denied, "denial_rate": rate(self.denied, calls),
-            "refused": self.refused, "asked": self.asked, "approved": self.approved,
-            "rejected": self.rejected, "expired": self.expired,
-            "approval_rate": rate(self.approved, self.approved + self.rejected + self.expired),
-            "retries": self.retries, "call_ms": self.call_ms.view(),
-            "verdicts": {
-                "good": self.good, "unnecessary": self.unnecessary, "wrong": self.wrong,
+        let answered = self.approved + self.rejected + self.expired;
+        ToolFigures {
+            calls,
+            completed: self.completed,
+            failed: self.failed,
+            failure_rate: rate(self.failed, calls),
+            denied: self.denied,
+            denial_rate: rate(self.denied, calls),
+            refused: self.refused,
+            asked: self.asked,
+            approved: self.approved,
+            rejected: self.rejected,
+            expired: self.expired,
+            approval_rate: rate(self.approved, answered),
+            retries: self.retries,
+            call_ms: self.call_ms.view(),
+            verdicts: Verdicts {
+                good: self.good,
+                unnecessary: self.unnecessary,
+                wrong: self.wrong,
             },
-        })
+        }
     }
 }
 
 impl Questions {
-    fn view(self) -> Value {
-        json!({
-            "asked": self.asked, "decided": self.decided, "expired": self.expired,
-            "cancelled": self.cancelled, "wait_ms": self.wait_ms.view(),
-        })
+    fn view(self) -> QuestionFigures {
+        QuestionFigures {
+            asked: self.asked,
+            decided: self.decided,
+            expired: self.expired,
+            cancelled: self.cancelled,
+            wait_ms: self.wait_ms.view(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn percentiles_are_by_the_nearest_rank() {
@@ -234,7 +350,7 @@ mod tests {
         ] {
             let mut times = Times::default();
             took.iter().for_each(|ms| times.add(Timestamp(1_000), Timestamp(1_000 + ms)));
-            let view = times.view();
+            let view = json!(times.view());
             assert_eq!((&view["p50"], &view["p95"]), (&p50, &p95), "{took:?}");
             assert_eq!((&view["average"], &view["count"]), (&average, &json!(took.len())));
         }
@@ -244,7 +360,7 @@ mod tests {
     fn further_names_are_counted_together() {
         let mut counted = Counted::default();
         (0..NAMES_MAX + 5).for_each(|n| counted.tool(&format!("t{n}")).completed += 1);
-        let view = counted.view();
+        let view = json!(counted.view());
         assert_eq!(view["tools"].as_object().unwrap().len(), NAMES_MAX + 1);
         assert_eq!(view["tools"][OTHERS]["calls"], 5);
     }

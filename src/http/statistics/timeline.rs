@@ -1,9 +1,10 @@
 //! The same over time: in buckets that are as wide as they must be for there to be few.
 
-use super::figures::Times;
+use super::figures::{Durations, Times};
 use greenroom_core::{Timestamp, usage::Spending};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// Buckets that are told at most.
 const BUCKETS_MAX: i64 = 60;
@@ -51,7 +52,7 @@ impl Timeline {
     }
 
     /// The buckets in which something happened, the oldest first.
-    pub(super) fn view(self) -> Value {
+    pub(super) fn view(self) -> TimelineFigures {
         let first = self.0.first_key_value().map_or(0, |(second, _)| *second);
         let last = self.0.last_key_value().map_or(0, |(second, _)| *second);
         let fits = |width: &i64| last.div_euclid(*width) - first.div_euclid(*width) < BUCKETS_MAX;
@@ -60,9 +61,8 @@ impl Timeline {
         for (second, bucket) in self.0 {
             buckets.entry(second.div_euclid(width) * width).or_default().add(bucket);
         }
-        let buckets: Vec<_> =
-            buckets.into_iter().map(|(second, bucket)| bucket.view(second)).collect();
-        json!({"width_s": width, "buckets": buckets})
+        let buckets = buckets.into_iter().map(|(second, bucket)| bucket.view(second));
+        TimelineFigures { width_s: width, buckets: buckets.collect() }
     }
 }
 
@@ -84,30 +84,74 @@ impl Bucket {
         self.step_ms.append(other.step_ms);
     }
 
-    fn view(self, second: i64) -> Value {
-        json!({
-            "at": Timestamp(second * 1_000),
-            "runs": {
-                "completed": self.runs_completed, "failed": self.runs_failed,
-                "cancelled": self.runs_cancelled,
+    fn view(self, second: i64) -> BucketFigures {
+        BucketFigures {
+            at: Timestamp(second * 1_000),
+            runs: RunsThen {
+                completed: self.runs_completed,
+                failed: self.runs_failed,
+                cancelled: self.runs_cancelled,
             },
-            "calls": {
-                "completed": self.calls_completed, "failed": self.calls_failed,
-                "denied": self.calls_denied, "refused": self.calls_refused,
+            calls: CallsThen {
+                completed: self.calls_completed,
+                failed: self.calls_failed,
+                denied: self.calls_denied,
+                refused: self.calls_refused,
             },
-            "retries": self.retries, "usage": self.usage, "step_ms": self.step_ms.view(),
-        })
+            retries: self.retries,
+            usage: self.usage,
+            step_ms: self.step_ms.view(),
+        }
     }
+}
+
+/// What happened over time.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TimelineFigures {
+    /// Seconds that a bucket is wide.
+    width_s: i64,
+    /// Those in which something happened, the oldest first.
+    buckets: Vec<BucketFigures>,
+}
+
+/// What happened within some time.
+#[derive(Serialize, ToSchema)]
+struct BucketFigures {
+    /// When it begins.
+    at: Timestamp,
+    runs: RunsThen,
+    calls: CallsThen,
+    retries: u64,
+    usage: Spending,
+    step_ms: Durations,
+}
+
+/// Runs that ended.
+#[derive(Serialize, ToSchema)]
+struct RunsThen {
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+}
+
+/// Calls that ended.
+#[derive(Serialize, ToSchema)]
+struct CallsThen {
+    completed: u64,
+    failed: u64,
+    denied: u64,
+    refused: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn timeline(seconds: impl IntoIterator<Item = i64>) -> Value {
         let mut timeline = Timeline::default();
         seconds.into_iter().for_each(|second| timeline.at(Timestamp(second * 1_000)).retries += 1);
-        timeline.view()
+        json!(timeline.view())
     }
 
     #[test]

@@ -5,9 +5,10 @@ use crate::{
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A standing approval. Never for `critical` tools, and never stronger than a denial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grant {
     /// Its id.
     pub grant_id: GrantId,

@@ -9,9 +9,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// One call of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanStep {
     /// The call.
     pub call_id: CallId,
@@ -36,7 +37,7 @@ pub struct PlanStep {
 }
 
 /// A person's word on one step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepDecision {
     /// The call.
     pub call_id: CallId,

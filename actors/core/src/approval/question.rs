@@ -12,6 +12,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
+use utoipa::ToSchema;
 
 /// A question as it was asked. Never changes under its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ pub enum Question {
 }
 
 /// A budget that has no room for what comes next.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetQuestion {
     /// Which, with its limit in force.
     pub budget: Budget,
@@ -70,7 +71,7 @@ pub struct BudgetQuestion {
 }
 
 /// A call that was sent, that may not safely repeat, and of whose end nothing is known.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownOutcome {
     /// The call.
     pub call_id: CallId,
@@ -89,7 +90,7 @@ pub struct UnknownOutcome {
 }
 
 /// The kinds of questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalKind {
     /// Whether calls of a step may run.

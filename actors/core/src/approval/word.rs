@@ -3,9 +3,10 @@
 use crate::{ids::UserId, preflight::StepEdit, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// What a person says to a question as a whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "decision", content = "value", rename_all = "snake_case")]
 pub enum Resolution {
     /// To an unknown outcome: run the call once more.
@@ -43,7 +44,7 @@ impl Resolution {
 }
 
 /// A [`Resolution`], with who said it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Word {
     /// What was said.
     #[serde(flatten)]
@@ -60,7 +61,7 @@ pub struct Word {
 }
 
 /// Where an answer came from (G11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surface {
     /// The HTTP resources.

@@ -23,6 +23,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// One call of the current step.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,7 +107,7 @@ pub struct CallEnd {
 }
 
 /// Why a call failed, on the wire (E1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailReason {
     /// The tool said so.

@@ -22,9 +22,10 @@ use crate::{
 };
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// What a step's request consists of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Manifest {
     /// The model, by its name in configuration.
     pub model: String,
@@ -39,7 +40,7 @@ pub struct Manifest {
 }
 
 /// A part of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Section {
     /// Which.
     pub name: SectionName,
@@ -68,7 +69,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 /// The parts of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SectionName {
     /// What the model may call.

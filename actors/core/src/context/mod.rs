@@ -12,7 +12,7 @@ pub mod workflow;
 pub use assembler::{Manifest, Section, SectionName, assemble, inspect};
 pub(crate) use compaction::{Compact, summary_of};
 pub use skill::{READ_SKILL, Skill, SkillBook, SkillFile};
-pub use workflow::{StartedWorkflow, Workflow};
+pub use workflow::{InputKind, StartedWorkflow, Workflow};
 
 use crate::limits::{COMPACT_AT_DEFAULT, CONTEXT_TOKENS_DEFAULT};
 use std::{collections::BTreeMap, sync::Arc};

@@ -10,12 +10,13 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// The built-in tool that reads a skill's text.
 pub const READ_SKILL: &str = "read_skill";
 
 /// A skill, as the index shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Skill {
     /// Its name; unique.
     pub name: String,

@@ -16,6 +16,7 @@ use minijinja::{Environment, UndefinedBehavior, value::Serde};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, io, sync::Arc};
+use utoipa::ToSchema;
 
 /// A workflow, as files say it.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +38,7 @@ pub struct Workflow {
 }
 
 /// An input of a workflow.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InputSpec {
     /// What it is.
@@ -58,7 +59,7 @@ pub struct InputSpec {
 }
 
 /// The type of an input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     /// A text.

@@ -3,15 +3,17 @@
 use crate::{limits, time::Day};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
+use utoipa::ToSchema;
 
 /// The unit of a budget and of a cost that name none.
 pub(super) const UNIT_DEFAULT: &str = "credits";
 
 /// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
 /// unit, for ever.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct BudgetLimit {
     /// Greater than 0.
+    #[schema(exclusive_minimum = 0)]
     pub amount: f64,
     /// What is counted, e.g. `ISK` or `USD`.
     pub unit: String,
@@ -20,7 +22,9 @@ pub struct BudgetLimit {
 }
 
 /// The period of a budget, shortest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
     /// One calendar day (UTC).

@@ -3,6 +3,7 @@
 use super::{Expression, Facts};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use utoipa::ToSchema;
 
 /// How the cost of a call follows from its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct CostRule {
 }
 
 /// What a call costs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
     /// Finite, 0 or more.
     pub amount: f64,

@@ -6,6 +6,7 @@
 use super::{Autonomy, Risk, Settings};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
+use utoipa::ToSchema;
 
 /// What the table says of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum Ruling {
 }
 
 /// What stands in one cell of the table: a ruling, or a condition that leads to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cell {
     /// Run it.

@@ -2,10 +2,25 @@
 
 use serde::{Deserialize, Serialize, de};
 use std::fmt;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
 
 /// The risk of a tool, in order.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
@@ -45,7 +60,7 @@ impl fmt::Display for Risk {
 }
 
 /// Where a tool's risk comes from; the first that matches wins (G1).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RiskSource {
     /// The catalog names the tool.
@@ -127,6 +142,20 @@ impl fmt::Display for Autonomy {
         write!(f, "{} (L{})", self.name(), self.level())
     }
 }
+
+impl PartialSchema for Autonomy {
+    fn schema() -> RefOr<Schema> {
+        let words = "How much an agent may do without asking: 0 READ_ONLY, 1 RECOMMENDATIONS, \
+                     2 ASSISTED, 3 SUPERVISED";
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .enum_values(Some(Self::ALL.map(Self::level)))
+            .description(Some(words))
+            .into()
+    }
+}
+
+impl ToSchema for Autonomy {}
 
 impl From<Autonomy> for u8 {
     fn from(autonomy: Autonomy) -> Self {

@@ -8,9 +8,10 @@ use super::risk::Autonomy;
 use crate::{ids::ToolName, limits};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
+use utoipa::ToSchema;
 
 /// A user's settings, or a session's. The default is the safe one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// How much the agent may do by itself.
@@ -163,7 +164,7 @@ fn narrower<T: Clone>(
 }
 
 /// Changes to settings: what is absent stays. `null` lifts `allowed_regions` or `budget_limit`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {
     /// See [`Settings::autonomy_level`].

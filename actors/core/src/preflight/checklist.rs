@@ -8,9 +8,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// What the model means to do, judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checklist {
     /// The steps, in order.
@@ -24,7 +25,7 @@ pub struct Checklist {
 }
 
 /// One step of a checklist.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChecklistStep {
     /// Its place, from 1; people change and skip steps by it.
@@ -50,7 +51,7 @@ pub struct ChecklistStep {
 }
 
 /// What the model calls of a plan may cost: tokens, and dollars where the price is known.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EstimatedCost {
     /// Input tokens.
@@ -86,7 +87,7 @@ impl EstimatedCost {
 }
 
 /// What a person changes of one step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepEdit {
     /// Which step, from 1.

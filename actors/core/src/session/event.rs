@@ -21,6 +21,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// A committed event with its envelope. The session's id and agent are the log's, not repeated in
 /// each record.
@@ -533,7 +534,7 @@ pub enum Allowance {
 }
 
 /// Why a run failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunFailure {
     /// No final answer within the allowed steps (S2).

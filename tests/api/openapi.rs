@@ -1,0 +1,259 @@
+//! What `/openapi.json` promises, against what the server answers: real answers of every resource,
+//! and requests that nobody would think of (schemathesis).
+
+use crate::{
+    harness::{Answer, House, MODEL_KEY, Setup, TOKEN, send},
+    scripts::calls,
+    stream::{answer, the},
+};
+use greenroom::rehearsal::Wire;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, path::Path, process::Stdio};
+use tokio::process::Command;
+
+/// The document, and which of its operations were asked.
+struct Document {
+    content: Value,
+    asked: BTreeSet<String>,
+}
+
+impl Document {
+    async fn of(house: &House) -> Self {
+        let answer = send(house.anonymous(Method::GET, "/openapi.json")).await;
+        Self { content: answer.ok(), asked: BTreeSet::new() }
+    }
+
+    /// The operation's path in the document: the one with the fewest blanks that fits.
+    fn path_of(&self, path: &str) -> String {
+        let path = path.split('?').next().unwrap();
+        let parts: Vec<_> = path.split('/').collect();
+        let fits = |template: &str| {
+            let blanks: Vec<_> = template.split('/').collect();
+            // The path of an actor has parts itself.
+            let same = match blanks.iter().position(|part| *part == "{path}") {
+                None => blanks.len() == parts.len(),
+                Some(at) => {
+                    parts.len() >= blanks.len() && path.ends_with(&blanks[at + 1..].join("/"))
+                }
+            };
+            same && blanks.iter().zip(&parts).all(|(blank, part)| {
+                blank.starts_with('{') || blank == part || template.contains("{path}")
+            }) && path.starts_with(template.split('{').next().unwrap())
+        };
+        let all = self.content["paths"].as_object().unwrap().keys();
+        let found = all.filter(|template| fits(template));
+        found
+            .min_by_key(|template| template.matches('{').count())
+            .unwrap_or_else(|| panic!("{path}"))
+            .clone()
+    }
+
+    /// Checks status, content type and body of an answer against the document.
+    fn check(&mut self, method: &Method, path: &str, answer: &Answer) {
+        let template = self.path_of(path);
+        let operation = &self.content["paths"][&template][method.as_str().to_lowercase()];
+        let name =
+            operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {template}"));
+        let status = answer.status.as_u16().to_string();
+        let response = &operation["responses"][&status];
+        assert!(response.is_object(), "{name} says nothing of {status}: {}", answer.body);
+        self.asked.insert(name.to_owned());
+        let Some(contents) = response["content"].as_object() else {
+            assert_eq!(answer.body, Value::Null, "{name} {status}");
+            return;
+        };
+        let kind = answer.headers["content-type"].to_str().unwrap();
+        let kind = kind.split(';').next().unwrap();
+        let content = contents.get(kind).or_else(|| contents.get("*/*"));
+        let content = content.unwrap_or_else(|| panic!("{name} {status} is no {kind}"));
+        if !kind.ends_with("json") {
+            return;
+        }
+        let schema =
+            json!({"components": self.content["components"], "allOf": [content["schema"]]});
+        let schema = jsonschema::draft202012::new(&schema).unwrap();
+        let wrong: Vec<_> = schema
+            .iter_errors(&answer.body)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(wrong.is_empty(), "{name} {status}: {wrong:#?}\n{}", answer.body);
+    }
+
+    async fn ask(
+        &mut self,
+        house: &House,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Answer {
+        let request = house.request(method.clone(), path);
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        let answer = send(request).await;
+        self.check(&method, path, &answer);
+        answer
+    }
+
+    async fn get(&mut self, house: &House, path: &str) -> Value {
+        let answer = self.ask(house, Method::GET, path, None).await;
+        assert!(answer.status.is_success(), "{path}: {}", answer.body);
+        answer.body
+    }
+
+    async fn post(&mut self, house: &House, path: &str, body: Value) -> Value {
+        let answer = self.ask(house, Method::POST, path, Some(body)).await;
+        assert!(answer.status.is_success(), "{path}: {}", answer.body);
+        answer.body
+    }
+
+    async fn refused(&mut self, house: &House, path: &str, body: Option<Value>, code: &str) {
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let answer = self.ask(house, method, path, body).await;
+        assert_eq!(answer.body["code"], code, "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn every_resource_answers_as_its_document_says() {
+    let house = Setup::tour(Wire::Anthropic).start().await;
+    let mut document = Document::of(&house).await;
+    let doc = &mut document;
+    doc.get(&house, "/openapi.json").await;
+    doc.get(&house, "/healthz").await;
+    doc.get(&house, "/readyz").await;
+    doc.get(&house, "/agent/me").await;
+    doc.get(&house, "/agent/tools").await;
+    doc.get(&house, "/agent/workflows").await;
+    doc.get(&house, "/agent/policy").await;
+    doc.get(&house, "/agent/settings").await;
+    let settings = json!({"autonomy_level": 2, "budget_limit": 5, "allowed_regions": null});
+    let changed = doc.ask(&house, Method::PATCH, "/agent/settings", Some(settings)).await;
+    assert_eq!(changed.status, 200);
+    doc.refused(&house, "/agent/settings?user_id=", None, "invalid_id").await;
+    let call = json!({"tool": "create_shopping_list", "arguments": {"name": "a"}});
+    doc.post(&house, "/agent/judge", call).await;
+    doc.refused(&house, "/agent/judge", Some(json!({"tool": "nothing"})), "invalid_request").await;
+
+    // A session, what is said in it, and a question.
+    let created =
+        doc.post(&house, "/agent/session", json!({"title": "t", "autonomy_level": 1})).await;
+    let session = created["session_id"].as_str().unwrap().to_owned();
+    let at = |rest: &str| format!("/agent/session/{session}{rest}");
+    doc.refused(&house, "/agent/session", Some(json!({"agent": "nobody"})), "unknown_agent").await;
+    let told = json!({"session_id": session, "message": "Stock up"});
+    let asked = doc.post(&house, "/agent/chat", told).await;
+    assert_eq!(asked["outcome"], "waiting_for_approval");
+    let plan = asked["plan_id"].as_str().unwrap();
+    doc.get(&house, "/agent/approvals?state=pending").await;
+    doc.get(&house, &format!("/agent/approvals/{plan}")).await;
+    let call_id = &asked["plan"]["steps"][0]["call_id"];
+    let step = json!({"steps": [{"call_id": call_id, "decision": "approve"}], "for_session": {}});
+    doc.post(&house, &format!("/agent/approvals/{plan}"), step).await;
+    let whole = json!({"session_id": session, "plan_id": plan, "reason": "enough"});
+    doc.post(&house, "/agent/reject", whole.clone()).await;
+    doc.refused(&house, "/agent/execute", Some(whole), "already_decided").await;
+    house.wait_for(&session, "done").await;
+    doc.get(&house, &at("")).await;
+    doc.get(&house, "/agent/session?limit=1").await;
+    doc.get(&house, &at("/events?limit=500")).await;
+    doc.get(&house, &at("/events?limit=500&dialect=task")).await;
+    let messages = doc.get(&house, &at("/messages")).await;
+    doc.get(&house, &at("/context")).await;
+    doc.get(&house, &at("/grants")).await;
+    let said = messages["messages"].as_array().unwrap().iter().rev();
+    let said = said.filter(|message| message["role"] == "assistant").next().unwrap();
+    let rated = json!({"session_id": session, "message_id": said["message_id"], "rating": 4});
+    doc.post(&house, "/agent/feedback", rated).await;
+    doc.get(&house, "/agent/statistics").await;
+    doc.get(&house, "/agent/export").await;
+    doc.refused(&house, &at("/cancel"), Some(json!({})), "no_run").await;
+    let fork = doc.post(&house, &at("/fork"), json!({})).await;
+    let fork = format!("/agent/session/{}", fork["session_id"].as_str().unwrap());
+    doc.get(&house, &format!("{fork}/messages")).await;
+    let patch = Some(json!({"title": null, "autonomy_level": 0}));
+    doc.ask(&house, Method::PATCH, &format!("{fork}/settings"), patch).await;
+    for (path, status) in [
+        (at("/grants"), 204),
+        (at("/grants/0198c0de-0000-7000-8000-000000000001"), 404),
+        (at(""), 200),
+        (format!("{fork}?purge=true"), 200),
+        (fork, 404),
+    ] {
+        let answer = doc.ask(&house, Method::DELETE, &path, None).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+    }
+
+    // What is the operator's.
+    let actors = doc.get(&house, "/admin/actors").await;
+    let tools = actors["actors"].as_array().unwrap().iter();
+    let path = tools
+        .map(|it| it["path"].as_str().unwrap())
+        .find(|path| path.starts_with("/tools/"))
+        .unwrap();
+    doc.get(&house, &format!("/admin/actors{path}")).await;
+    doc.post(&house, &format!("/admin/actors{path}/restart"), json!({})).await;
+    doc.refused(&house, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
+    let key = doc.post(&house, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
+    doc.get(&house, "/admin/keys").await;
+    let key = format!("/admin/keys/{}", key["key_id"].as_str().unwrap());
+    doc.ask(&house, Method::DELETE, &key, None).await;
+    doc.get(&house, "/admin/audit").await;
+    doc.get(&house, "/admin/audit?format=jsonl").await;
+    doc.get(&house, "/metrics").await;
+    doc.get(&house, "/docs").await;
+    doc.get(&house, "/docs/start.js").await;
+    doc.get(&house, "/").await;
+    doc.refused(&house, "/assets/nothing.js", None, "not_found").await;
+    doc.refused(&house, "/gateway", None, "websocket_required").await;
+    doc.refused(&house, "/agent/stream", None, "websocket_required").await;
+    doc.refused(&house, &format!("/agent/stream/{session}"), None, "websocket_required").await;
+
+    // The others answer with streams that go on.
+    let streams = ["chat_stream", "all_events", "stop_actor"];
+    let all: BTreeSet<_> = operations(&document.content)
+        .filter(|(_, name)| !streams.contains(&name.as_str()))
+        .map(|(_, name)| name)
+        .collect();
+    let missing: Vec<_> = all.difference(&document.asked).collect();
+    assert_eq!(missing, [""; 0].iter().collect::<Vec<_>>(), "each is asked here");
+}
+
+/// Path and name of every operation.
+fn operations(document: &Value) -> impl Iterator<Item = (String, String)> {
+    document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
+        let names =
+            item.as_object().unwrap().values().map(|it| it["operationId"].as_str().unwrap());
+        names.map(|name| (path.clone(), name.to_owned()))
+    })
+}
+
+#[actix_web::test]
+async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() {
+    let house = Setup::tour(Wire::OpenAi).start().await;
+    for (path, kind) in [
+        ("/docs", "text/html; charset=utf-8"),
+        ("/docs/start.js", "text/javascript; charset=utf-8"),
+        ("/docs/swagger-ui.css", "text/css"),
+        ("/docs/swagger-ui-bundle.js", "text/javascript"),
+        ("/openapi.json", "application/json"),
+    ] {
+        let answer = send(house.anonymous(Method::GET, path)).await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.headers["content-type"]),
+            (200, &kind.parse().unwrap())
+        );
+        if path != "/openapi.json" {
+            let policy = answer.headers["content-security-policy"].to_str().unwrap();
+            assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+            assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+        }
+        assert!(!answer.body.to_string().contains(TOKEN));
+    }
+    // Only what the page needs.
+    for path in ["/docs/index.html", "/docs/swagger-initializer.js", "/docs/..%2f..%2fCargo.toml"] {
+        send(house.anonymous(Method::GET, path)).await.problem(404, "not_found");
+    }
+}
