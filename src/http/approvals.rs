@@ -3,6 +3,7 @@
 
 mod changes;
 
+use self::changes::Changes;
 use super::{
     AppState, Problem, State, commands,
     decisions::{self, Answer},
