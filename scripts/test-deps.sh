@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what the tests talk to: PostgreSQL, the providers' Python SDKs, real MCP servers, what the
-# schema suite of the gateway is built with, and a browser. Lands under target/test-deps, the suites'
+# schema suite of the gateway is built with, what tries the HTTP API against its document, and a browser. Lands under target/test-deps, the suites'
 # own beside them; quick when it is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-python_packages=(anthropic==2.12.0 openai==3.54.0 mcp-server-time==2026.10.19)
+python_packages=(anthropic==2.12.0 openai==3.54.0 mcp-server-time==2026.10.19
+  schemathesis==4.32.5)
 npm_packages=(@modelcontextprotocol/server-everything@2026.8.31)
 
 deps=target/test-deps

@@ -94,3 +94,8 @@ fn w7_everything_can_be_done_by_keyboard() {
 fn w7_x2_each_role_sees_its_own_rooms() {
     play("roles");
 }
+
+#[test]
+fn the_page_of_the_api_shows_every_operation_and_calls_one() {
+    play("docs");
+}

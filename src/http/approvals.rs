@@ -163,6 +163,7 @@ fn redacted(state: &AppState, row: &ApprovalRow) -> Value {
 #[derive(Deserialize, IntoParams)]
 struct ListQuery {
     /// Only those in this state.
+    #[param(inline)]
     state: Option<ApprovalState>,
     /// Only this session's.
     #[param(value_type = Option<SessionId>)]

@@ -81,12 +81,14 @@ struct Query {
     /// Only what this user did.
     user: Option<String>,
     /// Only this action.
+    #[param(inline)]
     action: Option<Action>,
     /// Only rows with a greater number.
     after: Option<u64>,
     /// Only rows with a smaller number.
     before: Option<u64>,
     /// `oldest` (default) or `newest` first.
+    #[param(inline)]
     #[serde(default)]
     order: Order,
     limit: Option<usize>,

@@ -49,7 +49,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .problems(OF_COMMANDS)
             .problems(OF_CREATING)
             .problems(OF_MESSAGES)
-            .problems(&["too_many_subscribers", "run_failed", "stream_broken"]),
+            .problems(&["invalid_id", "too_many_subscribers", "run_failed", "stream_broken"]),
         Endpoint::post("/agent/chat/stream", stream)
             .named("chat_stream", "Sends a message, and streams its run to its end.")
             .query::<DialectQuery>()
@@ -59,7 +59,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line, as things happen")
             .problems(OF_COMMANDS)
             .problems(OF_MESSAGES)
-            .problems(&["forbidden", "unknown_dialect", "too_many_subscribers"]),
+            .problems(&["invalid_id", "forbidden", "unknown_dialect", "too_many_subscribers"]),
     ]
 }
 

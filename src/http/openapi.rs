@@ -59,11 +59,9 @@ const PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8
 /// What starts it. Nobody else's validator hears of the document.
 const START: &str = "SwaggerUIBundle({url: 'openapi.json', dom_id: '#api', deepLinking: true, \
     validatorUrl: null, docExpansion: 'list', defaultModelsExpandDepth: 0});\n";
-/// Only our own files run or load. Swagger UI writes its pictures and styles into the page; nothing
-/// that people or models said is ever shown there.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
-                      img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
-                      form-action 'none'; frame-ancestors 'none'";
+/// Only our own files run or load.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// The files of Swagger UI that the page needs.
 const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
 /// For files that change with the binary.

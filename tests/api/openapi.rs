@@ -1,15 +1,11 @@
 //! What `/openapi.json` promises, against what the server answers: real answers of every resource,
 //! and requests that nobody would think of (schemathesis).
 
-use crate::{
-    harness::{Answer, House, MODEL_KEY, Setup, TOKEN, send},
-    scripts::calls,
-    stream::{answer, the},
-};
+use crate::harness::{Answer, House, Setup, TOKEN, send};
 use greenroom::rehearsal::Wire;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, path::Path, process::Stdio};
+use std::{collections::BTreeSet, path::Path};
 use tokio::process::Command;
 
 /// The document, and which of its operations were asked.
@@ -24,7 +20,7 @@ impl Document {
         Self { content: answer.ok(), asked: BTreeSet::new() }
     }
 
-    /// The operation's path in the document: the one with the fewest blanks that fits.
+    /// The operation's path in the document: of those that fit, the one that says most.
     fn path_of(&self, path: &str) -> String {
         let path = path.split('?').next().unwrap();
         let parts: Vec<_> = path.split('/').collect();
@@ -43,10 +39,8 @@ impl Document {
         };
         let all = self.content["paths"].as_object().unwrap().keys();
         let found = all.filter(|template| fits(template));
-        found
-            .min_by_key(|template| template.matches('{').count())
-            .unwrap_or_else(|| panic!("{path}"))
-            .clone()
+        let best = found.min_by_key(|it| (it.matches('{').count(), std::cmp::Reverse(it.len())));
+        best.unwrap_or_else(|| panic!("{path}")).clone()
     }
 
     /// Checks status, content type and body of an answer against the document.
@@ -256,4 +250,48 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
     for path in ["/docs/index.html", "/docs/swagger-initializer.js", "/docs/..%2f..%2fCargo.toml"] {
         send(house.anonymous(Method::GET, path)).await.problem(404, "not_found");
     }
+}
+
+/// What is tried in a request's place: every schema's bounds, and then so many at random.
+const EXAMPLES: &str = "20";
+/// What must hold of every answer.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+                      response_schema_conformance";
+/// These answer with streams alone, which need not end.
+const STREAMS: [&str; 2] = ["all_events", "chat_stream"];
+
+/// Thousands of requests that fit the document, and that do not quite. Where an operation answers with
+/// JSON or with a stream, it is asked for JSON.
+#[actix_web::test]
+async fn whatever_is_asked_is_answered_as_the_document_says() {
+    let program =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps/venv/bin/schemathesis");
+    assert!(program.exists(), "{} is missing: run scripts/test-deps.sh", program.display());
+    let house = Setup::tour(Wire::Anthropic).start().await;
+    let session = house.session_at(1).await;
+    let told = json!({"session_id": session, "message": "Stock up"});
+    let asked = house.post("/agent/chat", told).await;
+    let plan = asked.body["plan_id"].as_str().unwrap();
+    // Most requests are about something that is there; what deletes is about something else.
+    let other = house.session_at(1).await;
+    let configuration = format!(
+        "[parameters]\nsession_id = '{session}'\napproval_id = '{plan}'\n\
+         [[operations]]\ninclude-operation-id = 'close_session'\n\
+         parameters = {{ session_id = '{other}' }}\n"
+    );
+    let file = house.folder().join("schemathesis.toml");
+    std::fs::write(&file, configuration).unwrap();
+    let mut run = Command::new(program);
+    run.arg("--config-file").arg(file).arg("run").arg(format!("{}/openapi.json", house.url()));
+    run.args(["--header", &format!("Authorization: Bearer {TOKEN}"), "--checks", CHECKS]);
+    run.args(["--phases", "coverage,fuzzing", "--max-examples", EXAMPLES, "--seed", "1"]);
+    run.args(["--request-timeout", "20", "--continue-on-failure", "--no-color"]);
+    for name in STREAMS {
+        run.args(["--exclude-operation-id", name]);
+    }
+    let run = run.current_dir(house.folder()).kill_on_drop(true).output().await.unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    let complained = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}{complained}");
+    assert!(said.contains("Tested: "), "{said}{complained}");
 }
