@@ -32,6 +32,7 @@ pub(crate) struct Setup {
     top: String,
     configuration: String,
     agent: String,
+    model: String,
     market_env: Vec<(String, String)>,
     catalog: String,
     database: String,
@@ -55,6 +56,7 @@ impl Setup {
             top: String::new(),
             configuration: String::new(),
             agent: String::new(),
+            model: String::new(),
             market_env: Vec::new(),
             catalog: "examples/market/catalog.toml".to_owned(),
             database: "greenroom.db".to_owned(),
@@ -84,6 +86,13 @@ impl Setup {
     pub(crate) fn agent(mut self, keys: &str) -> Self {
         self.agent.push_str(keys);
         self.agent.push('\n');
+        self
+    }
+
+    /// More keys of the scripted model.
+    pub(crate) fn model(mut self, keys: &str) -> Self {
+        self.model.push_str(keys);
+        self.model.push('\n');
         self
     }
 
@@ -136,6 +145,7 @@ wire = "{wire}"
 model = "rehearsal"
 base_url = "{base_url}"
 api_key_env = "MODEL_KEY"
+{model}
 [agents.default]
 model = "scripted"
 approvals = {{ deadline = "10m" }}
@@ -149,6 +159,7 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
             log = quoted(folder.join("calls.jsonl")),
             top = self.top,
             agent = self.agent,
+            model = self.model,
             more = self.limited(),
         );
         std::fs::write(folder.join("greenroom.toml"), text).expect("the file can be written");

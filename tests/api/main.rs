@@ -30,6 +30,7 @@ mod chance;
 mod chat;
 mod clients;
 mod commands;
+mod compaction;
 mod consent;
 mod context;
 mod crash;
