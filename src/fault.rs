@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use greenroom_actors::{
     ports::{
-        ApprovalQuery, Commit, Journal, JournalError, ModelClient, Progress, Purge, SessionCounts,
-        SessionQuery, ToolCall, ToolHost,
+        ApprovalQuery, Commit, Journal, JournalError, ModelClient, Progress, Purge, ServerPrompt,
+        ServerResource, SessionCounts, SessionQuery, ToolCall, ToolHost,
     },
     runtime::Parts,
     tool_host::ServerStatus,
@@ -18,7 +18,7 @@ use greenroom_actors::{
 use greenroom_core::{
     Timestamp,
     budget::{Measure, Spent},
-    call::ToolOutcome,
+    call::{ToolOutcome, ToolOutput},
     ids::{ApprovalId, Seq, SessionId, UserId},
     model::{
         delta::{Delta, ModelFailure},
@@ -29,6 +29,7 @@ use greenroom_core::{
     time::Day,
 };
 use nix::sys::signal::{Signal, raise};
+use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -275,6 +276,32 @@ impl ToolHost for FatalTools {
 
     fn servers(&self) -> Vec<ServerStatus> {
         self.inner.servers()
+    }
+
+    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+        self.inner.prompts()
+    }
+
+    fn prompt(
+        &self,
+        server: &str,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> BoxFuture<'static, Result<String, String>> {
+        self.inner.prompt(server, name, arguments)
+    }
+
+    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+        self.inner.resources()
+    }
+
+    fn read_resource(
+        &self,
+        server: &str,
+        uri: &str,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<ToolOutput, String>> {
+        self.inner.read_resource(server, uri, bytes_max)
     }
 
     fn call(

@@ -13,7 +13,7 @@ use crate::{
     skill::{Library, ReadSkill, SCAN_INTERVAL},
     store::{self, Store, StoreOptions},
     telemetry::{Metrics, SessionMeter, Traces},
-    tool::{self, ToolServerConfig, ToolTransport},
+    tool::{self, ReadResource, ToolServerConfig, ToolTransport},
     workflow::Workflows,
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
@@ -31,7 +31,7 @@ use greenroom_core::{Timestamp, ids::AgentName, scrub::longest_first, usage::Pri
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -86,9 +86,11 @@ impl Server {
         let (models, rehearsal) = models(&configuration)?;
         let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
         let skills = Arc::new(Library::open(configuration.skills.clone()));
-        let built_in = built_in(&configuration, &skills);
+        let host = Arc::new(OnceLock::new());
+        let built_in = built_in(&configuration, &skills, &host);
         let catalog = configuration.catalog.clone();
         let tools = tool::start_with(servers, built_in, catalog, &board, &clock);
+        host.get_or_init(|| tools.clone());
         // A session that comes back to life must find the tools it was using.
         tools.ready().await;
         let limits = &configuration.limits;
@@ -307,12 +309,20 @@ async fn follow(skills: Arc<Library>, workflows: Arc<Workflows>) {
     }
 }
 
-/// The tools of our own that the configuration asks for, as a server (T7).
-pub fn built_in(configuration: &Configuration, skills: &Arc<Library>) -> Option<ServerSpec> {
+/// The tools of our own that the configuration asks for, as a server (T7). `host` is filled in once all
+/// servers are there, this one among them.
+pub fn built_in(
+    configuration: &Configuration,
+    skills: &Arc<Library>,
+    host: &Arc<OnceLock<Tools>>,
+) -> Option<ServerSpec> {
     let mut tools: Vec<Arc<dyn BuiltInTool>> = Vec::new();
     if skills.is_configured() {
         let agents = configuration.agents.values();
         tools.push(Arc::new(ReadSkill::new(skills.clone(), agents)));
+    }
+    if let Some(tool) = ReadResource::new(configuration.agents.values(), host) {
+        tools.push(Arc::new(tool));
     }
     built_in::server(tools)
 }

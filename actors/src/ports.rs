@@ -8,7 +8,7 @@ use greenroom_core::{
     Timestamp,
     approval::{Elicitation, ElicitationAnswer},
     budget::{Measure, Spent},
-    call::ToolOutcome,
+    call::{ToolOutcome, ToolOutput},
     ids::Seq,
     ids::{AgentName, ApprovalId, SessionId, UserId},
     model::{
@@ -20,10 +20,12 @@ use greenroom_core::{
     time::Day,
     trace::Trace,
 };
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 /// The durable log and what is kept beside it (D1).
 #[async_trait]
@@ -200,6 +202,22 @@ pub trait ToolHost: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
+    /// The resources that servers list now, and their templates of more (T1).
+    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// What one of them holds, at most so many bytes of it. The error is for people.
+    fn read_resource(
+        &self,
+        server: &str,
+        _uri: &str,
+        _bytes_max: usize,
+    ) -> BoxFuture<'static, Result<ToolOutput, String>> {
+        let error = format!("there is no server `{server}`");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
     /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
     /// `progress` without waiting for it, and asks `call.people`; stops early when `cancel` fires,
     /// telling the tool.
@@ -222,6 +240,28 @@ pub struct ServerPrompt {
     pub description: String,
     /// What it wants to know: texts.
     pub arguments: Vec<PromptArgument>,
+}
+
+/// A resource of a tool server, or a template of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Resource)]
+pub struct ServerResource {
+    /// The server, by its name in configuration.
+    pub server: String,
+    /// What it is read by; of a template, with blanks in braces (RFC 6570).
+    pub uri: String,
+    /// For people.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// What kind of file it is, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Its size, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Whether it is a template.
+    pub is_template: bool,
 }
 
 /// What a prompt wants to know.

@@ -6,7 +6,10 @@
 
 use actix::prelude::*;
 use futures::future::BoxFuture;
-use greenroom_core::{call::ToolOutcome, policy::RemoteTool};
+use greenroom_core::{
+    call::{ToolOutcome, ToolOutput},
+    policy::RemoteTool,
+};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::Instant};
@@ -16,7 +19,7 @@ use crate::{
     limits::{CONNECTION_STABLE_AFTER, RECONNECT_DELAY_BASE, RECONNECT_DELAY_CAP, RELIST_INTERVAL},
     observation::Watch,
     order::{Obey, Order},
-    ports::{Clock, Progress, ServerPrompt, ToolCall},
+    ports::{Clock, Progress, ServerPrompt, ServerResource, ToolCall},
     tool_host::{ServerState, Shelf},
 };
 
@@ -53,6 +56,21 @@ pub trait ToolLink: Send + Sync + 'static {
         _arguments: Map<String, Value>,
     ) -> BoxFuture<'static, Result<String, String>> {
         let error = format!("there is no prompt `{name}`");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// The resources the server lists now, and its templates; `server` in them is left empty.
+    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// What a resource holds, at most so many bytes of it.
+    fn read_resource(
+        &self,
+        uri: &str,
+        _bytes_max: usize,
+    ) -> BoxFuture<'static, Result<ToolOutput, String>> {
+        let error = format!("there is no resource `{uri}`");
         Box::pin(std::future::ready(Err(error)))
     }
 

@@ -7,7 +7,7 @@ use actix::Actor;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use greenroom_core::{
     breaker,
-    call::ToolOutcome,
+    call::{ToolOutcome, ToolOutput},
     policy::{Catalog, RemoteTool, ServerFacts, ServerTools, ToolBook},
 };
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::{
     circuit::Circuit,
     mailbox::Mailbox,
     observation::Board,
-    ports::{Clock, Progress, ServerPrompt, ToolCall, ToolHost},
+    ports::{Clock, Progress, ServerPrompt, ServerResource, ToolCall, ToolHost},
     result_cache::{self, ResultCache},
     tool_connection::{Restart, Stop, ToolConnection, ToolLink, ToolServer},
 };
@@ -196,6 +196,36 @@ impl ToolHost for Tools {
         let snapshot = self.shelf.snapshot();
         match snapshot.servers.get(server).and_then(|entry| entry.link.as_ref()) {
             Some(link) => link.prompt(name, arguments),
+            None => {
+                let error = format!("the tool server `{server}` is not connected");
+                futures::future::ready(Err(error)).boxed()
+            }
+        }
+    }
+
+    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+        let snapshot = self.shelf.snapshot();
+        let of_server = |(name, entry): (&String, &Entry)| {
+            let (name, link) = (name.clone(), entry.link.clone()?);
+            Some(async move {
+                let mut resources = link.resources().await;
+                resources.iter_mut().for_each(|it| it.server.clone_from(&name));
+                resources
+            })
+        };
+        let asked: Vec<_> = snapshot.servers.iter().filter_map(of_server).collect();
+        join_all(asked).map(|resources| resources.into_iter().flatten().collect()).boxed()
+    }
+
+    fn read_resource(
+        &self,
+        server: &str,
+        uri: &str,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<ToolOutput, String>> {
+        let snapshot = self.shelf.snapshot();
+        match snapshot.servers.get(server).and_then(|entry| entry.link.as_ref()) {
+            Some(link) => link.read_resource(uri, bytes_max),
             None => {
                 let error = format!("the tool server `{server}` is not connected");
                 futures::future::ready(Err(error)).boxed()

@@ -66,7 +66,7 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let board = Board::new(clock.clone());
     let skills = Arc::new(Library::open(configuration.skills.clone()));
-    let built_in = startup::built_in(&configuration, &skills);
+    let built_in = startup::built_in(&configuration, &skills, &Arc::default());
     let servers = configuration.mcp_servers.into_values().map(Into::into);
     let tools = tool::start_with(servers, built_in, configuration.catalog, &board, &clock);
     tools.ready().await;

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 const STEPS_MAX: u32 = 1_000;
 /// Globs over tool names in one profile.
 const TOOL_GLOBS_MAX: usize = 1_000;
+/// Globs over resources of tool servers in one profile.
+const RESOURCE_GLOBS_MAX: usize = 100;
 /// Globs over names of skills in one profile.
 const SKILL_GLOBS_MAX: usize = 1_000;
 /// Models in one profile.
@@ -77,6 +79,7 @@ fn profile(
         system,
         tools: written.tools.unwrap_or(usual.tools),
         skills: written.skills.unwrap_or(usual.skills),
+        resources: written.resources.unwrap_or(usual.resources),
         workflow: written.workflow,
         max_steps: written.max_steps.unwrap_or(usual.max_steps),
         max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
@@ -105,6 +108,9 @@ fn check(written: &WrittenAgent) -> Result<(), String> {
     }
     if written.skills.as_ref().is_some_and(|skills| skills.len() > SKILL_GLOBS_MAX) {
         return Err(format!("skills may have at most {SKILL_GLOBS_MAX} entries"));
+    }
+    if written.resources.as_ref().is_some_and(|globs| globs.len() > RESOURCE_GLOBS_MAX) {
+        return Err(format!("resources may have at most {RESOURCE_GLOBS_MAX} entries"));
     }
     if written.models.as_ref().is_some_and(|models| models.len() > MODELS_MAX) {
         return Err(format!("models may have at most {MODELS_MAX} entries"));

@@ -95,6 +95,7 @@ pub(super) struct WrittenAgent {
     pub(super) system_file: Option<PathBuf>,
     pub(super) tools: Option<Vec<String>>,
     pub(super) skills: Option<Vec<String>>,
+    pub(super) resources: Option<Vec<String>>,
     pub(super) workflow: Option<String>,
     pub(super) max_steps: Option<u32>,
     pub(super) max_tokens: Option<u32>,

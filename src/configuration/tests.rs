@@ -124,6 +124,7 @@ fn every_table_is_read() {
         system: "You trade.".into(),
         tools: vec!["market_*".into()],
         skills: vec!["*".into()],
+        resources: Vec::new(),
         workflow: None,
         max_steps: 9,
         max_tokens: 99,

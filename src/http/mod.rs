@@ -35,6 +35,7 @@ mod pipe;
 mod policy;
 mod problem_codes;
 mod read;
+mod resources;
 mod sessions;
 mod settings;
 mod sse;
@@ -211,7 +212,7 @@ pub fn configure(cfg: &mut web::ServiceConfig, state: AppState) {
         // The last one wrapped is the first one asked.
         .wrap(from_fn(guard::guard))
         .wrap(from_fn(metrics::observe))
-        .configure(resources)
+        .configure(routes)
         .default_service(web::to(not_found));
     cfg.app_data(web::Data::new(state)).service(surface);
 }
@@ -219,7 +220,7 @@ pub fn configure(cfg: &mut web::ServiceConfig, state: AppState) {
 /// Everything that stands anywhere, with the tag of `/openapi.json`. Of two paths that fit, the
 /// router takes the first.
 fn endpoints() -> Vec<(&'static str, Endpoint)> {
-    let resources = [
+    let all = [
         ("sessions", sessions::endpoints()),
         ("sessions", grants::endpoints()),
         ("sessions", events::endpoints()),
@@ -229,6 +230,7 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
         ("approvals", approvals::endpoints()),
         ("agents", me::endpoints()),
         ("agents", tools::endpoints()),
+        ("agents", resources::endpoints()),
         ("agents", workflows::endpoints()),
         ("agents", policy::endpoints()),
         ("agents", settings::endpoints()),
@@ -248,12 +250,12 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
     ];
     let tagged =
         |(tag, endpoints): (_, Vec<Endpoint>)| endpoints.into_iter().map(move |it| (tag, it));
-    resources.into_iter().flat_map(tagged).collect()
+    all.into_iter().flat_map(tagged).collect()
 }
 
 /// A resource for each path, which answers wrong methods with a problem, as the rest of the surface
 /// does.
-fn resources(cfg: &mut web::ServiceConfig) {
+fn routes(cfg: &mut web::ServiceConfig) {
     let mut by_path: Vec<(&'static str, Vec<Endpoint>)> = Vec::new();
     for (_, endpoint) in endpoints() {
         match by_path.iter_mut().find(|(path, _)| *path == endpoint.path) {

@@ -3,11 +3,11 @@
 
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::{
-    ports::{Progress, ServerPrompt, ToolCall},
+    ports::{Progress, ServerPrompt, ServerResource, ToolCall},
     tool_connection::ToolLink,
 };
 use greenroom_core::{
-    call::ToolOutcome,
+    call::{ToolOutcome, ToolOutput},
     limits::PROGRESS_MESSAGE_BYTES_MAX,
     policy::{Annotations, RemoteTool},
 };
@@ -36,7 +36,7 @@ use super::{
     ask::{self, Hearing},
     call,
     process::Fate,
-    prompts,
+    prompts, resources,
     result::safe_text,
 };
 
@@ -170,6 +170,18 @@ impl ToolLink for McpLink {
         arguments: Map<String, Value>,
     ) -> BoxFuture<'static, Result<String, String>> {
         prompts::get(self.0.clone(), name.to_owned(), arguments).boxed()
+    }
+
+    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+        resources::list(self.0.clone()).boxed()
+    }
+
+    fn read_resource(
+        &self,
+        uri: &str,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<ToolOutput, String>> {
+        resources::read(self.0.clone(), uri.to_owned(), bytes_max).boxed()
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {

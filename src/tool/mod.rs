@@ -13,8 +13,12 @@ mod outline;
 mod oversize;
 mod process;
 mod prompts;
+mod read_resource;
+mod resources;
 mod result;
 mod stdio;
+
+pub use read_resource::ReadResource;
 
 use crate::configuration;
 use greenroom_actors::{

@@ -60,24 +60,41 @@ fn describe(block: &ContentBlock, text: &mut Bounded) {
         ContentBlock::Audio(content) => {
             text.push(&media("audio", &content.mime_type, &content.data));
         }
-        ContentBlock::Resource(content) => match &content.resource {
-            ResourceContents::TextResourceContents { uri, text: body, .. } => {
-                text.push(&format!("[resource {uri}]\n"));
-                text.push(body);
-            }
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let mime_type = mime_type.as_deref().unwrap_or("application/octet-stream");
-                text.push(&media(&format!("resource {uri}"), mime_type, blob));
-            }
-            // The SDK may learn of more kinds.
-            _ => text.push("[resource of an unknown kind]"),
-        },
+        ContentBlock::Resource(content) => describe_resource(&content.resource, text),
         ContentBlock::ResourceLink(link) => {
             text.push(&format!("[link {} {}]", link.name, link.uri))
         }
         // The SDK may learn of more kinds.
         _ => text.push("[content of an unknown kind]"),
     }
+}
+
+fn describe_resource(contents: &ResourceContents, text: &mut Bounded) {
+    match contents {
+        ResourceContents::TextResourceContents { uri, text: body, .. } => {
+            text.push(&format!("[resource {uri}]\n"));
+            text.push(body);
+        }
+        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+            let mime_type = mime_type.as_deref().unwrap_or("application/octet-stream");
+            text.push(&media(&format!("resource {uri}"), mime_type, blob));
+        }
+        // The SDK may learn of more kinds.
+        _ => text.push("[resource of an unknown kind]"),
+    }
+}
+
+/// What a resource that was read holds, as the model is told it.
+pub(super) fn of_resource(contents: &[ResourceContents], bytes_max: usize) -> ToolOutput {
+    let mut text = Bounded::new(bytes_max);
+    for (index, part) in contents.iter().enumerate() {
+        if index > 0 {
+            text.push("\n");
+        }
+        describe_resource(part, &mut text);
+    }
+    let (text, truncated) = text.finish(None);
+    ToolOutput { text, truncated, ..ToolOutput::default() }
 }
 
 fn media(what: &str, mime_type: &str, base64: &str) -> String {

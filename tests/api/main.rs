@@ -57,6 +57,7 @@ mod postgres;
 mod preflight;
 mod purge;
 mod scripts;
+mod servers;
 mod settings;
 mod sockets;
 mod stage;

@@ -60,6 +60,19 @@ async fn try_everything(rig: &Rig) {
     let output = rig.answer("get-tiny-image", json!({})).await;
     assert!(output.text.contains("[image image/png, "), "{}", output.text);
 
+    let resources = rig.tools.resources().await;
+    let of_kind = |is_template| resources.iter().filter(move |it| it.is_template == is_template);
+    assert!(of_kind(false).count() >= 2 && of_kind(true).count() >= 2, "{resources:?}");
+    assert!(resources.iter().all(|it| it.server == "everything"), "{resources:?}");
+    let read =
+        async |uri: &str, bytes_max| rig.tools.read_resource("everything", uri, bytes_max).await;
+    let long = &of_kind(false).next().unwrap().uri;
+    let output = read(long, 200).await.unwrap();
+    assert!(output.truncated && output.text.len() <= 200, "{output:?}");
+    let output = read("demo://resource/dynamic/blob/1", 1_000).await.unwrap();
+    assert!(output.text.starts_with("[resource demo://") && !output.truncated, "{output:?}");
+    assert!(read("demo://resource/none", 1_000).await.is_err());
+
     let outcome = rig.call("echo", json!({"message": 7})).await;
     assert!(matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("message")));
 

@@ -8,6 +8,9 @@ use crate::{
     limits,
 };
 
+/// The built-in tool that reads resources of tool servers.
+pub const READ_RESOURCE: &str = "read_resource";
+
 /// What a session's agent is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentProfile {
@@ -23,6 +26,8 @@ pub struct AgentProfile {
     pub tools: Vec<String>,
     /// Globs over the names of skills that it may read (C2). `["*"]` is all.
     pub skills: Vec<String>,
+    /// Globs over `server:uri` of the resources of tool servers that it may read (T1); none by default.
+    pub resources: Vec<String>,
     /// The workflow of its runs that are started with none (S7).
     pub workflow: Option<String>,
     /// Steps of a run (S2).
@@ -47,6 +52,7 @@ impl AgentProfile {
             system: String::new(),
             tools: vec!["*".to_owned()],
             skills: vec!["*".to_owned()],
+            resources: Vec::new(),
             workflow: None,
             max_steps: limits::STEPS_PER_RUN_DEFAULT,
             max_tokens: limits::OUTPUT_TOKENS_DEFAULT,
@@ -65,10 +71,20 @@ impl AgentProfile {
         self.budgets.iter().any(limits_models)
     }
 
-    /// Whether the agent may see the tool of that name. Whether it reads skills is said by `skills`.
+    /// Whether the agent may read that resource of a tool server, or fill in that template of some.
+    pub fn may_read(&self, server: &str, uri: &str) -> bool {
+        let name = format!("{server}:{uri}");
+        self.resources.iter().any(|glob| crate::text::glob_matches(glob, &name))
+    }
+
+    /// Whether the agent may see the tool of that name. Whether it reads skills is said by `skills`,
+    /// and whether it reads resources by `resources`.
     pub fn may_use(&self, tool: &str) -> bool {
         if tool == READ_SKILL {
             return !self.skills.is_empty();
+        }
+        if tool == READ_RESOURCE {
+            return !self.resources.is_empty();
         }
         self.tools.iter().any(|glob| crate::text::glob_matches(glob, tool))
     }

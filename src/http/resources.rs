@@ -1,0 +1,37 @@
+//! `GET /agent/resources`: what tool servers have to be read (T1). An agent reads them with the tool
+//! `read_resource`, as far as its profile lets it.
+
+use super::{Problem, State, endpoint::Endpoint, guard::Caller};
+use actix_web::HttpResponse;
+use greenroom_actors::ports::ServerResource;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// What stands here.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/agent/resources", list)
+            .named("list_resources", "Resources of tool servers, and templates of more.")
+            .explained("Administrators see all, others what some agent may read.")
+            .answers::<ResourceList>("What the servers list now"),
+    ]
+}
+
+/// What tool servers have to be read.
+#[derive(Serialize, ToSchema)]
+struct ResourceList {
+    #[schema(value_type = Vec<ServerResource>)]
+    resources: Value,
+}
+
+/// `GET /agent/resources`
+async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
+    let mut resources = state.runtime.tools.resources().await;
+    let agents = &state.runtime.governance().agents;
+    resources.retain(|it| {
+        caller.0.is_admin() || agents.values().any(|agent| agent.may_read(&it.server, &it.uri))
+    });
+    let resources = state.redactor.scrubbed(json!(resources));
+    Ok(HttpResponse::Ok().json(ResourceList { resources }))
+}

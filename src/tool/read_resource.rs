@@ -1,0 +1,159 @@
+//! The built-in tool `read_resource`: what servers' resources there are, and what one holds (T1).
+
+use futures::future::{BoxFuture, FutureExt};
+use greenroom_actors::{
+    built_in::{BuiltInTool, failed},
+    ports::{Progress, ServerResource, ToolCall, ToolHost},
+    tool_host::Tools,
+};
+use greenroom_core::{
+    agent::{AgentProfile, READ_RESOURCE},
+    call::{ToolOutcome, ToolOutput},
+    ids::AgentName,
+    policy::{Annotations, RemoteTool},
+};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Reads resources, for agents that may read them.
+pub struct ReadResource {
+    /// All servers. It is one of them itself, so it knows them only once they are there.
+    tools: Arc<OnceLock<Tools>>,
+    /// Those who may read anything.
+    readers: BTreeMap<AgentName, AgentProfile>,
+}
+
+impl ReadResource {
+    /// The tool for these agents, if any of them may read anything. `tools` is filled in later.
+    pub fn new<'a>(
+        agents: impl Iterator<Item = &'a AgentProfile>,
+        tools: &Arc<OnceLock<Tools>>,
+    ) -> Option<Self> {
+        let readers = agents.filter(|agent| !agent.resources.is_empty());
+        let readers: BTreeMap<_, _> =
+            readers.map(|agent| (agent.name.clone(), agent.clone())).collect();
+        (!readers.is_empty()).then(|| Self { tools: tools.clone(), readers })
+    }
+}
+
+impl BuiltInTool for ReadResource {
+    fn describe(&self) -> RemoteTool {
+        RemoteTool {
+            name: READ_RESOURCE.to_owned(),
+            description: "Reads a resource of a tool server, such as a file or a record. Without \
+                          `uri`, lists the resources that there are."
+                .to_owned(),
+            input_schema: json!({
+                "type": "object",
+                "properties": {
+                    "server": {"type": "string", "description": "The tool server's name"},
+                    "uri": {
+                        "type": "string",
+                        "description": "The resource, as listed; a template's braces filled in",
+                    },
+                },
+                "dependentRequired": {"uri": ["server"]},
+                "additionalProperties": false,
+            }),
+            annotations: Annotations { read_only_hint: Some(true), ..Annotations::default() },
+        }
+    }
+
+    fn call(
+        &self,
+        call: ToolCall,
+        _: mpsc::Sender<Progress>,
+        _: CancellationToken,
+    ) -> BoxFuture<'static, ToolOutcome> {
+        let reader = call.caller.as_ref().and_then(|it| self.readers.get(&it.agent)).cloned();
+        let Some(reader) = reader else {
+            return std::future::ready(failed("this agent may read no resources")).boxed();
+        };
+        let Some(tools) = self.tools.get().cloned() else {
+            let error = "the tool servers are not there yet".to_owned();
+            return std::future::ready(ToolOutcome::NotSent { error }).boxed();
+        };
+        let text = |name: &str| call.arguments[name].as_str().map(str::to_owned);
+        let (server, uri) = (text("server"), text("uri"));
+        let bytes_max = call.result_bytes_max;
+        async move {
+            let Some((server, uri)) = server.clone().zip(uri) else {
+                let all = tools.resources().await;
+                return listed(&all, &reader, server.as_deref());
+            };
+            // A resource that may not be read looks like one that is not there.
+            if !reader.may_read(&server, &uri) {
+                return failed(format!("there is no resource `{uri}` on `{server}`"));
+            }
+            match tools.read_resource(&server, &uri, bytes_max).await {
+                Ok(output) => ToolOutcome::Completed(output),
+                Err(error) => failed(error),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A line for each resource that may be read.
+fn listed(all: &[ServerResource], reader: &AgentProfile, server: Option<&str>) -> ToolOutcome {
+    let lines: Vec<_> = all
+        .iter()
+        .filter(|it| server.is_none_or(|server| it.server == server))
+        .filter(|it| reader.may_read(&it.server, &it.uri))
+        .map(|it| {
+            let kind = if it.is_template { "template" } else { "resource" };
+            format!("{kind} {} on {}: {} {}", it.uri, it.server, it.name, it.description)
+        })
+        .collect();
+    let text = match lines.is_empty() {
+        true => "There are no resources.".to_owned(),
+        false => lines.join("\n"),
+    };
+    ToolOutcome::Completed(ToolOutput { text, ..ToolOutput::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t1_only_what_the_globs_name_is_listed_and_read() {
+        let resource = |server: &str, uri: &str, is_template| ServerResource {
+            server: server.to_owned(),
+            uri: uri.to_owned(),
+            name: "n".to_owned(),
+            is_template,
+            ..ServerResource::default()
+        };
+        let all = [
+            resource("docs", "file:///a.md", false),
+            resource("docs", "file:///secret/b.md", false),
+            resource("docs", "file:///{name}", true),
+            resource("other", "file:///a.md", false),
+        ];
+        let agent = AgentProfile::named(AgentName::parse("reader").unwrap());
+        assert!(!agent.may_read("docs", "file:///a.md"), "by default an agent reads none");
+        let resources = ["docs:file:///a*", "docs:file:///{*"].map(str::to_owned).into();
+        let agent = AgentProfile { resources, ..agent };
+        let told = |server| match listed(&all, &agent, server) {
+            ToolOutcome::Completed(output) => output.text.lines().count(),
+            other @ (ToolOutcome::Failed { .. }
+            | ToolOutcome::NotSent { .. }
+            | ToolOutcome::TimedOut { .. }
+            | ToolOutcome::Crashed { .. }) => panic!("{other:?}"),
+        };
+        assert_eq!((told(None), told(Some("docs"))), (2, 2));
+        for (server, uri, may) in [
+            ("docs", "file:///a.md", true),
+            ("docs", "file:///secret/b.md", false),
+            ("other", "file:///a.md", false),
+        ] {
+            assert_eq!(agent.may_read(server, uri), may, "{server} {uri}");
+        }
+    }
+}
