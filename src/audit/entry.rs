@@ -94,7 +94,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = AuditActor)]
 pub struct Actor {
-    /// The user.
+    /// The user. A row in which nobody acted has none of an actor's members.
+    #[schema(required = false)]
     pub user: UserId,
     /// What they may do; absent where only the session's log is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +120,7 @@ pub struct Entry {
     pub outcome: Outcome,
     /// Who; nobody where Greenroom itself applied its rules.
     #[serde(flatten)]
+    #[schema(value_type = Actor)]
     pub actor: Option<Actor>,
     /// The session.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -186,12 +186,12 @@ struct RunFigures {
     step_retries: u64,
     run_ms: Durations,
     usage: Spending,
-    rating: Rating,
+    rating: Ratings,
 }
 
 /// What people think of answers.
 #[derive(Serialize, ToSchema)]
-struct Rating {
+struct Ratings {
     count: u64,
     average: Option<f64>,
     /// How often each number of stars was given, from one to five.
@@ -276,7 +276,7 @@ impl Runs {
             step_retries: self.step_retries,
             run_ms: self.run_ms.view(),
             usage: self.usage,
-            rating: Rating { count, average: rate(sum, count), stars: self.stars },
+            rating: Ratings { count, average: rate(sum, count), stars: self.stars },
         }
     }
 }
