@@ -1,9 +1,10 @@
 /** Where a conversation begins. Its session is made with its first message. */
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { client, type WorkflowWish } from "../../api/client";
 import { type Problem, problemOf } from "../../api/http";
+import type { Session } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { LEVELS } from "../../parts/words";
 import { loadSessions, me, sendMessage, sessions } from "../../state/live";
@@ -31,10 +32,18 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
   const chosen = who.agents.find((one) => one.name === agent);
   const isTour = useStore(sessions, () => chosen?.description.includes("market") ?? false);
 
+  // Made by an attempt whose message did not get through: the next one needs no other.
+  const made = useRef<{ wish: string; session: Session } | null>(null);
+  const sessionFor = async (wish: Parameters<typeof client.createSession>[0]) => {
+    const key = JSON.stringify(wish);
+    if (made.current?.wish !== key) made.current = { wish: key, session: await client.createSession(wish) };
+    return made.current.session;
+  };
+
   const begin = async (message: string, message_id: string, workflow?: WorkflowWish) => {
     setProblem(null);
     try {
-      const session = await client.createSession({
+      const session = await sessionFor({
         agent, title: (message || `/${workflow?.name ?? ""}`).replace(/\s+/g, " ").slice(0, TITLE_CHARS),
         ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
       });
