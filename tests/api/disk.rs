@@ -46,10 +46,8 @@ struct Disk(TempDir);
 impl Disk {
     fn mount() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let disk = Self(folder);
-        let options = format!("size={DISK_BYTES},mode=0700");
-        mount(&["-t", "tmpfs", "-o", &options, "greenroom-test"], disk.path());
-        disk
+        mount(&format!("size={DISK_BYTES},mode=0700"), folder.path());
+        Self(folder)
     }
 
     fn path(&self) -> &Path {
@@ -83,7 +81,7 @@ impl Disk {
 
     /// Changes its size, or whether it can be written; the latter while nobody has a file of it open.
     fn remount(&self, option: &str) {
-        mount(&["-o", &format!("remount,{option}")], self.path());
+        mount(&format!("remount,{option}"), self.path());
     }
 }
 
@@ -97,7 +95,9 @@ impl Drop for Disk {
     }
 }
 
-fn mount(args: &[&str], on: &Path) {
+fn mount(options: &str, on: &Path) {
+    // Named in full: else `mount` asks for options again that a namespace of one's own refuses.
+    let args = ["-t", "tmpfs", "-o", options, "greenroom-test"];
     let output = Command::new("mount").args(args).arg(on).output();
     let output = output.expect("these tests need the program `mount`");
     assert!(
