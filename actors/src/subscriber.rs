@@ -475,15 +475,17 @@ fn open_after(open: Option<&Open>, record: &EventRecord) -> Option<Open> {
 
 /// The message that is open right after event `seq`.
 ///
-/// Reads backwards: a message's start is near, since little else happens while one is open.
+/// Reads backwards: a message's start is near, since little else happens while one is open. So a
+/// small page comes first.
 pub(crate) async fn open_at(
     journal: &dyn Journal,
     session_id: SessionId,
     seq: Seq,
 ) -> Result<Option<Open>, JournalError> {
     let mut end = seq.0;
+    let mut limit = SUBSCRIBER_PAGE_EVENTS_MIN;
     while end > 0 {
-        let count = LOG_PAGE_EVENTS.min(usize::try_from(end).unwrap_or(LOG_PAGE_EVENTS));
+        let count = limit.min(usize::try_from(end).unwrap_or(limit));
         let start = end.saturating_sub(u64::try_from(count).unwrap_or(end));
         let page = journal.read(session_id, Seq(start), count).await?;
         for record in page.iter().rev() {
@@ -495,7 +497,7 @@ pub(crate) async fn open_at(
                 return Ok(None);
             }
         }
-        end = start;
+        (end, limit) = (start, LOG_PAGE_EVENTS);
     }
     Ok(None)
 }

@@ -35,15 +35,24 @@ impl Journal for Store {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        read::events(&self.readers, session_id, after, limit).await
+        match self.writer.recent().events(session_id, after, limit) {
+            Some(events) => Ok(events),
+            None => read::events(&self.readers, session_id, after, limit).await,
+        }
     }
 
     async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
-        read::head(&self.readers, session_id).await
+        match self.writer.recent().head(session_id) {
+            Some(head) => Ok(head),
+            None => read::head(&self.readers, session_id).await,
+        }
     }
 
     async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError> {
-        read::session(&self.readers, session_id).await
+        match self.writer.recent().row(session_id) {
+            Some(row) => Ok(Some((*row).clone())),
+            None => read::session(&self.readers, session_id).await,
+        }
     }
 
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {

@@ -6,8 +6,9 @@
 //! `docs/storage.md` explains it to people.
 //!
 //! ```text
-//! append ──► writer (one thread) ──► heads, spending: who may ──► sink: one write ──┐
-//! read   ──► readers: what is asked, decoded ───────────────────────────────────────┴─► database
+//! append ──► writer (one thread) ──► heads, spending: who may ──► sink: one write ──┬─► database
+//!                                                                                   └─► recent
+//! read   ──► recent, else readers: what is asked, decoded ─────────────────────────────► database
 //! ```
 //!
 //! What is the same on every database stands here, once: the `writer` and what it decides by, what
@@ -23,6 +24,7 @@ mod postgres;
 mod query;
 mod read;
 mod read_only;
+mod recent;
 mod records;
 mod spending;
 mod sqlite;

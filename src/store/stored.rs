@@ -7,8 +7,9 @@ use greenroom_actors::ports::Commit;
 use greenroom_core::{
     budget::Posting,
     ids::{ApprovalId, Seq, SessionId},
-    session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
+    session::{ApprovalRow, ApprovalState, EventRecord, SessionRow, SessionStatus},
 };
+use std::sync::Arc;
 
 /// A commit in its stored form.
 #[derive(Debug)]
@@ -18,6 +19,9 @@ pub(super) struct Encoded {
     pub(super) last_seq: Seq,
     pub(super) at: i64,
     pub(super) events: String,
+    /// The events as they were committed, and the row they lead to, for who reads them soon.
+    pub(super) records: Arc<[EventRecord]>,
+    pub(super) row: Option<Arc<SessionRow>>,
     pub(super) session: Option<StoredSession>,
     pub(super) approvals: Vec<StoredApproval>,
     pub(super) posting: Option<Posting>,
@@ -68,6 +72,8 @@ impl Encoded {
             last_seq: last.seq,
             at: last.at.0,
             events: codec::encode(&commit.records).map_err(|why| wrong(&why.to_string()))?,
+            records: commit.records.clone(),
+            row: projection.session.clone().map(Arc::new),
             session: projection
                 .session
                 .as_ref()

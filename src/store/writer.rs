@@ -8,6 +8,7 @@ use super::{
     Written,
     error::journal_error,
     heads::{Heads, Trust},
+    recent::Recent,
     records::Change,
     spending,
     stored::Encoded,
@@ -109,6 +110,7 @@ struct Counts {
 /// The way to the writer.
 pub(super) struct Writer {
     counts: Arc<Counts>,
+    recent: Recent,
     queue: Option<mpsc::Sender<Waiting>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -118,9 +120,11 @@ impl Writer {
     pub(super) fn start(runtime: Runtime, sink: impl Sink) -> io::Result<Self> {
         let (queue, requests) = mpsc::channel(QUEUE_MAX);
         let counts = Arc::<Counts>::default();
+        let recent = Recent::default();
         let mut work = Work {
             sink,
             heads: Heads::default(),
+            recent: recent.clone(),
             audit_head: None,
             is_failing: false,
             counts: counts.clone(),
@@ -128,7 +132,12 @@ impl Writer {
         let thread = thread::Builder::new()
             .name("journal-writer".to_owned())
             .spawn(move || runtime.block_on(work.run(requests)))?;
-        Ok(Self { counts, queue: Some(queue), thread: Some(thread) })
+        Ok(Self { counts, recent, queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// What was appended lately.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     /// What was appended since it started.
@@ -167,6 +176,7 @@ impl Drop for Writer {
 struct Work<S> {
     sink: S,
     heads: Heads,
+    recent: Recent,
     /// The audit log's last row, once it is known. Sound because one process alone writes.
     audit_head: Option<Head>,
     is_failing: bool,
@@ -274,6 +284,7 @@ impl<S: Sink> Work<S> {
             histogram!("greenroom_journal_batch_seconds").record(began.elapsed().as_secs_f64());
             histogram!("greenroom_journal_batch_commits").record(accepted.len() as f64);
             self.heads.remember(written);
+            self.recent.note(&accepted);
             self.counts.commits.fetch_add(accepted.len() as u64, Relaxed);
             self.counts.groups.fetch_add(1, Relaxed);
             self.audit_head = sealed.last().map(Sealed::head).or(self.audit_head);
@@ -301,6 +312,9 @@ impl<S: Sink> Work<S> {
         let mut head = self.known_audit_head().await?;
         let row = head.seal(entry);
         self.sink.record(change, &row).await?;
+        if let Change::Purge(session_id, _) = *change {
+            self.recent.remove(session_id);
+        }
         self.audit_head = Some(head);
         Ok(true)
     }
@@ -338,6 +352,7 @@ impl<S: Sink> Work<S> {
     /// fresh connection without a transaction, and reads the heads that count.
     async fn start_over(&mut self) {
         self.heads.forget();
+        self.recent.forget();
         self.audit_head = None;
         self.sink.reset().await;
     }

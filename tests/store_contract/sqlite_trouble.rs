@@ -104,11 +104,17 @@ async fn a_write_behind_the_journals_back_is_a_conflict_for_its_session_alone() 
     assert_eq!(journal.head(session_id(4)).await.unwrap(), Seq(1));
 }
 
+/// The same database, with nothing of it in memory.
+async fn reopened(journal: Store, path: &Path) -> Store {
+    drop(journal);
+    open(path).await
+}
+
 #[tokio::test]
 async fn damage_is_told_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
-    let journal = open(&path).await;
+    let mut journal = open(&path).await;
     let damages = [
         "UPDATE commits SET events = '[{\"seq\":' WHERE first_seq = 3",
         "UPDATE commits SET events = x'ff' WHERE first_seq = 3",
@@ -122,6 +128,7 @@ async fn damage_is_told_with_its_place() {
             journal.append(talk(id, head, 2, "x")).await.unwrap();
         }
         execute(&mut outsider(&path).await, damage).await;
+        journal = reopened(journal, &path).await;
         let JournalError::Corrupt(why) = journal.read(id, Seq(0), 100).await.unwrap_err() else {
             panic!("{damage} is not seen as damage")
         };
@@ -143,6 +150,7 @@ async fn damaged_rows_are_told_with_their_ids() {
     journal.append(commit).await.unwrap();
     let damage = "UPDATE sessions SET content = '{}'; UPDATE approvals SET content = '['";
     execute(&mut outsider(&path).await, damage).await;
+    let journal = reopened(journal, &path).await;
     let of_session = journal.session(session_id(1)).await.unwrap_err();
     assert!(matches!(&of_session, JournalError::Corrupt(why)
         if why.contains(&session_id(1).to_string())));
