@@ -14,14 +14,14 @@ mod sink;
 mod tests;
 
 use super::{
-    Durability, Migrated, StoreError, StoreOptions, error,
+    Migrated, StoreError, StoreOptions, error,
     query::{Readers, Snapshot},
     writer::{self, Sink as _, Writer},
 };
 pub(super) use file::DatabaseFile;
 use sink::SqliteSink;
 use sqlx::{
-    ConnectOptions, Connection, SqliteConnection, SqlitePool,
+    ConnectOptions, Connection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use std::path::Path;
@@ -40,10 +40,10 @@ pub(super) async fn open(
     path: &Path,
     options: &StoreOptions,
 ) -> Result<(Writer, Readers, Migrated, DatabaseFile), StoreError> {
-    let (file, connection, migrated) = prepare(path, options).await?;
+    let (file, migrated) = prepare(path, options).await?;
     let failed = |source| open_error(&file.path, source);
+    let sink = SqliteSink::open(&file.path, options).map_err(failed)?;
     let readers = readers(&file.path, options).await.map_err(failed)?;
-    let sink = SqliteSink::over(connection, writer_options(&file.path, options));
     let writer = writer::runtime()
         .and_then(|runtime| Writer::start(runtime, sink))
         .map_err(|source| failed(sqlx::Error::Io(source)))?;
@@ -53,8 +53,9 @@ pub(super) async fn open(
 /// Creates the database where there is none, and migrates it to the newest schema.
 pub(super) async fn migrate(path: &Path) -> Result<Migrated, StoreError> {
     let options = StoreOptions::default();
-    let (file, connection, migrated) = prepare(path, &options).await?;
-    let mut sink = SqliteSink::over(connection, writer_options(&file.path, &options));
+    let (file, migrated) = prepare(path, &options).await?;
+    let mut sink =
+        SqliteSink::open(&file.path, &options).map_err(|source| open_error(&file.path, source))?;
     sink.settle().await.map_err(|source| open_error(&file.path, source))?;
     Ok(migrated)
 }
@@ -91,7 +92,7 @@ fn open_error(path: &Path, source: sqlx::Error) -> StoreError {
 async fn prepare(
     path: &Path,
     options: &StoreOptions,
-) -> Result<(DatabaseFile, SqliteConnection, Migrated), StoreError> {
+) -> Result<(DatabaseFile, Migrated), StoreError> {
     let file = DatabaseFile::claim(path)?;
     let failed = |source| open_error(&file.path, source);
     // A look first, which changes nothing: what is not ours stays as it is.
@@ -99,14 +100,15 @@ async fn prepare(
     let version = schema::version(&mut look, &file.path).await?;
     look.close().await.map_err(failed)?;
     file.restrict()?;
-    let options = writer_options(&file.path, options);
+    let options = migrator_options(&file.path, options);
     let mut connection = options.connect().await.map_err(failed)?;
     let migrated = schema::migrate(&mut connection, &file.path, version).await?;
     let bytes = file.path.metadata().map_err(|source| failed(source.into()))?.len();
-    match damage::find(&mut connection, bytes).await.map_err(failed)? {
-        Some(what) => Err(StoreError::Damaged { database: file.path.display().to_string(), what }),
-        None => Ok((file, connection, migrated)),
+    if let Some(what) = damage::find(&mut connection, bytes).await.map_err(failed)? {
+        return Err(StoreError::Damaged { database: file.path.display().to_string(), what });
     }
+    connection.close().await.map_err(failed)?;
+    Ok((file, migrated))
 }
 
 async fn readers(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {
@@ -127,22 +129,10 @@ fn base_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn writer_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
-    let synchronous = match options.durability {
-        Durability::Fsync => SqliteSynchronous::Full,
-        Durability::Process => SqliteSynchronous::Normal,
-    };
-    let mut writer = base_options(path, options)
+/// The options of the connection that makes the schema.
+fn migrator_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
+    base_options(path, options)
         .page_size(PAGE_BYTES)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(synchronous)
-        // What is purged is written over.
-        .pragma("secure_delete", "ON")
-        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string())
-        .pragma("journal_size_limit", LOG_BYTES_KEPT.to_string());
-    if let Some(bytes) = options.size_bytes_max {
-        let pages = (bytes / u64::from(PAGE_BYTES)).max(1);
-        writer = writer.pragma("max_page_count", pages.to_string());
-    }
-    writer
+        .synchronous(SqliteSynchronous::Full)
 }

@@ -1,46 +1,47 @@
 //! The connection that writes to an SQLite database.
+//!
+//! It is [`rusqlite`]'s and not sqlx's, which keeps a thread of its own for every connection: the
+//! writer has a thread already, and handing each statement to another one cost more than the
+//! statement (docs/performance.md).
 
-use super::batch;
+use super::{
+    CHECKPOINT_PAGES, LOG_BYTES_KEPT, PAGE_BYTES,
+    batch::{self, BEGIN, COMMIT, STATEMENTS_MAX, execute},
+};
 use crate::{
     audit::{Head, Sealed},
-    store::{
-        query::Row,
-        records::{self, Change},
-        stored::Encoded,
-        writer::Sink,
-    },
+    store::{Durability, StoreOptions, records::Change, stored::Encoded, writer::Sink},
 };
 use greenroom_core::{
     budget::Claim,
     ids::{Seq, SessionId, UserId},
+    json::Digest,
 };
-use serde_json::json;
-use sqlx::{
-    ConnectOptions as _, Connection as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions,
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use sqlx::error::{DatabaseError, ErrorKind};
+use std::{
+    borrow::Cow,
+    error::Error,
+    fmt,
+    path::{Path, PathBuf},
 };
-use uuid::Uuid;
 
-/// The last event of each of these sessions, whose ids are in the second value, one after another.
-const SELECT_HEADS: &str = "
-    SELECT substr(?2, value, 16),
-           (SELECT last_seq FROM commits WHERE session_id = substr(?2, value, 16)
-            ORDER BY first_seq DESC LIMIT 1)
-    FROM json_each(?1)";
+const SELECT_HEAD: &str = "
+    SELECT last_seq FROM commits WHERE session_id = ?1 ORDER BY first_seq DESC LIMIT 1";
 const SELECT_CLAIMED: &str = "
     SELECT coalesce(sum(amount), 0.0) FROM spending
     WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
-const APPEND_AUDIT: &str = "
-    INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3);
-    UPDATE audit_head SET n = $1, hash = $2";
+const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 const ADD_KEY: &str = "
     INSERT INTO api_keys (key_id, hash, user_id, role, name, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const REVOKE_KEY: &str =
     "UPDATE api_keys SET revoked_at = ?2 WHERE key_id = ?1 AND revoked_at IS NULL";
-const PURGE: &str = "
-    DELETE FROM commits WHERE session_id = $1;
-    DELETE FROM approvals WHERE session_id = $1;
-    DELETE FROM sessions WHERE session_id = $1";
+const PURGE: [&str; 3] = [
+    "DELETE FROM commits WHERE session_id = ?1",
+    "DELETE FROM approvals WHERE session_id = ?1",
+    "DELETE FROM sessions WHERE session_id = ?1",
+];
 const PUT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
 const BEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
@@ -48,97 +49,113 @@ const BEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
 
 /// The connection, and how another one is made.
 pub(super) struct SqliteSink {
-    connection: Option<SqliteConnection>,
-    options: SqliteConnectOptions,
+    connection: Option<Connection>,
+    path: PathBuf,
+    options: StoreOptions,
 }
 
 impl SqliteSink {
-    /// Over an open connection.
-    pub(super) fn over(connection: SqliteConnection, options: SqliteConnectOptions) -> Self {
-        Self { connection: Some(connection), options }
+    /// Connects to a database that is there, and has the newest schema.
+    pub(super) fn open(path: &Path, options: &StoreOptions) -> sqlx::Result<Self> {
+        let (path, options) = (path.to_owned(), options.clone());
+        let connection = Some(connect(&path, &options).map_err(refused)?);
+        Ok(Self { connection, path, options })
     }
 
-    async fn connected(&mut self) -> sqlx::Result<&mut SqliteConnection> {
-        match &mut self.connection {
-            Some(connection) => Ok(connection),
-            none => Ok(none.insert(self.options.connect().await?)),
-        }
+    /// Does it on the connection, which is made where there is none.
+    fn with<T>(&mut self, act: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> sqlx::Result<T> {
+        let connection = match &self.connection {
+            Some(connection) => connection,
+            None => self.connection.insert(connect(&self.path, &self.options).map_err(refused)?),
+        };
+        act(connection).map_err(refused)
     }
 }
 
 impl Sink for SqliteSink {
     async fn heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>> {
-        let ids: Vec<u8> = sessions.iter().flat_map(|id| *id.0.as_bytes()).collect();
-        // SQL counts from 1.
-        let starts: Vec<usize> = (0..sessions.len()).map(|n| n * 16 + 1).collect();
-        let query = sqlx::query(SELECT_HEADS).bind(json!(starts).to_string()).bind(ids);
-        let rows = query.fetch_all(self.connected().await?).await?;
-        let head = |row: &sqlx::sqlite::SqliteRow| {
-            let head: Option<i64> = row.try_get(1)?;
-            Ok((SessionId(row.try_get::<Uuid, _>(0)?), Seq(head.unwrap_or(0).unsigned_abs())))
-        };
-        rows.iter().map(head).collect()
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(SELECT_HEAD)?;
+            let mut head = |session_id: &SessionId| {
+                let id = &session_id.0.as_bytes()[..];
+                let head: Option<i64> = select.query_row([id], |row| row.get(0)).optional()?;
+                Ok((*session_id, Seq(head.unwrap_or(0).unsigned_abs())))
+            };
+            sessions.iter().map(&mut head).collect()
+        })
     }
 
     async fn claimed(&mut self, user: &UserId, claim: &Claim) -> sqlx::Result<f64> {
         let first = claim.first_day().map_or(i32::MIN, |day| day.0);
-        let query = sqlx::query(SELECT_CLAIMED).bind(user.as_str()).bind(claim.measure.name());
-        query.bind(first).fetch_one(self.connected().await?).await?.try_get(0)
+        self.with(|connection| {
+            let values = params![user.as_str(), claim.measure.name(), first];
+            connection.prepare_cached(SELECT_CLAIMED)?.query_row(values, |row| row.get(0))
+        })
     }
 
     async fn audit_head(&mut self) -> sqlx::Result<Option<Head>> {
-        let query = sqlx::query(records::SELECT_HEAD);
-        let found = query.fetch_optional(self.connected().await?).await?;
-        found.map(|row| records::head(&Row::Sqlite(row))).transpose()
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(SELECT_AUDIT_HEAD)?;
+            let head = |row: &rusqlite::Row<'_>| {
+                let (n, hash): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+                // Whatever somebody may have put in its place: what is none matches nothing.
+                let hash = <[u8; 32]>::try_from(&hash[..]);
+                let hash = hash.map_or_else(|_| Digest::of_bytes(&[]), Digest::from);
+                Ok(Head { n: n.unsigned_abs(), hash })
+            };
+            select.query_row((), head).optional()
+        })
     }
 
     async fn store(&mut self, commits: &[&Encoded], sealed: &[Sealed]) -> sqlx::Result<()> {
-        batch::store(self.connected().await?, commits, sealed).await
+        self.with(|connection| batch::store(connection, commits, sealed))
     }
 
     async fn record(&mut self, change: &Change, row: &Sealed) -> sqlx::Result<()> {
-        let connection = self.connected().await?;
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-        match change {
-            Change::None => {}
-            Change::AddKey(key, hash) => {
-                let query = sqlx::query(ADD_KEY)
-                    .bind(key.key_id.0)
-                    .bind(hash.as_bytes().to_vec())
-                    .bind(key.user.as_str())
-                    .bind(key.role.name())
-                    .bind(key.name.as_deref())
-                    .bind(key.created_at.0);
-                query.execute(&mut *connection).await?;
+        self.with(|connection| {
+            execute(connection, BEGIN)?;
+            match change {
+                Change::None => {}
+                Change::AddKey(key, hash) => {
+                    connection.prepare_cached(ADD_KEY)?.execute(params![
+                        &key.key_id.0.as_bytes()[..],
+                        &hash.as_bytes()[..],
+                        key.user.as_str(),
+                        key.role.name(),
+                        key.name.as_deref(),
+                        key.created_at.0,
+                    ])?;
+                }
+                Change::RevokeKey(key_id, at) => {
+                    let values = params![&key_id.0.as_bytes()[..], at.0];
+                    connection.prepare_cached(REVOKE_KEY)?.execute(values)?;
+                }
+                Change::Purge(session_id, _) => {
+                    for delete in PURGE {
+                        connection
+                            .prepare_cached(delete)?
+                            .execute([&session_id.0.as_bytes()[..]])?;
+                    }
+                }
             }
-            Change::RevokeKey(key_id, at) => {
-                let query = sqlx::query(REVOKE_KEY).bind(key_id.0).bind(at.0);
-                query.execute(&mut *connection).await?;
-            }
-            Change::Purge(session_id, _) => {
-                sqlx::query(PURGE).bind(session_id.0).execute(&mut *connection).await?;
-            }
-        }
-        let query = sqlx::query(APPEND_AUDIT)
-            .bind(row.n.cast_signed())
-            .bind(row.hash.as_bytes().to_vec())
-            .bind(&row.content);
-        query.execute(&mut *connection).await?;
-        sqlx::query("COMMIT").execute(connection).await.map(drop)
+            batch::append_audit(connection, std::slice::from_ref(row))?;
+            execute(connection, COMMIT)
+        })
     }
 
     async fn put_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
-        let query = sqlx::query(PUT_SETTINGS).bind(user).bind(content);
-        query.execute(self.connected().await?).await.map(drop)
+        self.with(|connection| {
+            connection.prepare_cached(PUT_SETTINGS)?.execute([user, content]).map(drop)
+        })
     }
 
     async fn beat(&mut self) -> sqlx::Result<()> {
-        sqlx::query(BEAT).execute(self.connected().await?).await.map(drop)
+        self.with(|connection| execute(connection, BEAT))
     }
 
     async fn reset(&mut self) {
         if let Some(connection) = self.connection.take()
-            && let Err(error) = connection.close().await
+            && let Err((_, error)) = connection.close()
         {
             tracing::debug!(%error, "closing the connection failed");
         }
@@ -147,9 +164,92 @@ impl Sink for SqliteSink {
     /// Moves what is in the write-ahead log into the database, as far as nobody reads it, and
     /// closes.
     async fn settle(&mut self) -> sqlx::Result<()> {
-        let Some(mut connection) = self.connection.take() else { return Ok(()) };
-        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
-        connection.close().await
+        let Some(connection) = self.connection.take() else { return Ok(()) };
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(refused)?;
+        connection.close().map_err(|(_, error)| refused(error))
+    }
+}
+
+fn connect(path: &Path, options: &StoreOptions) -> rusqlite::Result<Connection> {
+    // Not made where it is not there, and not shared with another thread.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(options.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    let pragma =
+        |name: &str, value: &dyn rusqlite::ToSql| connection.pragma_update(None, name, value);
+    pragma("page_size", &PAGE_BYTES)?;
+    pragma("journal_mode", &"WAL")?;
+    pragma(
+        "synchronous",
+        &match options.durability {
+            Durability::Fsync => "FULL",
+            Durability::Process => "NORMAL",
+        },
+    )?;
+    // What is purged is written over.
+    pragma("secure_delete", &"ON")?;
+    pragma("wal_autocheckpoint", &CHECKPOINT_PAGES)?;
+    pragma("journal_size_limit", &LOG_BYTES_KEPT)?;
+    if let Some(bytes) = options.size_bytes_max {
+        let pages = (bytes / u64::from(PAGE_BYTES)).max(1);
+        pragma("max_page_count", &pages.cast_signed())?;
+    }
+    Ok(connection)
+}
+
+/// What SQLite says to us, in the words of the rest of the store.
+fn refused(error: rusqlite::Error) -> sqlx::Error {
+    sqlx::Error::Database(Box::new(Refused(error)))
+}
+
+/// An error of [`rusqlite`]'s, as one of sqlx's.
+#[derive(Debug)]
+struct Refused(rusqlite::Error);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Refused {}
+
+impl DatabaseError for Refused {
+    fn message(&self) -> &str {
+        if let rusqlite::Error::SqliteFailure(_, Some(message)) = &self.0 {
+            message
+        } else {
+            "SQLite refused it"
+        }
+    }
+
+    /// The extended result code, as sqlx's own errors have it.
+    fn code(&self) -> Option<Cow<'_, str>> {
+        let code = self.0.sqlite_error()?.extended_code;
+        Some(Cow::Owned(code.to_string()))
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
+        match self.0.sqlite_error().map(|error| error.extended_code) {
+            Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE) => {
+                ErrorKind::UniqueViolation
+            }
+            Some(_) | None => ErrorKind::Other,
+        }
     }
 }
 
