@@ -1,6 +1,9 @@
 //! Who is measured: how each is started, spoken to, and understood.
 
-use crate::process::{SERVER_CORE, Server, free_port, listens, on_core};
+use crate::{
+    process::{SERVER_CORE, Server, free_port, listens, on_core},
+    wire::Connection,
+};
 use std::{
     env,
     net::SocketAddr,
@@ -163,6 +166,10 @@ impl Contestant {
             return Err(error.context(told));
         }
         let address = address.parse()?;
+        if let Self::Greenroom(_) = self {
+            // It listens before it serves, to know early that the port is free.
+            Connection::open(address).await?.ask("GET", "/readyz", TOKEN, "").await?;
+        }
         Ok(Running { contestant: self, server, address, folder })
     }
 }

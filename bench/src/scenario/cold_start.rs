@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// What was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
-    /// Seconds until it listens, with the sessions stored.
+    /// Seconds until it says that it is ready, with the sessions stored.
     pub(crate) ready_s: f64,
     /// MiB it occupies then.
     pub(crate) resident_mib: f64,
