@@ -48,6 +48,6 @@ bench:
 	cargo build --release --package greenroom --package greenroom-bench
 	$${CARGO_TARGET_DIR:-target}/release/greenroom-bench run --write bench/results.md $(BENCH)
 
-# What the core costs, in one table, optimised.
+# What the parts cost alone, optimised: both parsers, decide and evolve, encoders, the journal, the bus.
 bench-core:
-	cargo bench --package greenroom-core --bench core
+	cargo bench --package greenroom-bench --features micro --bench parts

@@ -1,5 +1,4 @@
-//! What the core costs, in one table: `make bench-core`. Medians and spreads of repetitions in one run;
-//! compare rows with each other, not with other machines.
+//! A session of the core, driven as its actor drives it.
 
 use greenroom_core::{
     Env, Rules, Timestamp,
@@ -8,92 +7,24 @@ use greenroom_core::{
     ids::{AgentName, CallId, MessageId, SessionId, UserId},
     json::Digest,
     message::{Arguments, AssistantMessage, ProposedCall},
-    model::{
-        anthropic,
-        delta::{Completion, Delta, StopReason},
-        openai,
-    },
+    model::delta::{Completion, StopReason},
     policy::{Catalog, Matrix, RemoteTool, ServerFacts, ServerTools, Settings, UnknownTools},
     session::{Decision, Effect, Input, OnBusy, Projection, SessionState, decide, evolve},
     usage::Usage,
 };
 use serde_json::json;
-use std::{hint::black_box, sync::Arc, time::Instant};
+use std::{hint::black_box, sync::Arc};
 use uuid::Uuid;
 
-const REPETITIONS: usize = 9;
-const DELTAS: usize = 2_000;
-const RUNS: usize = 200;
-
-fn main() {
-    println!("{:52} {:>10} {:>10} {:>10}", "", "median", "least", "most");
-    row("Anthropic stream, per text delta (µs)", DELTAS, |_| {
-        let bytes = anthropic_stream();
-        let mut out: Vec<Delta> = Vec::new();
-        let start = Instant::now();
-        let mut parser = anthropic::Parser::new();
-        parser.push(&bytes, &mut out).expect("a good stream");
-        black_box(out.len());
-        start.elapsed()
-    });
-    row("OpenAI stream, per text delta (µs)", DELTAS, |_| {
-        let bytes = openai_stream();
-        let mut out: Vec<Delta> = Vec::new();
-        let start = Instant::now();
-        let mut parser = openai::Parser::new();
-        parser.push(&bytes, &mut out).expect("a good stream");
-        black_box(out.len());
-        start.elapsed()
-    });
-    for before in [0, 1_000] {
-        let what = format!("run of two steps and a call, after {before} runs (µs)");
-        row(&what, RUNS, |_| {
-            let mut world = World::new();
-            (0..before).for_each(|_| world.run());
-            let start = Instant::now();
-            (0..RUNS).for_each(|_| world.run());
-            start.elapsed()
-        });
-    }
-}
-
-fn row(what: &str, units: usize, measure: impl Fn(usize) -> std::time::Duration) {
-    let mut taken: Vec<f64> = (0..=REPETITIONS)
-        .map(|repetition| measure(repetition).as_secs_f64() * 1e6 / units as f64)
-        .skip(1) // The first warms up.
-        .collect();
-    taken.sort_by(f64::total_cmp);
-    let (least, most) = (taken[0], taken[taken.len() - 1]);
-    println!("{what:52} {:>10.2} {least:>10.2} {most:>10.2}", taken[taken.len() / 2]);
-}
-
-fn anthropic_stream() -> Vec<u8> {
-    let mut stream = String::from(
-        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":1}}}\n\n\
-         event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
-    );
-    for _ in 0..DELTAS {
-        stream.push_str(
-            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twelve chars\"}}\n\n",
-        );
-    }
-    stream.into_bytes()
-}
-
-fn openai_stream() -> Vec<u8> {
-    let delta = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twelve chars\"},\"finish_reason\":null}]}\n\n";
-    delta.repeat(DELTAS).into_bytes()
-}
-
 /// A session with a read-only tool, driven as its actor drives it.
-struct World {
+pub(crate) struct World {
     state: SessionState,
     rules: Rules,
     decided: u64,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let agent = AgentName::parse("bench").expect("a name");
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
         let tool = RemoteTool {
@@ -126,7 +57,8 @@ impl World {
         effects
     }
 
-    fn run(&mut self) {
+    /// One run, whole.
+    pub(crate) fn run(&mut self) {
         let message_id = MessageId::parse(&format!("m{}", self.decided)).expect("an id");
         let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
         let on_busy = OnBusy::Queue;
