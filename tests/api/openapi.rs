@@ -158,8 +158,8 @@ async fn every_resource_answers_as_its_document_says() {
     let messages = doc.get(&house, &at("/messages")).await;
     doc.get(&house, &at("/context")).await;
     doc.get(&house, &at("/grants")).await;
-    let said = messages["messages"].as_array().unwrap().iter().rev();
-    let said = said.filter(|message| message["role"] == "assistant").next().unwrap();
+    let mut said = messages["messages"].as_array().unwrap().iter().rev();
+    let said = said.find(|message| message["role"] == "assistant").unwrap();
     let rated = json!({"session_id": session, "message_id": said["message_id"], "rating": 4});
     doc.post(&house, "/agent/feedback", rated).await;
     doc.get(&house, "/agent/statistics").await;
