@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
-import { added, childrenOf, EMPTY, fold, inherited, openQuestions, statusOf } from "../src/state/conversation";
+import { added, childrenOf, EMPTY, fold, inherited, inTurn, openQuestions, statusOf } from "../src/state/conversation";
 import { Session, USAGE } from "./frames";
 
 const whole = (session: Session) => fold(EMPTY, session.frames);
@@ -36,6 +36,17 @@ describe("a conversation", () => {
     expect(text(7)).toEqual(["Hello"]);
     expect(text(frames.length)).toEqual(["Hello"]);
     expect(fold(EMPTY, frames.slice(0, 7)).cursor).toBe("5.5");
+  });
+
+  it("w1 e2 loses nothing to an event that is ahead of its turn", () => {
+    const { frames } = answered();
+    const events = frames.filter((frame) => frame.type !== "text");
+    for (let at = 0; at < events.length; at++) {
+      let state = fold(EMPTY, events.slice(0, at));
+      // Heard by the way, before its turn; then all that is left, in order.
+      for (const batch of [events.slice(at + 1, at + 2), events.slice(at)]) state = fold(state, inTurn(state, batch));
+      expect(state).toEqual(fold(EMPTY, events));
+    }
   });
 
   it("tells what it is doing", () => {

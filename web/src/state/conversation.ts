@@ -56,6 +56,20 @@ export function fold(before: Conversation, frames: Frame[]): Conversation {
   return draft;
 }
 
+/**
+ * Those of the frames that follow on what was heard, in their order. The events of everybody come over
+ * the same line, and may be ahead of a session's own: those come again, in their turn.
+ */
+export function inTurn({ seq }: Conversation, frames: Frame[]): Frame[] {
+  let last = seq;
+  return frames.filter((frame) => {
+    if (frame.type === "text" || frame.seq === null) return true;
+    if (frame.seq > last + 1) return false;
+    last = Math.max(last, frame.seq);
+    return true;
+  });
+}
+
 function isAfter(cursor: string, other: string): boolean {
   const [seq = 0, offset = 0] = cursor.split(".").map(Number);
   const [otherSeq = 0, otherOffset = 0] = other.split(".").map(Number);

@@ -8,7 +8,7 @@ import { client, type NewMessage } from "../api/client";
 import { Problem, problemOf } from "../api/http";
 import { Line, type LineState } from "../api/line";
 import type { Frame, Me, Question, Session } from "../api/types";
-import { EMPTY, type Conversation, fold, inherited } from "./conversation";
+import { EMPTY, type Conversation, fold, inherited, inTurn } from "./conversation";
 import { EventLog } from "./event_log";
 import { Store } from "./store";
 
@@ -251,7 +251,7 @@ export class OpenSession {
     if (!this.waiting.length) return;
     const frames = this.waiting;
     this.waiting = [];
-    this.conversation.update((state) => fold(state, frames));
+    this.conversation.update((state) => fold(state, inTurn(state, frames)));
   }
 }
 

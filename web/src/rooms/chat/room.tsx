@@ -18,7 +18,8 @@ export function ChatRoom() {
   const close = (id: string) => show(ids.filter((one) => one !== id));
   useEffect(() => {
     // Whoever has gone elsewhere meanwhile stays there.
-    if (!ids.length && innerWidth >= 760 && parse(location.hash).room === "chat") go(link("chat", "new"), true);
+    const { room, part: now } = parse(location.hash);
+    if (!ids.length && innerWidth >= 760 && room === "chat" && !now) go(link("chat", "new"), true);
   }, [ids.length]);
   return (
     <div class={`chat${ids.length ? " has-panes" : ""}`}>
