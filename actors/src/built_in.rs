@@ -105,7 +105,7 @@ impl ToolLink for Link {
 }
 
 /// The outcome with at most so many bytes of text (T4).
-fn bounded(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
+pub(crate) fn bounded(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
     let ToolOutcome::Completed(mut output) = outcome else { return outcome };
     if output.text.len() > bytes_max {
         let marker = format!("\n[cut: the whole result has {} bytes]", output.text.len());

@@ -6,9 +6,10 @@ use greenroom_core::{
     agent::AgentProfile,
     call::RetryPolicy,
     context::{ContextRules, SkillBook},
+    delegation::Parent,
     ids::AgentName,
     limits,
-    policy::Matrix,
+    policy::{Matrix, Tool},
     usage::Price,
 };
 use std::{
@@ -47,6 +48,12 @@ pub struct Governance {
     pub matrix: Arc<Matrix>,
     /// Calls of one session that run at once.
     pub parallel_calls_max: usize,
+    /// The tool `delegate` of each agent that has it, with the agents it may name (S8).
+    pub delegates: Arc<BTreeMap<AgentName, Arc<Tool>>>,
+    /// Children of one run that work at once.
+    pub children_max: usize,
+    /// Sessions below one that people started.
+    pub delegation_depth_max: u32,
     /// Messages that may wait behind a run.
     pub queued_messages_max: usize,
     /// How failed model calls are tried again.
@@ -74,6 +81,9 @@ impl Governance {
             agents,
             matrix: Arc::new(matrix),
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
+            delegates: Arc::default(),
+            children_max: limits::CHILDREN_PER_RUN_DEFAULT,
+            delegation_depth_max: limits::DELEGATION_DEPTH_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
@@ -85,17 +95,20 @@ impl Governance {
         }
     }
 
-    /// The rules for a session of `agent` now. An agent that configuration no longer has keeps
+    /// The rules for a session of `agent` now, which `parent` started if there is one. An agent that configuration no longer has keeps
     /// its sessions readable, but without tools.
-    pub fn rules(&self, agent: &AgentName, tools: &dyn ToolHost) -> Rules {
+    pub fn rules(&self, agent: &AgentName, parent: Option<&Parent>, tools: &dyn ToolHost) -> Rules {
         let profile = self.agents.get(agent).cloned().unwrap_or_else(|| {
             let tools = Vec::new();
             Arc::new(AgentProfile { tools, ..AgentProfile::named(agent.clone()) })
         });
-        Rules {
+        let rules = Rules {
             agent: profile,
             matrix: self.matrix.clone(),
             tools: tools.book(),
+            delegate: self.delegates.get(agent).cloned(),
+            children_max: self.children_max,
+            delegation_depth_max: self.delegation_depth_max,
             parallel_calls_max: self.parallel_calls_max,
             queued_messages_max: self.queued_messages_max,
             model_retry: self.model_retry,
@@ -106,6 +119,10 @@ impl Governance {
                 skills: self.skills.get(),
                 compact_at: self.compact_at,
             },
+        };
+        match parent {
+            Some(parent) => rules.under(parent),
+            None => rules,
         }
     }
 }

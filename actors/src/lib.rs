@@ -4,13 +4,15 @@
 //! client → SessionRegistry → Session: decide → append → evolve → publish → dispatch
 //!                              ↑  │                              │         ├→ LlmStream
 //!                       facts  │  └────────── ApprovalDesk ◄─────┤         ├→ ToolExecutor
-//!                              └── workers                       │         └→ Turnstile
+//!                              └── workers                       │         ├→ Delegation → SessionRegistry
+//!                                                                │         └→ Turnstile
 //!                                                                └→ EventBus → Subscriber → Outlet
 //! ```
 
 pub mod approval_desk;
 pub mod built_in;
 pub mod circuit;
+pub mod delegation;
 pub mod event_bus;
 pub mod feed;
 pub mod firehose;

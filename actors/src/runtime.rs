@@ -118,11 +118,11 @@ impl Runtime {
             board: board.clone(),
             meter,
             turnstile: Mailbox::new(turnstile, turnstile_watch),
+            homes: homes.clone(),
             idle_timeout,
         });
         let watch = board.watch("/registry", "SessionRegistry");
-        let registry =
-            SessionRegistry::new(around.clone(), desk.clone(), homes.clone(), watch.clone());
+        let registry = SessionRegistry::new(around.clone(), desk.clone(), watch.clone());
         let registry = Mailbox::new(registry.start(), watch);
         desk.tell(Introduce(registry.clone()));
         for (approval_id, session_id, deadline) in journal.pending_deadlines().await? {
@@ -195,7 +195,7 @@ impl Runtime {
     /// A fresh id, sortable by time.
     pub fn new_id(&self) -> Uuid {
         let agent = AgentName::parse("none").expect("a plain word is an agent's name");
-        let rules = self.around.governance.rules(&agent, self.tools.as_ref());
+        let rules = self.around.governance.rules(&agent, None, self.tools.as_ref());
         Env::new(self.clock.now(), self.clock.seed(), &rules).uuid()
     }
 

@@ -5,6 +5,7 @@
 //! decided one after another on a state that never outruns the log. It knows no transport, no
 //! store and no provider, only ports.
 
+mod children;
 mod commit;
 mod orders;
 mod outage;
@@ -15,6 +16,7 @@ pub use turns::TurnCame;
 
 use crate::{
     approval_desk::{ApprovalDesk, DecidedInPart, Forget, Track},
+    delegation::Delegation,
     event_bus::{EventBus, Publish},
     governance::Governance,
     limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX},
@@ -23,7 +25,7 @@ use crate::{
     observation::{Board, Watch},
     order::Order,
     ports::{Caller, Clock, Journal, JournalError, Meter, ModelClient, People, ToolCall, ToolHost},
-    session_registry::{Ended, Idle, SessionRegistry},
+    session_registry::{Ended, Home, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
     turnstile::Turnstile,
 };
@@ -34,13 +36,14 @@ use actix::{
 use greenroom_core::{
     Rules,
     approval::{ApprovalKind, OpenApproval},
-    call::ToolOutcome,
+    call::{Call, ToolOutcome},
     context,
     ids::{AgentName, AttemptId, CallId, RunId, Seq, SessionId},
     message::Arguments,
     scrub::Scrubber,
     session::{
-        Effect, EventRecord, Input, Rejection, Reply, SessionEvent, SessionState, StepPhase, evolve,
+        Effect, EventRecord, Identity, Input, Rejection, Reply, SessionEvent, SessionState,
+        StepPhase, evolve,
     },
     trace::Trace,
     usage::Usage,
@@ -70,6 +73,8 @@ pub struct Surroundings {
     pub meter: Arc<dyn Meter>,
     /// Whose turn it is among calls that run alone.
     pub turnstile: Mailbox<Turnstile>,
+    /// Where sessions live.
+    pub homes: Arc<[Home]>,
     /// How long to stay in memory without work.
     pub idle_timeout: Duration,
 }
@@ -134,6 +139,7 @@ pub struct Session {
     /// The stream that was stopped for the command at hand, and whether it had said anything.
     stopped: Option<(AttemptId, bool, Usage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
+    children: HashMap<SessionId, Mailbox<Delegation>>,
     turns: turns::Turns,
     outage: outage::Outage,
     commands_handled: u64,
@@ -177,6 +183,7 @@ impl Session {
             stream: None,
             stopped: None,
             executors: HashMap::new(),
+            children: HashMap::new(),
             turns: turns::Turns::default(),
             outage: outage::Outage::default(),
             commands_handled: 0,
@@ -187,11 +194,17 @@ impl Session {
         }
     }
 
-    fn rules(&self) -> Rules {
-        let unknown = || AgentName::parse("default").expect("a plain word is an agent's name");
-        let agent = self.state.identity.as_ref().map(|identity| identity.agent.clone());
-        let tools = self.around.tools.as_ref();
-        self.around.governance.rules(&agent.unwrap_or_else(unknown), tools)
+    /// The rules that `input` is decided by.
+    fn rules_for(&self, input: &Input) -> Rules {
+        let (governance, tools) = (&self.around.governance, self.around.tools.as_ref());
+        if let Some(Identity { agent, parent, .. }) = &self.state.identity {
+            return governance.rules(agent, parent.as_deref(), tools);
+        }
+        if let Input::CreateChild { errand } = input {
+            return governance.rules(&errand.agent, Some(&errand.parent), tools);
+        }
+        let unknown = AgentName::parse("default").expect("a plain word is an agent's name");
+        governance.rules(&unknown, None, tools)
     }
 
     /// Rebuilds the state from the log, then heals what a crash interrupted.
@@ -299,6 +312,13 @@ impl Session {
                         executor.tell(tool_executor::Answer { ask, answer });
                     }
                 }
+                Effect::StartChild { attempt_id, errand, after } => {
+                    self.start_child(attempt_id, errand, after, rules, ctx);
+                }
+                Effect::NarrowChild { child, within } => self.narrow_child(child, within),
+                Effect::CloseChild { child, call_id, after, by } => {
+                    self.close_child(child, call_id, after, by);
+                }
                 Effect::StopTool { call_id: _, attempt_id } => {
                     if let Some(executor) = self.executors.remove(&attempt_id) {
                         executor.tell(tool_executor::Cancel);
@@ -324,7 +344,7 @@ impl Session {
     ) {
         let session_id = self.state.session_id;
         let myself = self.myself(ctx);
-        let Some(known) = rules.tools.get(&tool) else {
+        let Some(known) = rules.tool(&tool) else {
             // It may be back by now; but what it needs, as a turn of its own, was not known (T8).
             let outcome = ToolOutcome::NotSent { error: format!("there is no tool `{tool}`") };
             return myself.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
@@ -367,6 +387,7 @@ impl Session {
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
+        self.children.retain(|_, delegation| delegation.is_open());
         if let Some(check) = self.idle_check.take() {
             ctx.cancel_future(check);
         }
@@ -419,8 +440,12 @@ impl Session {
                     return ("waiting", Some(format!("its turn: {key}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
-                let tools: Vec<_> = unfinished.map(|call| call.tool.as_str()).collect();
-                ("calling", Some(format!("tools {}", tools.join(", "))))
+                let whom = |call: &Call| match self.state.active.child_of(call.call_id) {
+                    Some(child) => format!("{} (session {})", child.agent, child.session_id),
+                    None => format!("tool {}", call.tool),
+                };
+                let whom: Vec<_> = unfinished.map(whom).collect();
+                ("calling", Some(whom.join(", ")))
             }
         }
     }
@@ -478,6 +503,7 @@ impl Actor for Session {
         for (_, executor) in self.executors.drain() {
             executor.tell(tool_executor::Cancel);
         }
+        self.leave_children();
         self.leave_all_turns();
         let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
         let end = std::mem::replace(&mut self.end, End::Left);

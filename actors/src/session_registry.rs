@@ -49,7 +49,6 @@ pub fn home_of(session_id: SessionId, homes: &[Home]) -> &Home {
 pub struct SessionRegistry {
     around: Arc<Surroundings>,
     desk: Mailbox<ApprovalDesk>,
-    homes: Arc<[Home]>,
     live: HashMap<SessionId, Live>,
     failures: HashMap<SessionId, Failures>,
     generations: u64,
@@ -73,16 +72,10 @@ struct Failures {
 
 impl SessionRegistry {
     /// A registry without live sessions.
-    pub fn new(
-        around: Arc<Surroundings>,
-        desk: Mailbox<ApprovalDesk>,
-        homes: Arc<[Home]>,
-        watch: Watch,
-    ) -> Self {
+    pub fn new(around: Arc<Surroundings>, desk: Mailbox<ApprovalDesk>, watch: Watch) -> Self {
         Self {
             around,
             desk,
-            homes,
             live: HashMap::new(),
             failures: HashMap::new(),
             generations: 0,
@@ -106,7 +99,7 @@ impl SessionRegistry {
         let watch = self.around.board.watch(format!("/sessions/{session_id}"), "Session");
         let failures = self.failures.get(&session_id).map_or(0, |failures| failures.count);
         watch.set_restarts(u64::from(failures));
-        let home = home_of(session_id, &self.homes);
+        let home = home_of(session_id, &self.around.homes);
         let registry = Mailbox::new(ctx.address(), self.watch.clone());
         let (around, desk, bus) = (self.around.clone(), self.desk.clone(), home.bus.clone());
         let shown = watch.clone();
@@ -195,7 +188,10 @@ impl Handler<Deliver> for SessionRegistry {
         let Deliver { session_id, input, reply } = deliver;
         let starts_work = matches!(
             input,
-            Input::CreateSession { .. } | Input::SubmitMessage { .. } | Input::Interrupt { .. }
+            Input::CreateSession { .. }
+                | Input::CreateChild { .. }
+                | Input::SubmitMessage { .. }
+                | Input::Interrupt { .. }
         );
         let refused = if self.draining && starts_work {
             Some(CommandError::Draining)

@@ -4,9 +4,11 @@ use crate::{
     approval::ApprovalRules,
     budget::{Budget, Measure, Scope},
     context::READ_SKILL,
+    delegation::DELEGATE,
     ids::AgentName,
     limits,
 };
+use std::sync::Arc;
 
 /// The built-in tool that reads resources of tool servers.
 pub const READ_RESOURCE: &str = "read_resource";
@@ -24,12 +26,16 @@ pub struct AgentProfile {
     pub system: String,
     /// Globs over tool names (`*` matches any text); a tool must match one. `["*"]` is all.
     pub tools: Vec<String>,
+    /// Globs of which a tool must match one, too: of a child, those of a workflow above it (S8).
+    pub within: Option<Arc<[String]>>,
     /// Globs over the names of skills that it may read (C2). `["*"]` is all.
     pub skills: Vec<String>,
     /// Globs over `server:uri` of the resources of tool servers that it may read (T1); none by default.
     pub resources: Vec<String>,
     /// The workflow of its runs that are started with none (S7).
     pub workflow: Option<String>,
+    /// The agents that it may hand tasks to (S8).
+    pub delegates: Vec<AgentName>,
     /// Steps of a run (S2).
     pub max_steps: u32,
     /// Output tokens of a step (S2).
@@ -51,9 +57,11 @@ impl AgentProfile {
             models: Vec::new(),
             system: String::new(),
             tools: vec!["*".to_owned()],
+            within: None,
             skills: vec!["*".to_owned()],
             resources: Vec::new(),
             workflow: None,
+            delegates: Vec::new(),
             max_steps: limits::STEPS_PER_RUN_DEFAULT,
             max_tokens: limits::OUTPUT_TOKENS_DEFAULT,
             headless: false,
@@ -78,14 +86,16 @@ impl AgentProfile {
     }
 
     /// Whether the agent may see the tool of that name. Whether it reads skills is said by `skills`,
-    /// and whether it reads resources by `resources`.
+    /// whether it reads resources by `resources`, whether it hands on tasks by `delegates`.
     pub fn may_use(&self, tool: &str) -> bool {
-        if tool == READ_SKILL {
-            return !self.skills.is_empty();
+        let matches_one =
+            |globs: &[String]| globs.iter().any(|glob| crate::text::glob_matches(glob, tool));
+        let is_within = self.within.as_deref().is_none_or(matches_one);
+        match tool {
+            READ_SKILL => !self.skills.is_empty(),
+            READ_RESOURCE => !self.resources.is_empty() && is_within,
+            DELEGATE => !self.delegates.is_empty() && is_within,
+            _ => matches_one(&self.tools) && is_within,
         }
-        if tool == READ_RESOURCE {
-            return !self.resources.is_empty();
-        }
-        self.tools.iter().any(|glob| crate::text::glob_matches(glob, tool))
     }
 }

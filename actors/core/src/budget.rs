@@ -92,6 +92,8 @@ pub enum Scope {
     Session,
     /// All sessions' of one user.
     User,
+    /// A child's, of what budgets above it had left for it (S8).
+    Parent,
 }
 
 /// A limit on spending.
@@ -127,6 +129,7 @@ impl fmt::Display for Budget {
             Scope::Run => "of this run",
             Scope::Session => "of this session",
             Scope::User => "of this user",
+            Scope::Parent => "that its parent session left it",
         };
         let period = match self.period {
             Period::Day => " for today",

@@ -5,8 +5,9 @@ use crate::{
     budget::Account,
     call::RetryPolicy,
     context::ContextRules,
+    delegation::{Parent, is_delegate},
     limits,
-    policy::{Matrix, ToolBook},
+    policy::{Matrix, Tool, ToolBook},
     time::Timestamp,
     usage::Price,
 };
@@ -22,6 +23,12 @@ pub struct Rules {
     pub matrix: Arc<Matrix>,
     /// The tools there are.
     pub tools: Arc<ToolBook>,
+    /// The tool `delegate` as this agent has it, with the agents it may name (S8).
+    pub delegate: Option<Arc<Tool>>,
+    /// Children of one run that work at once.
+    pub children_max: usize,
+    /// Sessions below one that people started.
+    pub delegation_depth_max: u32,
     /// Calls of one session that run at once.
     pub parallel_calls_max: usize,
     /// Messages that may wait behind a run.
@@ -41,12 +48,46 @@ impl Rules {
             agent,
             matrix,
             tools,
+            delegate: None,
+            children_max: limits::CHILDREN_PER_RUN_DEFAULT,
+            delegation_depth_max: limits::DELEGATION_DEPTH_DEFAULT,
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
             context: ContextRules::default(),
         }
+    }
+
+    /// The same for a child: within its bounds, and handing on no tasks where it is deep enough.
+    #[must_use]
+    pub fn under(mut self, parent: &Parent) -> Self {
+        let mut profile = parent.bounds.narrow(&self.agent);
+        if parent.depth >= self.delegation_depth_max {
+            profile.delegates.clear();
+        }
+        self.agent = Arc::new(profile);
+        self
+    }
+
+    /// The tool of that name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.tools.get(name).map(|tool| self.as_ours(tool))
+    }
+
+    /// All tools, by name.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter().map(|tool| self.as_ours(tool))
+    }
+
+    /// The tool as this agent has it.
+    fn as_ours<'a>(&'a self, tool: &'a Arc<Tool>) -> &'a Arc<Tool> {
+        self.delegate.as_ref().filter(|_| is_delegate(tool)).unwrap_or(tool)
+    }
+
+    /// The bytes of `tool` as a model is shown it.
+    pub fn declared_bytes(&self, tool: &Tool) -> u64 {
+        if is_delegate(tool) { tool.declared_bytes() } else { self.tools.declared_bytes(tool) }
     }
 }
 

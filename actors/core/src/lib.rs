@@ -12,6 +12,7 @@ pub mod call;
 pub mod chain;
 pub mod context;
 pub mod cursor;
+pub mod delegation;
 pub mod duration;
 pub mod env;
 pub mod feedback;

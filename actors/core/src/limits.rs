@@ -22,6 +22,13 @@ pub const PARALLEL_CALLS_DEFAULT: usize = 8;
 /// Tool calls a model may propose in one step.
 pub const CALLS_PER_STEP_MAX: usize = 64;
 
+/// Children of one run that work at once where configuration says nothing (S8).
+pub const CHILDREN_PER_RUN_DEFAULT: usize = 4;
+/// Sessions below one that people started, from parent to child, where configuration says nothing.
+pub const DELEGATION_DEPTH_DEFAULT: u32 = 3;
+/// The same at most: each level makes what is mirrored nest deeper.
+pub const DELEGATION_DEPTH_MAX: u32 = 8;
+
 /// Bytes of text, or of one thinking block, in one message of the model.
 pub const MODEL_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Thinking blocks in one message of the model.

@@ -20,6 +20,15 @@ impl Usage {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
+    /// The difference, at least nothing.
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            cached_tokens: self.cached_tokens.saturating_sub(other.cached_tokens),
+        }
+    }
+
     /// The sum, at the largest number at most.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -55,6 +64,16 @@ impl Spending {
             return Self::default();
         }
         Self { tokens, cost_usd: price.map(|price| price.cost_usd(tokens)) }
+    }
+
+    /// What is left of it without `other`, which is a part of it. No tokens cost nothing.
+    pub fn minus(self, other: Self) -> Self {
+        let tokens = self.tokens.minus(other.tokens);
+        if tokens == Usage::default() {
+            return Self::default();
+        }
+        let costs = self.cost_usd.zip(other.cost_usd);
+        Self { tokens, cost_usd: costs.map(|(all, part)| (all - part).max(0.0)) }
     }
 
     /// The sum; its cost is known if both are.

@@ -34,7 +34,7 @@ impl Session {
 
     /// Decides, with what the user has spent elsewhere where a budget of theirs counts (G6).
     pub(super) fn go_on_with(&mut self, taking: Taking, ctx: &mut Context<Self>) {
-        let rules = self.rules();
+        let rules = self.rules_for(&taking.input);
         if !self.counts_spending(&taking.input, &rules) {
             return self.decide_and_commit(taking, Account::default(), &rules, ctx);
         }
@@ -72,6 +72,10 @@ impl Session {
             | Input::Rehydrated => true,
             Input::CreateSession { .. }
             | Input::ForkSession { .. }
+            | Input::CreateChild { .. }
+            | Input::Narrow { .. }
+            | Input::ChildAdvanced { .. }
+            | Input::ChildGone { .. }
             | Input::ChangeSettings { .. }
             | Input::Close { .. }
             | Input::RevokeGrants { .. }

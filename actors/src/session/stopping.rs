@@ -54,6 +54,10 @@ impl Session {
             Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ForkSession { .. }
+            | Input::CreateChild { .. }
+            | Input::Narrow { .. }
+            | Input::ChildAdvanced { .. }
+            | Input::ChildGone { .. }
             | Input::ChangeSettings { .. }
             | Input::SubmitMessage { .. }
             | Input::DecideApproval { .. }

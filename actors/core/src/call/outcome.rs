@@ -61,4 +61,6 @@ pub enum RepeatHint {
     Temporary,
     /// The tool says that it did not run (rate-limited, refused before the effect).
     DidNotRun,
+    /// Another attempt would end the same.
+    Final,
 }

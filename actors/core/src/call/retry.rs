@@ -81,6 +81,7 @@ pub fn after_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<Next> {
             let failure = fail(R::Error, error.clone());
             let passing = match hint {
                 RepeatHint::DidNotRun => true,
+                RepeatHint::Final => false,
                 RepeatHint::Temporary => repeatable,
                 RepeatHint::Unsaid => repeatable && sounds_temporary(error),
             };
@@ -148,6 +149,7 @@ mod tests {
             (failed("Service Unavailable", RepeatHint::Unsaid), "retry", "fail"),
             (failed("try later", RepeatHint::Temporary), "retry", "fail"),
             (failed("slow down", RepeatHint::DidNotRun), "retry", "retry"),
+            (failed("temporarily out of budget", RepeatHint::Final), "fail", "fail"),
             (ToolOutcome::NotSent { error: "no child".into() }, "retry", "retry"),
             (ToolOutcome::TimedOut { after_ms: 5 }, "retry", "unknown"),
             (crashed(), "retry", "unknown"),

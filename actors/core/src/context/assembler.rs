@@ -178,7 +178,7 @@ impl<'a> Parts<'a> {
     }
 
     fn tools_tokens(&self) -> u64 {
-        self.tools.iter().map(|tool| tokens::of_bytes(self.rules.tools.declared_bytes(tool))).sum()
+        self.tools.iter().map(|tool| tokens::of_bytes(self.rules.declared_bytes(tool))).sum()
     }
 
     fn tokens_before_conversation(&self) -> u64 {
@@ -263,7 +263,7 @@ fn offered(rules: &Rules, run: Option<&Run>) -> Vec<Arc<Tool>> {
         let in_run = run.is_none_or(|run| run.may_use(name));
         tool.unavailable.is_none() && rules.agent.may_use(name) && in_run
     };
-    rules.tools.iter().filter(may_call).cloned().collect()
+    rules.tools().filter(may_call).cloned().collect()
 }
 
 /// What the model is told of the workflow that the run was started with.

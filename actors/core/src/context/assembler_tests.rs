@@ -36,7 +36,11 @@ fn created() -> SessionState {
     let owner = UserId::parse("ann").unwrap();
     let agent = AgentName::parse("trader").unwrap();
     let settings = Settings::default();
-    happened(state, None, SessionEvent::SessionCreated { owner, agent, title: None, settings })
+    happened(
+        state,
+        None,
+        SessionEvent::SessionCreated { owner, agent, title: None, settings, parent: None },
+    )
 }
 
 fn said(state: SessionState, text: &str) -> SessionState {

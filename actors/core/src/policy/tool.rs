@@ -55,7 +55,7 @@ pub struct Tool {
 
 impl Tool {
     /// The bytes of what a model is shown of it.
-    fn declared_bytes(&self) -> u64 {
+    pub(crate) fn declared_bytes(&self) -> u64 {
         let words = self.name.as_str().len() + self.description.len();
         words as u64 + tokens::of_json(&self.input_schema)
     }

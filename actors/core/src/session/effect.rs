@@ -2,8 +2,10 @@
 
 use crate::{
     approval::ElicitationAnswer,
-    ids::{AttemptId, CallId, MessageId, RunId},
+    delegation::Errand,
+    ids::{AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     message::Arguments,
+    policy::Settings,
 };
 use std::sync::Arc;
 
@@ -58,6 +60,34 @@ pub enum Effect {
         ask: u32,
         /// The answer.
         answer: ElicitationAnswer,
+    },
+    /// Have another session do it (S8): it is started if it is not there, what happens in it is told
+    /// from `after` on, and its answer ends the attempt.
+    StartChild {
+        /// The attempt's fence; its call is the errand's.
+        attempt_id: AttemptId,
+        /// What is to be done, and by whom.
+        errand: Arc<Errand>,
+        /// The last of its events that is known.
+        after: Seq,
+    },
+    /// A child allows no more than this from now on.
+    NarrowChild {
+        /// The child.
+        child: SessionId,
+        /// What its parent allows.
+        within: Settings,
+    },
+    /// Close a child; its answer is no longer wanted, but its end is to be told.
+    CloseChild {
+        /// The child.
+        child: SessionId,
+        /// The call that it works for.
+        call_id: CallId,
+        /// The last of its events that is known.
+        after: Seq,
+        /// For whom it is closed.
+        by: UserId,
     },
     /// Stop a tool attempt (MCP cancellation); its answer is no longer wanted.
     StopTool {

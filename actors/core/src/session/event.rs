@@ -6,6 +6,7 @@ use crate::{
     budget::Budget,
     call::{FailReason, ToolOutput},
     context::StartedWorkflow,
+    delegation::{Assigned, Parent},
     feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
@@ -57,6 +58,9 @@ pub enum SessionEvent {
         title: Option<String>,
         /// What it allows.
         settings: Settings,
+        /// The session that started it, if one did (S8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<Arc<Parent>>,
     },
     /// The session exists, and goes on from a conversation in another one (S1). Always the first
     /// event.
@@ -306,6 +310,9 @@ pub enum SessionEvent {
         attempt_id: AttemptId,
         /// 1 is the first.
         attempt: u32,
+        /// The session that works on it, the same for every attempt (S8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<Assigned>,
     },
     /// The tool tells how far it is (T5).
     ToolCallProgress {
@@ -467,6 +474,26 @@ pub enum SessionEvent {
         budget: Budget,
         /// Who.
         by: UserId,
+    },
+
+    /// Something happened in a child, or in a child of its own (S8).
+    ChildEvent {
+        /// The child.
+        session_id: SessionId,
+        /// Its agent profile.
+        agent: AgentName,
+        /// The call that it works for.
+        call_id: CallId,
+        /// The event with its number there, without what was said. A child's child is told of by
+        /// the child's own event of this kind.
+        event: Arc<EventRecord>,
+    },
+    /// There is no such child, and there will be none: its log is gone, or never began.
+    ChildGone {
+        /// The child.
+        session_id: SessionId,
+        /// The call that it was to work for.
+        call_id: CallId,
     },
 
     /// A person said what they think of an answer, or of a call (C5).

@@ -12,7 +12,8 @@ use crate::{
     },
     budget::{Raise, Scope},
     call::{Call, CallEnd, CallPhase, FailReason, Reservation},
-    ids::{ApprovalId, CallId, RunId},
+    delegation::{Child, Delegated},
+    ids::{ApprovalId, CallId, RunId, SessionId},
     json::Digest,
     limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
@@ -41,10 +42,11 @@ impl SessionState {
     fn remember(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
-            E::SessionCreated { owner, agent, .. } => {
+            E::SessionCreated { owner, agent, parent, .. } => {
                 self.identity = Some(Identity {
                     owner: owner.clone(),
                     agent: agent.clone(),
+                    parent: parent.clone(),
                     created_at: record.at,
                     updated_at: record.at,
                 });
@@ -53,6 +55,7 @@ impl SessionState {
                 self.identity = Some(Identity {
                     owner: owner.clone(),
                     agent: agent.clone(),
+                    parent: None,
                     created_at: record.at,
                     updated_at: record.at,
                 });
@@ -123,7 +126,9 @@ impl SessionState {
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. }
             | E::GrantAdded { .. }
-            | E::GrantRevoked { .. } => {}
+            | E::GrantRevoked { .. }
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. } => {}
         }
     }
 
@@ -270,6 +275,7 @@ impl Active {
                 for message in ended.into_iter().flat_map(|run| run.steering).rev() {
                     self.queue.push_front(message);
                 }
+                self.forget_children();
             }
             E::ApprovalRequested { approval } => {
                 let Some(run_id) = record.run_id else { return };
@@ -335,6 +341,12 @@ impl Active {
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
             | E::BudgetReserved { .. } => self.apply_to_call(record),
+            E::ChildEvent { session_id, event, .. } => self.follow_child(*session_id, event),
+            E::ChildGone { session_id, .. } => {
+                let gone = self.children.iter_mut().find(|child| child.session_id == *session_id);
+                gone.into_iter().for_each(|child| child.closed = true);
+                self.forget_children();
+            }
             E::ToolCallProgress { .. }
             | E::LateResult { .. }
             | E::BudgetReached { .. }
@@ -386,6 +398,7 @@ impl Active {
             answer: None,
             usage: crate::usage::Spending::default(),
             costs: BTreeMap::new(),
+            delegated: Delegated::default(),
             preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
             workflow: workflow.clone(),
             traceparent: *traceparent,
@@ -500,7 +513,12 @@ impl Active {
                 }
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
-            E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
+            E::ToolCallAttemptStarted { call_id, attempt_id, attempt, child } => {
+                if let (Some(assigned), Some(run)) = (child, &self.run)
+                    && self.child_of(*call_id).is_none()
+                {
+                    self.children.push(Child::new(assigned, *call_id, run.run_id));
+                }
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
                 let failures = self.failures(*call_id);
                 if let Some(call) = self.call_mut(*call_id) {
@@ -532,6 +550,8 @@ impl Active {
             }
             E::GrantAdded { .. }
             | E::GrantRevoked { .. }
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. }
             | E::SessionCreated { .. }
             | E::SessionForked { .. }
             | E::SessionSettingsChanged { .. }
@@ -620,6 +640,34 @@ impl Active {
         for call in calls.filter(|call| call.call_id == call_id && !call.is_finished()) {
             call.phase = phase.clone();
         }
+        if let CallPhase::Finished(_) = phase {
+            self.forget_children();
+        }
+    }
+
+    /// The child that works for that call.
+    pub fn child_of(&self, call_id: CallId) -> Option<&Child> {
+        self.children.iter().find(|child| child.call_id == call_id)
+    }
+
+    /// Something happened in a child.
+    fn follow_child(&mut self, session_id: SessionId, event: &EventRecord) {
+        let child = self.children.iter_mut().find(|child| child.session_id == session_id);
+        let Some(child) = child else { return };
+        let (run_id, draw) = (child.run_id, child.follow(event));
+        self.delegated.add(&draw);
+        if let Some(run) = self.run.as_mut().filter(|run| run.run_id == run_id) {
+            run.delegated.add(&draw);
+        }
+        self.forget_children();
+    }
+
+    /// A child is remembered until both it and its call have ended: then nothing more comes of it.
+    fn forget_children(&mut self) {
+        let calls = self.run.iter().flat_map(|run| &run.calls);
+        let open: BTreeSet<_> =
+            calls.filter(|call| !call.is_finished()).map(|call| call.call_id).collect();
+        self.children.retain(|child| !child.closed || open.contains(&child.call_id));
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     approval::{Elicitation, GrantWish, Question, Resolution, Role, Surface},
     call::ToolOutcome,
     context::StartedWorkflow,
+    delegation::Errand,
     feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
@@ -12,6 +13,7 @@ use crate::{
     message::Message,
     model::delta::{Completion, ModelFailure},
     policy::Settings,
+    session::EventRecord,
     trace::Trace,
     usage::Usage,
 };
@@ -48,6 +50,16 @@ pub enum Input {
         settings: Settings,
         /// What was said, see [`SessionState::conversation_so_far`](super::SessionState).
         conversation: Vec<Message>,
+    },
+    /// Begin to exist as another session's child, and do what it wants (S8).
+    CreateChild {
+        /// What that is.
+        errand: Arc<Errand>,
+    },
+    /// Allow no more than this: a child's parent does not, any more (S8).
+    Narrow {
+        /// What the parent allows.
+        within: Settings,
     },
     /// Change what it allows, or its title.
     ChangeSettings {
@@ -187,6 +199,18 @@ pub enum Input {
         attempt_id: AttemptId,
         /// Which of its questions.
         ask: u32,
+    },
+    /// These are events of a child, in order and without gaps; some may be known (S8).
+    ChildAdvanced {
+        /// The child.
+        child: SessionId,
+        /// Its events.
+        records: Arc<[EventRecord]>,
+    },
+    /// There is no such child, and there will be none: its log is gone, or never began.
+    ChildGone {
+        /// The child.
+        child: SessionId,
     },
     /// No other call with that key runs: this one may, if it still wants to (T8).
     TurnGranted {

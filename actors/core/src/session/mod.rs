@@ -25,6 +25,6 @@ pub use evolve::evolve;
 pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
 pub use state::{
-    Active, Compacted, Compaction, Lifecycle, QueuedMessage, Run, SessionState, StepPhase,
-    Submission, Submissions,
+    Active, Compacted, Compaction, Identity, Lifecycle, QueuedMessage, Run, SessionState,
+    StepPhase, Submission, Submissions,
 };

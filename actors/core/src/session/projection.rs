@@ -1,13 +1,14 @@
 //! What the store keeps beside the log for lists and look-ups, derived from the state. It is
 //! committed together with the events that change it.
 
-use super::{Lifecycle, SessionState};
+use super::{Lifecycle, SessionState, state::Identity};
 use crate::{
     approval::{
         Approval, ApprovalEnd, ClosedApproval, Escalation, Grant, OpenApproval, PlanStep,
         StepDecision, Word,
     },
     budget::{Claim, Measure, Posting, Spend},
+    delegation::{Origin, Parent},
     ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
     time::{Day, Timestamp},
@@ -40,6 +41,9 @@ pub struct SessionRow {
     pub owner: UserId,
     /// Its agent.
     pub agent: AgentName,
+    /// The session that started it, if one did (S8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Arc<Parent>>,
     /// For people.
     pub title: Option<String>,
     /// What it allows.
@@ -80,6 +84,9 @@ pub struct ApprovalRow {
     pub session_id: SessionId,
     /// The run that asks.
     pub run_id: RunId,
+    /// The run that people watch, where it is a child that asks (S8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Origin>,
     /// Whose session it is.
     pub owner: UserId,
     /// Where it stands.
@@ -164,6 +171,7 @@ impl SessionRow {
             session_id: state.session_id,
             owner: identity.owner.clone(),
             agent: identity.agent.clone(),
+            parent: identity.parent.clone(),
             title: state.active.title.clone(),
             settings: state.active.settings.clone(),
             status: status(state),
@@ -175,7 +183,7 @@ impl SessionRow {
     }
 
     fn shows_the_same_as(&self, other: &Self) -> bool {
-        let Self { session_id: _, owner: _, agent: _, title, settings, status, grants, .. } = self;
+        let Self { title, settings, status, grants, .. } = self;
         *title == other.title
             && *settings == other.settings
             && *status == other.status
@@ -185,7 +193,10 @@ impl SessionRow {
 
 fn status(state: &SessionState) -> SessionStatus {
     match state.active.lifecycle {
-        Lifecycle::Vacant | Lifecycle::Closed => SessionStatus::Closed,
+        Lifecycle::Vacant => SessionStatus::Closed,
+        Lifecycle::Closed if state.active.children.is_empty() => SessionStatus::Closed,
+        // Its children may not know yet that nobody wants them: it must come back to tell them.
+        Lifecycle::Closed => SessionStatus::Running,
         Lifecycle::Open if state.is_idle() => SessionStatus::Idle,
         Lifecycle::Open if state.is_waiting_for_people() => SessionStatus::Waiting,
         Lifecycle::Open => SessionStatus::Running,
@@ -197,7 +208,7 @@ fn status(state: &SessionState) -> SessionStatus {
 /// so that a commit which touches none costs nothing.
 fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
     let Some(identity) = &after.identity else { return Vec::new() };
-    let row = |asked: Asked<'_>| asked.row(after.session_id, &identity.owner);
+    let row = |asked: Asked<'_>| asked.row(after.session_id, identity);
     let standing = |open: &OpenApproval| (open.decisions.len(), open.escalation);
     let is_changed = |open: &&OpenApproval| {
         let before = before.active.open_approval(open.approval.approval_id);
@@ -246,13 +257,14 @@ impl<'a> From<&'a ClosedApproval> for Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn row(self, session_id: SessionId, owner: &UserId) -> ApprovalRow {
+    fn row(self, session_id: SessionId, identity: &Identity) -> ApprovalRow {
         let of_step = |step: &PlanStep| self.decisions.get(&step.call_id).cloned();
         ApprovalRow {
             approval: self.approval.clone(),
             session_id,
             run_id: self.run_id,
-            owner: owner.clone(),
+            root: identity.parent.as_ref().map(|parent| parent.root),
+            owner: identity.owner.clone(),
             state: self.state,
             decisions: self.approval.steps().iter().filter_map(of_step).collect(),
             word: self.word.cloned(),

@@ -7,6 +7,7 @@ use crate::{
     call::{Call, CallPhase},
     chain::Chain,
     context::{READ_SKILL, StartedWorkflow},
+    delegation::{Child, Delegated, Parent},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, Conversation},
@@ -80,6 +81,8 @@ pub struct Identity {
     pub owner: UserId,
     /// Its agent profile.
     pub agent: AgentName,
+    /// The session that started it, if one did (S8).
+    pub parent: Option<Arc<Parent>>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When its last event happened.
@@ -150,6 +153,10 @@ pub struct Active {
     pub costs: Costs,
     /// The budgets that people raised.
     pub raises: Vec<Raise>,
+    /// The sessions that work for it, those that were told to stop included (S8).
+    pub children: Vec<Child>,
+    /// What all of its children have spent.
+    pub delegated: Delegated,
 }
 
 /// Whether a session takes messages.
@@ -209,6 +216,8 @@ pub struct Run {
     pub usage: Spending,
     /// What its tools have cost, by unit.
     pub costs: BTreeMap<Arc<str>, f64>,
+    /// What its children have spent.
+    pub delegated: Delegated,
     /// Where it stands with its plan (G14).
     pub preflight: Preflight,
     /// The workflow that it was started with (C3).
@@ -301,7 +310,8 @@ impl SessionState {
 
     /// Whether nothing is going on and nothing waits for a turn.
     pub fn is_idle(&self) -> bool {
-        self.active.run.is_none() && self.active.queue.is_empty()
+        let Active { run, queue, children, .. } = &self.active;
+        run.is_none() && queue.is_empty() && children.is_empty()
     }
 
     /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
@@ -321,6 +331,7 @@ impl SessionState {
             }
         };
         matches!(run.phase, StepPhase::Between | StepPhase::Calling)
+            && self.active.children.is_empty()
             && !self.active.approvals.is_empty()
             && run.calls.iter().all(waits)
     }

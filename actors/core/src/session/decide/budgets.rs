@@ -5,6 +5,7 @@ use super::{Deciding, Rejection};
 use crate::{
     approval::{BudgetQuestion, Question, Resolution, Word},
     budget::{Budget, Claim, Expense, Measure, Raise, Scope},
+    delegation::DELEGATE,
     ids::{ApprovalId, CallId},
     policy::{Cost, Risk, Verdict},
     preflight::EstimatedCost,
@@ -223,7 +224,7 @@ impl Deciding<'_> {
     }
 
     /// Every budget in force, with its limit in force.
-    fn budgets(&self) -> Vec<Budget> {
+    pub(super) fn budgets(&self) -> Vec<Budget> {
         let own = self.active.settings.budget_limit.as_ref();
         let own = own.map(|limit| Budget::of_settings(limit, Scope::Session));
         let users = self.env.account.limit.as_ref();
@@ -239,7 +240,12 @@ impl Deciding<'_> {
     }
 
     /// What is spent or reserved of it; not a number where nobody knows what it cost.
-    fn spent_of(&self, budget: &Budget) -> f64 {
+    pub(super) fn spent_of(&self, budget: &Budget) -> f64 {
+        self.spent_here_of(budget) + self.delegated_of(budget)
+    }
+
+    /// The same without what children spent, where they count.
+    fn spent_here_of(&self, budget: &Budget) -> f64 {
         let amount = |spending: Spending| match budget.measure {
             Measure::Tokens => spending.tokens.total() as f64,
             Measure::Usd => spending.cost_usd.unwrap_or(f64::NAN),
@@ -251,7 +257,9 @@ impl Deciding<'_> {
                 let run = self.active.run.as_ref();
                 run.and_then(|run| run.costs.get(unit)).copied().unwrap_or_default()
             }
-            (Measure::Unit(unit), Scope::Session) => self.active.costs.spent(unit, period, today),
+            (Measure::Unit(unit), Scope::Session | Scope::Parent) => {
+                self.active.costs.spent(unit, period, today)
+            }
             (Measure::Unit(unit), Scope::User) => {
                 let spent = |costs: &crate::budget::Costs| costs.spent(unit, period, today);
                 let here_and_now = spent(&self.active.costs) - spent(&self.session.active.costs);
@@ -260,11 +268,30 @@ impl Deciding<'_> {
             (Measure::Tokens | Measure::Usd, Scope::Run) => {
                 amount(self.active.run.as_ref().map(|run| run.usage).unwrap_or_default())
             }
-            (Measure::Tokens | Measure::Usd, Scope::Session) => amount(self.spent_by_models()),
+            (Measure::Tokens | Measure::Usd, Scope::Session | Scope::Parent) => {
+                amount(self.spent_by_models())
+            }
             (Measure::Tokens | Measure::Usd, Scope::User) => {
                 let here_and_now = amount(self.spent_by_models()) - amount(self.session.spent());
                 self.spent_by_user(budget) + here_and_now
             }
+        }
+    }
+
+    /// What children have spent of it.
+    fn delegated_of(&self, budget: &Budget) -> f64 {
+        let delegated = match budget.scope {
+            Scope::Run => self.active.run.as_ref().map(|run| &run.delegated),
+            Scope::Session | Scope::Parent => Some(&self.active.delegated),
+            // They are sessions of the user like this one.
+            Scope::User => None,
+        };
+        let Some(delegated) = delegated else { return 0.0 };
+        let today = self.env.now.day();
+        match &budget.measure {
+            Measure::Tokens => delegated.usage.tokens.total() as f64,
+            Measure::Usd => delegated.usage.cost_usd.unwrap_or(f64::NAN),
+            Measure::Unit(unit) => delegated.costs.spent(unit, budget.period, today),
         }
     }
 
@@ -297,16 +324,17 @@ impl Deciding<'_> {
             }
             Measure::Tokens | Measure::Usd => {
                 let run = Budget { scope: Scope::Run, ..budget.clone() };
-                vec![Expense { what: "this run".to_owned(), amount: self.spent_of(&run) }]
+                vec![Expense { what: "this run".to_owned(), amount: self.spent_here_of(&run) }]
             }
         };
+        expenses.push(Expense { what: DELEGATE.to_owned(), amount: self.delegated_of(budget) });
         expenses.retain(|expense| expense.amount > 0.0);
         let known: f64 = expenses.iter().map(|expense| expense.amount).sum();
         let rest = spent - known;
         if rest > 0.0 {
             let what = match budget.scope {
                 Scope::Run => "earlier steps",
-                Scope::Session => "earlier runs",
+                Scope::Session | Scope::Parent => "earlier runs",
                 Scope::User => "the user's other sessions and earlier runs",
             };
             expenses.push(Expense { what: what.to_owned(), amount: rest });

@@ -52,7 +52,7 @@ impl Deciding<'_> {
     pub(super) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
         let rules = self.env.rules;
         let in_run = self.active.run.as_ref().is_none_or(|run| run.may_use(name));
-        rules.tools.get(name).filter(|_| rules.agent.may_use(name) && in_run).cloned()
+        rules.tool(name).filter(|_| rules.agent.may_use(name) && in_run).cloned()
     }
 
     fn propose(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
@@ -214,6 +214,7 @@ impl Deciding<'_> {
         // One that backs off keeps its place: it needs it again when its time comes.
         let mut places_taken = run.calls.iter().filter(|call| call.is_under_way()).count();
         let places = self.env.rules.parallel_calls_max.max(1);
+        let mut children_places = self.children_places();
         let mut serial_is_taken = false;
         let mut due = Vec::new();
         for call in &run.calls {
@@ -221,6 +222,10 @@ impl Deciding<'_> {
             serial_is_taken |= !call.parallel && !call.is_finished();
             match call.phase {
                 CallPhase::Allowed if has_turn && places_taken < places => {
+                    if self.is_delegation(call) {
+                        let Some(left) = children_places.checked_sub(1) else { continue };
+                        children_places = left;
+                    }
                     places_taken += 1;
                     due.push((call.call_id, call.attempts + 1));
                 }
@@ -238,13 +243,25 @@ impl Deciding<'_> {
         due
     }
 
-    pub(super) fn start_call(&mut self, call_id: CallId, attempt: u32) {
-        let Some(call) = self.call(call_id) else { return };
+    /// Starts an attempt; false if it can't begin, and the call has ended.
+    pub(super) fn start_call(&mut self, call_id: CallId, attempt: u32) -> bool {
+        let Some(call) = self.call(call_id) else { return true };
+        let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return true };
+        if self.is_delegation(call) {
+            let call = call.clone();
+            if self.start_child(&call, run_id, attempt).is_none() {
+                let error = "`agent` and `task` must say what is to be done".to_owned();
+                self.fail_call(call_id, FailReason::InvalidArguments, error, false);
+                return false;
+            }
+            return true;
+        }
         let (tool, arguments) = (call.tool.clone(), call.passed());
-        let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };
         let attempt_id = AttemptId(self.env.uuid());
-        self.emit(SessionEvent::ToolCallAttemptStarted { call_id, attempt_id, attempt });
+        let child = None;
+        self.emit(SessionEvent::ToolCallAttemptStarted { call_id, attempt_id, attempt, child });
         self.effects.push(Effect::StartTool { run_id, call_id, attempt_id, tool, arguments });
+        true
     }
 
     pub(super) fn tool_finished(
@@ -293,6 +310,7 @@ impl Deciding<'_> {
                 }
             }
         }
+        self.close_child_left_by(call_id);
         self.advance();
         Reply::Done
     }
@@ -399,7 +417,7 @@ impl Deciding<'_> {
     }
 
     fn retry_policy(&self, tool: &str) -> RetryPolicy {
-        self.env.rules.tools.get(tool).map(|tool| tool.retry).unwrap_or_default()
+        self.env.rules.tool(tool).map(|tool| tool.retry).unwrap_or_default()
     }
 }
 

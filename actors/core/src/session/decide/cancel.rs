@@ -37,7 +37,7 @@ impl Deciding<'_> {
         if self.active.run.is_none() {
             return;
         }
-        let message_id = self.end_everything("the run was cancelled", partial);
+        let message_id = self.end_everything("the run was cancelled", by, partial);
         let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
         self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
     }
@@ -47,20 +47,27 @@ impl Deciding<'_> {
         if self.active.run.is_none() {
             return;
         }
-        self.end_everything("the run ended", None);
+        if let Some(owner) = self.owner() {
+            self.end_everything("the run ended", &owner, None);
+        }
         let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
         self.emit(SessionEvent::RunFailed { code, error, usage });
     }
 
     /// Ends all that is open in the run; tells which message was stopped.
-    fn end_everything(&mut self, why: &str, partial: Option<Completion>) -> Option<MessageId> {
+    fn end_everything(
+        &mut self,
+        why: &str,
+        by: &UserId,
+        partial: Option<Completion>,
+    ) -> Option<MessageId> {
         let run = self.active.run.clone()?;
         let open: Vec<_> = self.active.approvals.iter().map(|o| o.approval.approval_id).collect();
         for approval_id in open {
             self.emit(SessionEvent::ApprovalCancelled { approval_id });
         }
         for call in run.calls.iter().filter(|call| !call.is_finished()) {
-            self.cancel_call(call, why);
+            self.cancel_call(call, why, by);
         }
         match run.phase {
             StepPhase::Streaming { attempt_id, .. } => {
@@ -72,9 +79,19 @@ impl Deciding<'_> {
         }
     }
 
-    fn cancel_call(&mut self, call: &Call, why: &str) {
+    fn cancel_call(&mut self, call: &Call, why: &str, by: &UserId) {
         let call_id = call.call_id;
+        self.close_child_of(call_id, by);
         let error = match call.phase {
+            CallPhase::Running { .. } | CallPhase::BackingOff { .. }
+                if let Some(child) = self.active.child_of(call_id) =>
+            {
+                let (agent, child) = (&child.agent, child.session_id);
+                format!(
+                    "{why} while {agent} worked on it in session {child}; what that did before \
+                         may have taken effect"
+                )
+            }
             CallPhase::Running { attempt_id, .. } => {
                 self.effects.push(Effect::StopTool { call_id, attempt_id });
                 // That it could be repeated does not say that it did not happen.

@@ -26,7 +26,7 @@ impl Deciding<'_> {
             return Reply::Done; // The attempt is over, and so is its question.
         };
         let (tool, risk) = (call.tool.clone(), call.risk);
-        let known = self.env.rules.tools.get(&tool);
+        let known = self.env.rules.tool(&tool);
         let server = known.map(|tool| tool.server.clone()).unwrap_or_default();
         let answer = match elicitation.checked() {
             Ok(_) if self.env.rules.agent.headless => ElicitationAnswer::Declined,

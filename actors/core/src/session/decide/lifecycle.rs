@@ -6,7 +6,7 @@ use crate::{
     ids::{AgentName, RunId, UserId},
     limits::FEEDBACK_PER_SESSION_MAX,
     model::delta::Completion,
-    policy::Settings,
+    policy::{Settings, Widening},
     session::{Lifecycle, SessionEvent},
     usage::Spending,
 };
@@ -19,7 +19,7 @@ impl Deciding<'_> {
         title: Option<String>,
         settings: Settings,
     ) -> Reply {
-        self.emit(SessionEvent::SessionCreated { owner, agent, title, settings });
+        self.emit(SessionEvent::SessionCreated { owner, agent, title, settings, parent: None });
         Reply::Done
     }
 
@@ -30,11 +30,20 @@ impl Deciding<'_> {
         by: UserId,
     ) -> Result<Reply, Rejection> {
         self.must_be_open()?;
+        if self.child_of.is_some() {
+            let widens = |error: Widening| Rejection::WidensChild { problem: error.to_string() };
+            settings.check_within(&self.active.settings).map_err(widens)?;
+        }
+        self.set_settings(settings, title, by);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_settings(&mut self, settings: Settings, title: Option<String>, by: UserId) {
         if settings != self.active.settings || title != self.active.title {
             let event = SessionEvent::SessionSettingsChanged { settings, title, by };
             self.emit_for(None, None, event);
+            self.narrow_children();
         }
-        Ok(Reply::Done)
     }
 
     pub(super) fn close(&mut self, by: UserId, partial: Option<Completion>) -> Reply {
@@ -42,6 +51,12 @@ impl Deciding<'_> {
             return Reply::Done;
         }
         self.cancel_run(&by, partial);
+        self.close_for_good(by);
+        Reply::Done
+    }
+
+    /// What is queued does not run, and nothing more is taken.
+    pub(super) fn close_for_good(&mut self, by: UserId) {
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
             let (by, usage) = (by.clone(), Spending::default());
@@ -49,7 +64,6 @@ impl Deciding<'_> {
             self.emit_for(run_id, None, event);
         }
         self.emit_for(None, None, SessionEvent::SessionClosed { by });
-        Reply::Done
     }
 
     pub(super) fn must_be_open(&self) -> Result<(), Rejection> {

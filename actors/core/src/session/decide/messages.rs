@@ -31,6 +31,7 @@ impl Deciding<'_> {
             return Ok(reply);
         }
         self.must_be_open()?;
+        self.must_take_messages(on_busy == OnBusy::Steer)?;
         let message = self.queued(message);
         let own_run_id = message.run_id;
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
@@ -76,6 +77,7 @@ impl Deciding<'_> {
             return Ok(reply);
         }
         self.must_be_open()?;
+        self.must_take_messages(false)?;
         self.cancel_run(by, partial);
         let message = self.queued(message);
         Ok(self.start_at_once(message))
@@ -108,6 +110,19 @@ impl Deciding<'_> {
         }
         let (run_id, seq) = (taken.run_id, taken.seq);
         Ok(Some(Reply::Submitted { run_id, seq, repeated: true }))
+    }
+
+    /// Starts with a child's task.
+    pub(super) fn begin_task(
+        &mut self,
+        message_id: MessageId,
+        text: Arc<str>,
+        digest: Digest,
+    ) -> Reply {
+        let (preflight, workflow) = (None, None);
+        let message = Submitted { message_id, text, digest, preflight, workflow };
+        let message = self.queued(message);
+        self.start_at_once(message)
     }
 
     fn start_at_once(&mut self, message: QueuedMessage) -> Reply {

@@ -8,6 +8,7 @@
 //! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
 //! | [`approvals`] | a person decided; a deadline passed |
 //! | [`plans`] | which calls a person lets run |
+//! | [`delegation`] | tasks for other agents; a child's news |
 //! | [`compaction`] | a summary of what was said, between steps |
 //! | [`preflight`] | a plan before the first step, and what a person makes of it |
 //! | [`budgets`] | what may be spent; raising it |
@@ -25,6 +26,7 @@ mod budgets;
 mod calls;
 mod cancel;
 mod compaction;
+mod delegation;
 mod elicitations;
 mod grants;
 mod lifecycle;
@@ -45,14 +47,16 @@ use super::{
 use crate::{
     approval::{Role, StepDecision, Word},
     budget::Claim,
+    delegation::Parent,
     env::Env,
-    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
+    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     message::Message,
     preflight::Preflight,
     usage::Spending,
 };
 use approvals::Person;
 use messages::Submitted;
+use std::sync::Arc;
 
 /// What an input leads to.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +125,18 @@ pub enum Rejection {
     Busy {
         /// The run that is going.
         run_id: RunId,
+    },
+    /// The session does another one's task and takes no other (S8).
+    #[error("the session works for session {parent}; it takes messages only to steer its run")]
+    WorksForAnother {
+        /// That session.
+        parent: SessionId,
+    },
+    /// A child's settings may only be narrowed (S8).
+    #[error("{problem}")]
+    WidensChild {
+        /// What would be wider.
+        problem: String,
     },
     /// Too many messages wait already.
     #[error("{limit} messages wait already")]
@@ -224,9 +240,12 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
     let d = &mut deciding;
     let exists = state.active.lifecycle != Lifecycle::Vacant;
     let reply = match input {
-        Input::CreateSession { .. } | Input::ForkSession { .. } if exists => {
+        Input::CreateSession { .. } | Input::ForkSession { .. } | Input::CreateChild { .. }
+            if exists =>
+        {
             return Err(Rejection::SessionExists);
         }
+        Input::CreateChild { errand } => d.create_child(&errand),
         Input::CreateSession { owner, agent, title, settings } => {
             d.create(owner, agent, title, settings)
         }
@@ -243,6 +262,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             Reply::Done
         }
         _ if !exists => return Err(Rejection::UnknownSession),
+        Input::Narrow { within } => d.narrow(&within),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
         Input::SubmitMessage {
@@ -288,6 +308,8 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             d.tool_asked(call_id, attempt_id, ask, elicitation)
         }
         Input::ToolAskWithdrawn { attempt_id, ask } => d.tool_ask_withdrawn(attempt_id, ask),
+        Input::ChildAdvanced { child, records } => d.child_advanced(child, &records),
+        Input::ChildGone { child } => d.child_gone(child),
         Input::TurnGranted { call_id, key } => d.turn_granted(call_id, key),
         Input::Wake => d.wake(),
         Input::Rehydrated => d.rehydrated(),
@@ -311,6 +333,8 @@ struct Deciding<'a> {
     ended: Spending,
     /// The call whose turn it is, and the key (T8).
     granted: Option<(CallId, String)>,
+    /// Whose child it is, and its user (S8).
+    child_of: Option<(UserId, Arc<Parent>)>,
 }
 
 impl<'a> Deciding<'a> {
@@ -318,7 +342,21 @@ impl<'a> Deciding<'a> {
         let active = session.active.clone();
         let (head, ended) = (session.head, Spending::default());
         let (events, said, claims, effects) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { session, env, active, head, events, said, claims, effects, ended, granted: None }
+        let identity = session.identity.as_ref();
+        let child_of = identity.and_then(|it| Some((it.owner.clone(), it.parent.clone()?)));
+        Self {
+            session,
+            env,
+            active,
+            head,
+            events,
+            said,
+            claims,
+            effects,
+            ended,
+            granted: None,
+            child_of,
+        }
     }
 
     fn decision(self, reply: Reply) -> Decision {
@@ -379,6 +417,9 @@ impl<'a> Deciding<'a> {
     fn advance(&mut self) {
         loop {
             let Some(run) = &self.active.run else {
+                if self.close_if_done() {
+                    return;
+                }
                 let Some(next) = self.active.queue.front().cloned() else { return };
                 if self.active.lifecycle != Lifecycle::Open {
                     return;

@@ -24,7 +24,8 @@ impl Deciding<'_> {
                     continue;
                 };
                 self.forget_asks_of(attempt_id);
-                if call.repeatable {
+                // A child goes on by itself, and the next attempt finds it.
+                if call.repeatable || self.active.child_of(call.call_id).is_some() {
                     let reason = RESTARTED.to_owned();
                     self.retry_call(call.call_id, attempt, failures, Duration::ZERO, reason);
                 } else {
@@ -32,6 +33,7 @@ impl Deciding<'_> {
                 }
             }
         }
+        self.close_children_left();
         self.expire_due();
         self.advance();
         Reply::Done

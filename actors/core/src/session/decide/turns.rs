@@ -22,12 +22,11 @@ impl Deciding<'_> {
     /// the call ends: then the answer is no.
     pub(super) fn start_in_turn(&mut self, call_id: CallId, attempt: u32) -> bool {
         match self.exclusive_key(call_id) {
-            Ok(None) => self.start_call(call_id, attempt),
+            Ok(None) => return self.start_call(call_id, attempt),
             Ok(Some(key)) => {
                 let wanted = (call_id, key);
                 if self.granted.take_if(|granted| *granted == wanted).is_some() {
-                    self.start_call(call_id, attempt);
-                    return true;
+                    return self.start_call(call_id, attempt);
                 }
                 let effect = Effect::AwaitTurn { call_id, key: wanted.1 };
                 if !self.effects.contains(&effect) {
@@ -46,7 +45,7 @@ impl Deciding<'_> {
     fn exclusive_key(&self, call_id: CallId) -> Result<Option<String>, String> {
         let Some(call) = self.call(call_id) else { return Ok(None) };
         // What is not there by these rules is not sent, whatever begins.
-        let Some(tool) = self.env.rules.tools.get(&call.tool) else { return Ok(None) };
+        let Some(tool) = self.env.rules.tool(&call.tool) else { return Ok(None) };
         if tool.exclusive.is_none() {
             return Ok(None);
         }

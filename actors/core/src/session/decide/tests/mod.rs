@@ -7,6 +7,7 @@ mod calls;
 mod cancel;
 mod compaction;
 mod deadlines;
+mod delegation;
 mod edits;
 mod elicitations;
 mod grants;

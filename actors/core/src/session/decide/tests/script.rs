@@ -95,6 +95,8 @@ impl Names {
             | E::BudgetRaised { .. }
             | E::PreflightApproved { .. }
             | E::PreflightSkipped { .. }
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. }
             | E::GrantAdded { .. }
             | E::GrantRevoked { .. } => self.what_of_calls(event, now),
         }
@@ -191,9 +193,22 @@ impl Names {
                 };
                 format!("tool_call_allowed {} by {by}{edited}", self.name('c', call_id.0))
             }
-            E::ToolCallAttemptStarted { call_id, attempt_id, attempt } => {
+            E::ToolCallAttemptStarted { call_id, attempt_id, attempt, child } => {
                 let (call, attempt_id) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
-                format!("tool_call_attempt_started {call} {attempt_id} #{attempt}")
+                let child = child.as_ref().map(|child| {
+                    format!(" by {} {}", child.agent, self.name('s', child.session_id.0))
+                });
+                let child = child.unwrap_or_default();
+                format!("tool_call_attempt_started {call} {attempt_id} #{attempt}{child}")
+            }
+            E::ChildEvent { session_id, call_id, event, .. } => {
+                let (child, call) = (self.name('s', session_id.0), self.name('c', call_id.0));
+                let told = self.what(&event.event, event.at);
+                format!("child_event {child} {call} {} [{told}]", event.seq)
+            }
+            E::ChildGone { session_id, call_id } => {
+                let (child, call) = (self.name('s', session_id.0), self.name('c', call_id.0));
+                format!("child_gone {child} {call}")
             }
             E::ToolCallProgress { call_id, progress, total, message, .. } => {
                 let call = self.name('c', call_id.0);
@@ -318,6 +333,21 @@ impl Names {
             Effect::AnswerTool { attempt_id, ask, answer } => {
                 format!("> answer_tool {} #{ask} {answer:?}", self.name('a', attempt_id.0))
             }
+            Effect::StartChild { attempt_id, errand, after } => {
+                let attempt = self.name('a', attempt_id.0);
+                let child = self.name('s', errand.child.0);
+                let call = self.name('c', errand.parent.call_id.0);
+                let (agent, task) = (&errand.agent, &errand.task);
+                format!("> start_child {child} {call} {attempt} {agent} '{task}' after {after}")
+            }
+            Effect::NarrowChild { child, within } => {
+                let level = within.autonomy_level.level();
+                format!("> narrow_child {} L{level}", self.name('s', child.0))
+            }
+            Effect::CloseChild { child, call_id, after, by } => {
+                let (child, call) = (self.name('s', child.0), self.name('c', call_id.0));
+                format!("> close_child {child} {call} after {after} by {by}")
+            }
             Effect::StopTool { call_id, attempt_id } => {
                 let (call, attempt) = (self.name('c', call_id.0), self.name('a', attempt_id.0));
                 format!("> stop_tool {call} {attempt}")
@@ -360,6 +390,7 @@ impl Names {
                 let word = word.map(|word| format!(" {} by {}", word.resolution.name(), word.by));
                 format!("! already decided{steps}{}", word.unwrap_or_default())
             }
+            Rejection::WorksForAnother { .. } => "! works for another".to_owned(),
             Rejection::UnknownApproval { .. } => "! unknown approval".to_owned(),
             Rejection::UnknownGrant { .. } => "! unknown grant".to_owned(),
             Rejection::InvalidEdit { call_id, problem } => {
@@ -369,6 +400,7 @@ impl Names {
             | Rejection::SessionExists
             | Rejection::SessionClosed
             | Rejection::QueueFull { .. }
+            | Rejection::WidensChild { .. }
             | Rejection::TooMuchFeedback { .. }
             | Rejection::MessageIdReused { .. }
             | Rejection::NoRun

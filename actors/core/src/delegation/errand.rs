@@ -1,0 +1,46 @@
+//! What a child is started with.
+
+use super::Parent;
+use crate::{
+    ids::{AgentName, MessageId, SessionId, UserId},
+    json::Digest,
+    limits::TITLE_CHARS_MAX,
+    policy::Settings,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A task on its way to a child session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Errand {
+    /// The session that is to do it. The same for every attempt of one call.
+    pub child: SessionId,
+    /// Its agent.
+    pub agent: AgentName,
+    /// What it is to do.
+    pub task: Arc<str>,
+    /// Whose it is: the parent's user.
+    pub owner: UserId,
+    /// What it allows: what the parent allows now.
+    pub settings: Settings,
+    /// Where it comes from.
+    pub parent: Arc<Parent>,
+}
+
+impl Errand {
+    /// The id of the message that the task is: there is one for each call.
+    pub fn message_id(&self) -> MessageId {
+        MessageId::from_uuid(self.parent.call_id.0)
+    }
+
+    /// The digest of that message, as of any other of that text (S5).
+    pub fn digest(&self) -> Digest {
+        Digest::of(&json!({ "message": self.task }))
+    }
+
+    /// The task's first line, for lists.
+    pub fn title(&self) -> String {
+        let line = self.task.lines().map(str::trim).find(|line| !line.is_empty());
+        line.unwrap_or_default().chars().take(TITLE_CHARS_MAX).collect()
+    }
+}

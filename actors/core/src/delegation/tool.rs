@@ -1,0 +1,108 @@
+//! The tool `delegate`, as models see it.
+
+use crate::{
+    agent::AgentProfile,
+    ids::AgentName,
+    message::Arguments,
+    policy::{Annotations, BUILT_IN, RemoteTool, Tool},
+};
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The name of the tool.
+pub const DELEGATE: &str = "delegate";
+
+/// Whether it is the tool [`DELEGATE`], and not another of that name.
+pub fn is_delegate(tool: &Tool) -> bool {
+    tool.server == BUILT_IN && tool.remote_name == DELEGATE
+}
+
+/// What is wanted of another agent.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Wish {
+    /// Which agent.
+    pub agent: AgentName,
+    /// What it is to do.
+    pub task: Arc<str>,
+}
+
+impl Wish {
+    /// What the arguments of a call say; `None` for arguments that the tool's schema refuses.
+    pub fn of(arguments: &Arguments) -> Option<Self> {
+        match arguments {
+            Arguments::Json(value) => Self::deserialize(value).ok(),
+            Arguments::Malformed { .. } => None,
+        }
+    }
+}
+
+/// The tool for an agent that may hand tasks to `agents`. By itself it changes nothing in the world:
+/// what the other agent does is judged call by call, under no wider policy. So it counts as reading;
+/// and a repeated attempt finds the child that is there already, so it may be repeated.
+pub fn tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteTool {
+    let agents: Vec<_> = agents.into_iter().collect();
+    let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+    let mut description = "Hands a task to another agent, which works on it by itself and answers \
+                           with its result. It knows nothing of this conversation but the task, so \
+                           say everything it needs. Several tasks given at once are worked on side \
+                           by side."
+        .to_owned();
+    for agent in &agents {
+        let about = match agent.description.as_str() {
+            "" => String::new(),
+            said => format!(": {said}"),
+        };
+        description.push_str(&format!("\n- {}{about}", agent.name));
+    }
+    let mut agent = json!({"type": "string", "description": "The agent"});
+    if !names.is_empty() {
+        agent["enum"] = json!(names);
+    }
+    let task = json!({
+        "type": "string",
+        "minLength": 1,
+        "description": "What it is to do, and all it needs to know for that",
+    });
+    RemoteTool {
+        name: DELEGATE.to_owned(),
+        description,
+        input_schema: json!({
+            "type": "object",
+            "properties": {"agent": agent, "task": task},
+            "required": ["agent", "task"],
+            "additionalProperties": false,
+        }),
+        annotations: Annotations {
+            read_only_hint: Some(true),
+            idempotent_hint: Some(true),
+            ..Annotations::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn s8_the_tool_names_the_agents_and_what_they_are_for() {
+        let mut researcher = AgentProfile::named(AgentName::parse("researcher").unwrap());
+        researcher.description = "Looks things up.".to_owned();
+        let writer = AgentProfile::named(AgentName::parse("writer").unwrap());
+        let tool = tool([&researcher, &writer]);
+        assert!(tool.description.ends_with("\n- researcher: Looks things up.\n- writer"));
+        let schema = &tool.input_schema["properties"]["agent"]["enum"];
+        assert_eq!(*schema, json!(["researcher", "writer"]));
+    }
+
+    #[test]
+    fn s8_a_wish_is_what_the_schema_lets_through() {
+        let of = |value: Value| Wish::of(&Arguments::Json(value));
+        let wish = of(json!({"agent": "researcher", "task": "Look"})).unwrap();
+        assert_eq!((wish.agent.as_str(), &*wish.task), ("researcher", "Look"));
+        assert_eq!(of(json!({"agent": "researcher"})), None);
+        assert_eq!(of(json!({"agent": "", "task": "Look"})), None);
+    }
+}
