@@ -241,7 +241,8 @@ async fn fill(database: &Database) -> Vec<SessionId> {
             let session_id = row.session_id;
             let (owner, settings) = (row.owner.clone(), Settings::default());
             row.agent = agent.clone();
-            let created = SessionEvent::SessionCreated { owner, agent, title: None, settings };
+            let created =
+                SessionEvent::SessionCreated { owner, agent, title: None, settings, parent: None };
             let first = commit(session_id, 0, vec![record(1, created)]);
             store.append(with_rows(first, Some(row), Vec::new())).await.unwrap();
             session_id

@@ -19,7 +19,7 @@ use crate::{
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use anyhow::Context as _;
 use greenroom_actors::{
-    built_in::{self, BuiltInTool},
+    built_in::{self, BuiltInTool, Delegate},
     circuit::GuardedModels,
     governance::Governance,
     observation::Board,
@@ -27,9 +27,17 @@ use greenroom_actors::{
     runtime::{Parts, Runtime},
     tool_host::{ServerSpec, Tools},
 };
-use greenroom_core::{Timestamp, ids::AgentName, scrub::longest_first, usage::Price};
+use greenroom_core::{
+    Timestamp,
+    agent::AgentProfile,
+    delegation,
+    ids::{AgentName, ToolName},
+    policy::{BUILT_IN, ServerFacts, Tool},
+    scrub::longest_first,
+    usage::Price,
+};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -97,6 +105,9 @@ impl Server {
         let governance = Governance {
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
+            delegates: Arc::new(delegates(&configuration)),
+            children_max: limits.children_per_run.get(),
+            delegation_depth_max: u32::try_from(limits.delegation_depth.get())?,
             prices: Arc::new(prices(&configuration)),
             system: configuration.system.as_str().into(),
             windows: Arc::new(windows(&configuration)),
@@ -324,7 +335,27 @@ pub fn built_in(
     if let Some(tool) = ReadResource::new(configuration.agents.values(), host) {
         tools.push(Arc::new(tool));
     }
+    let delegated: BTreeSet<_> =
+        configuration.agents.values().flat_map(|agent| &agent.delegates).collect();
+    if !delegated.is_empty() {
+        let agents = delegated.iter().filter_map(|name| configuration.agents.get(*name));
+        tools.push(Arc::new(Delegate::new(delegation::tool(agents))));
+    }
     built_in::server(tools)
+}
+
+/// The tool `delegate` as each agent has it (S8).
+fn delegates(configuration: &Configuration) -> BTreeMap<AgentName, Arc<Tool>> {
+    let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
+    let name = ToolName::parse(delegation::DELEGATE).expect("a plain word is a tool's name");
+    let delegating = configuration.agents.values().filter(|agent| !agent.delegates.is_empty());
+    let of_agent = |agent: &AgentProfile| {
+        let named = agent.delegates.iter().filter_map(|name| configuration.agents.get(name));
+        let remote = delegation::tool(named);
+        let tool = configuration.catalog.describe(&server, &remote, name.clone());
+        (agent.name.clone(), Arc::new(tool))
+    };
+    delegating.map(of_agent).collect()
 }
 
 /// The tokens that models' contexts hold, where that is known (C1).

@@ -195,6 +195,9 @@ impl Meter for SessionMeter {
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
+            // A child is counted itself.
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. }
             | E::ToolCallProgress { .. }
             | E::LateResult { .. }
             | E::BudgetReserved { .. }

@@ -32,6 +32,33 @@ pub trait BuiltInTool: Send + Sync + 'static {
     ) -> BoxFuture<'static, ToolOutcome>;
 }
 
+/// The tool `delegate` (S8), as lists and the catalog see it. A session that calls it starts another
+/// session, which no tool can; so nobody else can call it.
+pub struct Delegate(RemoteTool);
+
+impl Delegate {
+    /// The tool, described so.
+    pub fn new(description: RemoteTool) -> Self {
+        Self(description)
+    }
+}
+
+impl BuiltInTool for Delegate {
+    fn describe(&self) -> RemoteTool {
+        self.0.clone()
+    }
+
+    fn call(
+        &self,
+        _: ToolCall,
+        _: mpsc::Sender<Progress>,
+        _: CancellationToken,
+    ) -> BoxFuture<'static, ToolOutcome> {
+        let error = "only a session can hand on a task".to_owned();
+        ready(ToolOutcome::NotSent { error }).boxed()
+    }
+}
+
 /// The server of these tools; `None` where there are none.
 pub fn server(tools: Vec<Arc<dyn BuiltInTool>>) -> Option<ServerSpec> {
     if tools.is_empty() {

@@ -121,10 +121,24 @@ pub struct Purge {
 pub struct SessionQuery {
     /// Only this user's.
     pub owner: Option<UserId>,
+    /// Whether children of others are among them (S8).
+    pub descent: Descent,
     /// Only those created before this one (the last of the page before).
     pub before: Option<SessionId>,
     /// At most so many.
     pub limit: usize,
+}
+
+/// Which sessions, by who started them (S8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Descent {
+    /// Whoever did.
+    #[default]
+    Any,
+    /// People.
+    Roots,
+    /// This session.
+    ChildrenOf(SessionId),
 }
 
 /// Which questions.
@@ -132,7 +146,7 @@ pub struct SessionQuery {
 pub struct ApprovalQuery {
     /// Only of this user's sessions.
     pub owner: Option<UserId>,
-    /// Only of this session.
+    /// Only of this session, and of those below it where people started it (S8).
     pub session_id: Option<SessionId>,
     /// Only in this state.
     pub state: Option<ApprovalState>,

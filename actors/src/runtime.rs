@@ -9,7 +9,9 @@ use crate::{
     limits::{LOG_PAGE_EVENTS, PURGE_ATTEMPTS_MAX},
     mailbox::Mailbox,
     observation::Board,
-    ports::{Clock, Journal, JournalError, Meter, ModelClient, Purge, ToolHost},
+    ports::{
+        Clock, Descent, Journal, JournalError, Meter, ModelClient, Purge, SessionQuery, ToolHost,
+    },
     session::{CommandError, Surroundings},
     session_registry::{CountLive, Deliver, Drain, Evict, Home, Revive, SessionRegistry, home_of},
     subscriber::{Counted, Subscriber, Subscription, open_at},
@@ -161,18 +163,25 @@ impl Runtime {
         receiver.await.unwrap_or(Err(CommandError::Unavailable(ended)))
     }
 
-    /// Removes a session for good (S1): closes it, which cancels its run, its questions and what is
+    /// Removes a session for good (S1), after all that work or worked for it (S8): closes it, which cancels its run, its questions and what is
     /// queued; then removes everything of it in one commit; then its actor leaves, and who listens is
     /// told. Dying in between leaves it closed or gone.
     pub async fn purge(&self, session_id: SessionId, by: UserId) -> Result<(), CommandError> {
-        for _ in 0..PURGE_ATTEMPTS_MAX {
-            let close = Input::Close { by: by.clone(), partial: None };
-            match self.command(session_id, close).await {
-                // What can't be brought to life can't be closed, and can be removed all the same.
-                Ok(_) | Err(CommandError::Parked { .. }) => {}
-                Err(error) => return Err(error),
+        self.close_to_purge(session_id, &by).await?;
+        loop {
+            let descent = Descent::ChildrenOf(session_id);
+            let query = SessionQuery { descent, limit: LOG_PAGE_EVENTS, ..SessionQuery::default() };
+            let children = self.journal.sessions(query).await.map_err(unavailable)?;
+            if children.is_empty() {
+                break;
             }
-            let unavailable = |error: JournalError| CommandError::Unavailable(error.to_string());
+            for child in children {
+                // A future that holds itself needs a box; children are no deeper than configured.
+                Box::pin(self.purge(child.session_id, by.clone())).await?;
+            }
+        }
+        for _ in 0..PURGE_ATTEMPTS_MAX {
+            self.close_to_purge(session_id, &by).await?;
             let expected_head = self.journal.head(session_id).await.map_err(unavailable)?;
             let (at, by) = (self.clock.now(), by.clone());
             match self.journal.purge(Purge { session_id, expected_head, by, at }).await {
@@ -190,6 +199,15 @@ impl Runtime {
             }
         }
         Err(CommandError::Unavailable("the session does not come to rest".to_owned()))
+    }
+
+    async fn close_to_purge(&self, session_id: SessionId, by: &UserId) -> Result<(), CommandError> {
+        let close = Input::Close { by: by.clone(), partial: None };
+        match self.command(session_id, close).await {
+            // What can't be brought to life can't be closed, and can be removed all the same.
+            Ok(_) | Err(CommandError::Parked { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// A fresh id, sortable by time.
@@ -309,6 +327,10 @@ impl Runtime {
         }
         subscribers.entry(session_id).or_default().clone()
     }
+}
+
+fn unavailable(error: JournalError) -> CommandError {
+    CommandError::Unavailable(error.to_string())
 }
 
 fn home(index: usize, board: &Board, meter: Arc<dyn Meter>, flush: Duration) -> Home {

@@ -45,8 +45,13 @@ impl Commit<'_> {
     fn add(&self, record: &EventRecord, entries: &mut Vec<Entry>) {
         let entry = |action, outcome, actor| self.entry(record, action, outcome, actor);
         let added = match &record.event {
-            SessionEvent::SessionCreated { owner, agent, title: _, settings } => Entry {
-                details: Some(json!({"agent": agent, "settings": settings})),
+            SessionEvent::SessionCreated { owner, agent, title: _, settings, parent } => Entry {
+                details: Some(match parent {
+                    Some(parent) => {
+                        json!({"agent": agent, "settings": settings, "parent": parent})
+                    }
+                    None => json!({"agent": agent, "settings": settings}),
+                }),
                 ..entry(Action::SessionCreated, Outcome::Done, Some(Actor::named(owner)))
             },
             SessionEvent::SessionForked { from, at_seq, owner, agent, settings, .. } => Entry {
@@ -155,6 +160,9 @@ impl Commit<'_> {
             | SessionEvent::FeedbackGiven { .. }
             | SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ToolCallAttemptStarted { .. }
+            // A child's decisions have entries of their own.
+            | SessionEvent::ChildEvent { .. }
+            | SessionEvent::ChildGone { .. }
             | SessionEvent::ToolCallProgress { .. }
             | SessionEvent::ToolCallRetrying { .. }
             | SessionEvent::LateResult { .. }

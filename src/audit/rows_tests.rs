@@ -108,7 +108,8 @@ fn x6_every_decision_of_a_session_has_its_entry() {
             owner: user("ada"),
             agent,
             title: None,
-            settings: settings.clone()
+            settings: settings.clone(),
+            parent: None,
         }),
         json!([{"at": at, "action": "session_created", "outcome": "done", "user": "ada",
             "details": {"agent": "default", "settings": settings}}])
@@ -280,7 +281,7 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
         E::StepCompleted { usage, stop_reason: StopReason::EndTurn },
         E::StepRetrying { attempt: 1, failures: 1, delay_ms: 1, until, reason: reason(), usage },
         proposed(1),
-        E::ToolCallAttemptStarted { call_id: call(1), attempt_id, attempt: 1 },
+        E::ToolCallAttemptStarted { call_id: call(1), attempt_id, attempt: 1, child: None },
         E::ToolCallProgress {
             call_id: call(1),
             tool: tool(),

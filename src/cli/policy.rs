@@ -134,7 +134,7 @@ struct Check {
 
 impl Check {
     async fn all_sessions(&mut self) -> anyhow::Result<()> {
-        let mut query = SessionQuery { owner: None, before: None, limit: SESSIONS_PAGE };
+        let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
         loop {
             let page = self.journal.sessions(query.clone()).await?;
             for row in &page {

@@ -97,6 +97,7 @@ pub(super) struct WrittenAgent {
     pub(super) skills: Option<Vec<String>>,
     pub(super) resources: Option<Vec<String>>,
     pub(super) workflow: Option<String>,
+    pub(super) delegates: Vec<AgentName>,
     pub(super) max_steps: Option<u32>,
     pub(super) max_tokens: Option<u32>,
     pub(super) headless: bool,

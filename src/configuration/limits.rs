@@ -24,6 +24,10 @@ pub struct Limits {
     pub requests_per_second: NonZeroUsize,
     /// Tool calls of one session running at once (S3).
     pub parallel_calls: NonZeroUsize,
+    /// Children of one run working at once (S8).
+    pub children_per_run: NonZeroUsize,
+    /// Sessions below one that people started, from parent to child (S8).
+    pub delegation_depth: NonZeroUsize,
     /// Time after which a session that does nothing leaves memory (D6).
     pub idle_timeout: Span,
     /// Time between two signs of life on a stream (E4).
@@ -45,6 +49,8 @@ impl Default for Limits {
             queued_messages: at_least_one(core::QUEUED_MESSAGES_MAX),
             requests_per_second: at_least_one(100),
             parallel_calls: at_least_one(core::PARALLEL_CALLS_DEFAULT),
+            children_per_run: at_least_one(core::CHILDREN_PER_RUN_DEFAULT),
+            delegation_depth: at_least_one(core::DELEGATION_DEPTH_DEFAULT as usize),
             idle_timeout: Span(Duration::from_secs(300)),
             heartbeat: Span(Duration::from_secs(15)),
         }
@@ -56,6 +62,10 @@ impl Limits {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.message_bytes > self.request_body_bytes {
             return Err("limits.message_bytes must be at most limits.request_body_bytes".to_owned());
+        }
+        if self.delegation_depth.get() > core::DELEGATION_DEPTH_MAX as usize {
+            let most = core::DELEGATION_DEPTH_MAX;
+            return Err(format!("limits.delegation_depth must be at most {most}"));
         }
         for (key, span) in [("idle_timeout", self.idle_timeout), ("heartbeat", self.heartbeat)] {
             if span.0.is_zero() {

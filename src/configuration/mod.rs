@@ -9,6 +9,7 @@
 mod agents;
 mod approvals;
 mod budgets;
+mod delegates;
 mod document;
 mod expansion;
 mod limits;
@@ -194,6 +195,8 @@ impl Configuration {
         let for_all =
             agents::ForAll { approvals: &document.approvals.rules, budgets: &document.budgets };
         let agents = agents::profiles(document.agents, &choice, &for_all, &surroundings)?;
+        let depth_max = document.limits.delegation_depth.get();
+        delegates::check(&agents, depth_max, &place, &source.text)?;
         let mcp_servers =
             servers::read(document.mcp_servers, document.mcp_servers_file, &surroundings)?;
         let system = system(&document.context, &surroundings)?;

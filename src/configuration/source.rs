@@ -41,6 +41,8 @@ pub(super) struct Source {
     /// Where the file's relative paths start.
     pub(super) folder: PathBuf,
     pub(super) document: Document,
+    /// The file's text.
+    pub(super) text: String,
     /// The document's tools and those it includes.
     pub(super) tools: BTreeMap<String, CatalogEntry>,
 }
@@ -59,7 +61,7 @@ impl Source {
         includes.follow(&document.include, &folder, &place)?;
         let mut tools = includes.tools;
         tools.extend(document.tools.clone());
-        Ok(Self { file, folder, document, tools })
+        Ok(Self { file, folder, document, text, tools })
     }
 
     /// The file, for errors.

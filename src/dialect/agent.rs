@@ -7,7 +7,7 @@ use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
     call::ToolOutput,
-    ids::ApprovalId,
+    ids::{AgentName, ApprovalId, CallId, SessionId},
     message::Arguments,
     session::{Allowance, EventRecord, SessionEvent},
 };
@@ -164,6 +164,39 @@ fn into_map(value: Value) -> Map<String, Value> {
     }
 }
 
+/// What happened in a child: the frame that a listener of that child is sent, but for what was said.
+/// Whatever mirrors it came through, it is told as from the session it happened in (S8).
+fn of_child(
+    session_id: SessionId,
+    agent: &AgentName,
+    call_id: CallId,
+    record: &EventRecord,
+) -> Said {
+    if let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &record.event {
+        return of_child(*session_id, agent, *call_id, event);
+    }
+    let mut inner = said_of(record);
+    for name in ["text", "summary"] {
+        inner.payload.remove(name);
+    }
+    let frame = Frame {
+        kind: inner.kind,
+        session_id,
+        agent: agent.clone(),
+        seq: Some(record.seq),
+        cursor: None,
+        run_id: record.run_id,
+        step: record.step,
+        plan_id: inner.plan_id,
+        at: record.at,
+        payload: inner.payload,
+    };
+    // Plain data: serialising it can't fail.
+    let event = serde_json::to_value(frame.flat()).unwrap_or_default();
+    let payload = into_map(json!({"call_id": call_id, "event": event}));
+    Said { kind: "child_event", plan_id: inner.plan_id, payload }
+}
+
 /// The vocabulary. Long because it is a table.
 fn said_of(record: &EventRecord) -> Said {
     use SessionEvent as E;
@@ -311,6 +344,10 @@ fn said_of(record: &EventRecord) -> Said {
         E::ApprovalCancelled { approval_id } => {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }
+        E::ChildEvent { session_id, agent, call_id, event } => {
+            of_child(*session_id, agent, *call_id, event)
+        }
+        E::ChildGone { .. } => as_stored("child_gone", event),
         E::FeedbackGiven { .. } => as_stored("feedback_given", event),
         E::GrantAdded { .. } => as_stored("grant_added", event),
         E::GrantRevoked { .. } => as_stored("grant_revoked", event),

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 pub(super) const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 pub(super) const CALL: &str = "0198c0de-0000-7000-8000-0000000000c1";
 pub(super) const SECOND_CALL: &str = "0198c0de-0000-7000-8000-0000000000c2";
+pub(super) const CHILD: &str = "0198c0de-0000-7000-8000-00000000000c";
 pub(super) const SESSION: &str = "0198c0de-0000-7000-8000-00000000000a";
 pub(super) const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
 pub(super) const AT: &str = "2026-11-21T20:00:00.123Z";
@@ -117,7 +118,9 @@ fn settings() -> Value {
 }
 
 fn payloads() -> Vec<(&'static str, Value)> {
-    [of_sessions_and_messages(), of_runs_and_steps(), of_calls(), of_people()].concat()
+    let own = [of_sessions_and_messages(), of_runs_and_steps(), of_calls(), of_people()].concat();
+    let children = of_children(&own);
+    own.into_iter().chain(children).collect()
 }
 
 fn of_sessions_and_messages() -> Vec<(&'static str, Value)> {
@@ -333,8 +336,38 @@ fn of_people() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// What is told of a child: a message, a call and its end, a question; what its own child asks; and
+/// that there is none.
+fn of_children(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
+    let told = |event: Value| json!({"session_id": CHILD, "agent": "researcher", "call_id": CALL, "event": event});
+    let wanted = [
+        "message_completed",
+        "tool_call_started",
+        "tool_call_completed",
+        "authorization_denied",
+        "approval_requested",
+        "step_completed",
+    ];
+    let of_child = |(number, kind): (usize, &&str)| {
+        let (kind, payload) = own.iter().find(|(own, _)| own == *kind).expect("there is one");
+        json!({
+            "seq": number + 1, "at": AT, "run_id": ID, "step": 1, "type": kind, "payload": payload,
+        })
+    };
+    let events: Vec<Value> = wanted.iter().enumerate().map(of_child).collect();
+    let of_grandchild = json!({
+        "seq": 9, "at": AT, "run_id": ID, "step": 1, "type": "child_event",
+        "payload": {
+            "session_id": ID, "agent": "writer", "call_id": SECOND_CALL, "event": events[4],
+        },
+    });
+    let events = events.into_iter().chain([of_grandchild]);
+    let gone = json!({"session_id": CHILD, "call_id": CALL});
+    events.map(|event| ("child_event", told(event))).chain([("child_gone", gone)]).collect()
+}
+
 /// How many types of events there are.
-const TYPES: usize = 41;
+const TYPES: usize = 43;
 
 /// The number of the event's type: a new one gets the next.
 fn number(event: &SessionEvent) -> usize {
@@ -381,6 +414,8 @@ fn number(event: &SessionEvent) -> usize {
         E::StepModelFallback { .. } => 37,
         E::ContextCompacted { .. } => 38,
         E::ContextCompactionFailed { .. } => 39,
+        E::ChildEvent { .. } => 41,
+        E::ChildGone { .. } => 42,
     }
 }
 

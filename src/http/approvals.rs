@@ -25,6 +25,7 @@ use greenroom_core::{
     Timestamp,
     approval::{Role, StepDecision, Surface, Word},
     cursor::Cursor,
+    delegation::Origin,
     ids::{ApprovalId, RunId, Seq, SessionId, UserId},
     session::{ApprovalRow, ApprovalState, SessionEvent},
 };
@@ -98,6 +99,9 @@ pub(super) struct ApprovalView {
     state: ApprovalState,
     session_id: SessionId,
     run_id: RunId,
+    /// The run that people watch, where a child asks (S8).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<Origin>,
     /// Whose session asks.
     user_id: UserId,
     /// What was said of each step of a plan.
@@ -147,6 +151,7 @@ pub(super) fn view(row: &ApprovalRow) -> ApprovalView {
         state: row.state,
         session_id: row.session_id,
         run_id: row.run_id,
+        root: row.root,
         user_id: row.owner.clone(),
         decisions: row.decisions.clone(),
         closed_at: row.closed_at,
@@ -165,7 +170,7 @@ struct ListQuery {
     /// Only those in this state.
     #[param(inline)]
     state: Option<ApprovalState>,
-    /// Only this session's.
+    /// Only this session's, and those of the sessions that work for it.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
     /// Only those asked before this one.
@@ -275,9 +280,10 @@ async fn decide_whole(
     approve: bool,
 ) -> Result<HttpResponse, Problem> {
     let row = commands::approval_for(state, &caller.0, body.plan_id).await?;
-    if row.session_id != body.session_id {
-        return Err(Problem::approval_not_found());
-    }
+    let own = Origin { session_id: row.session_id, run_id: row.run_id };
+    let watched = [Some(own), row.root].into_iter().flatten();
+    let watched = watched.into_iter().find(|run| run.session_id == body.session_id);
+    let Origin { session_id, run_id } = watched.ok_or_else(Problem::approval_not_found)?;
     let answer = Answer::whole(approve, body.reason);
     let surface = guard::surface(request, &caller.0)?;
     if !read::wants_stream(request) {
@@ -285,16 +291,16 @@ async fn decide_whole(
     }
     let dialect = events::asked_for(request)?;
     // An approver may answer for a session, not listen to it.
-    let session = commands::session_for(state, &caller.0, row.session_id).await?;
+    let session = commands::session_for(state, &caller.0, session_id).await?;
     sse::check_room(state, &session)?;
-    let head = state.runtime.journal.head(row.session_id).await?;
+    let head = state.runtime.journal.head(session_id).await?;
     let decided = decisions::decide(state, &caller.0, &row, answer, surface).await?;
     let seq = match decided.repeated {
         false => head,
         // The run may have ended since: its rest begins with the first answer.
-        true => last_before_answer(state, &row).await?,
+        true => last_before_answer(state, session_id, body.plan_id).await?,
     };
-    let follow = Follow::Run { run_id: row.run_id, until_pause: false };
+    let follow = Follow::Run { run_id, until_pause: false };
     Ok(sse::of_session(state, &session, Cursor::after(seq), follow, dialect))
 }
 
@@ -320,15 +326,18 @@ async fn answer_in_json(
 }
 
 /// The event before the first answer to the question.
-async fn last_before_answer(state: &AppState, row: &ApprovalRow) -> Result<Seq, Problem> {
-    let wanted = row.approval.approval_id;
+async fn last_before_answer(
+    state: &AppState,
+    session_id: SessionId,
+    wanted: ApprovalId,
+) -> Result<Seq, Problem> {
     let mut after = Seq(0);
     loop {
-        let page = state.runtime.journal.read(row.session_id, after, LOG_PAGE_EVENTS).await?;
+        let page = state.runtime.journal.read(session_id, after, LOG_PAGE_EVENTS).await?;
         let Some(last) = page.last() else { return Ok(after) };
         let found = page.iter().find(|record| {
-            matches!(record.event,
-                SessionEvent::ApprovalDecided { approval_id, .. } if approval_id == wanted)
+            matches!(record.event.innermost(),
+                SessionEvent::ApprovalDecided { approval_id, .. } if *approval_id == wanted)
         });
         if let Some(found) = found {
             return Ok(Seq(found.seq.0 - 1));

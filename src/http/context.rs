@@ -91,7 +91,11 @@ async fn context(
     let SessionEvent::StepStarted { model, attempt, .. } = record.event else {
         return Err(no_step());
     };
-    let rules = state.runtime.governance().rules(&session.agent, state.runtime.tools.as_ref());
+    let rules = state.runtime.governance().rules(
+        &session.agent,
+        session.parent.as_deref(),
+        state.runtime.tools.as_ref(),
+    );
     let manifest = context::inspect(&then, &rules, model);
     let (run_id, step, seq) = (record.run_id, record.step.unwrap_or(0), record.seq);
     let told = ContextOfStep { manifest, session_id, run_id, step, attempt, seq };

@@ -190,6 +190,8 @@ impl From<Rejection> for Problem {
             R::UnknownSession => Self::session_not_found(),
             R::SessionExists => conflict("session_exists"),
             R::SessionClosed => conflict("session_closed"),
+            R::WorksForAnother { parent } => conflict("child_session").with("parent", parent),
+            R::WidensChild { .. } => invalid("settings_widened"),
             R::Busy { run_id } => conflict("session_busy").with("run_id", run_id),
             R::QueueFull { limit } => {
                 Self::too_many("queue_full", detail, limit as u64).retry_after(1)
@@ -348,6 +350,18 @@ mod tests {
             (Rejection::UnknownSession, 404, "session_not_found", json!({})),
             (Rejection::SessionExists, 409, "session_exists", json!({})),
             (Rejection::SessionClosed, 409, "session_closed", json!({})),
+            (
+                Rejection::WorksForAnother { parent: SessionId(nil) },
+                409,
+                "child_session",
+                json!({"parent": id}),
+            ),
+            (
+                Rejection::WidensChild { problem: "wider".to_owned() },
+                422,
+                "settings_widened",
+                json!({}),
+            ),
             (Rejection::Busy { run_id: RunId(nil) }, 409, "session_busy", json!({"run_id": id})),
             (Rejection::QueueFull { limit: 64 }, 429, "queue_full", json!({"limit": 64})),
             (

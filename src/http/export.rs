@@ -129,7 +129,8 @@ async fn next_line(state: &AppState, mut place: Place) -> Option<Line> {
                 return None;
             }
             let limit = place.left.min(PAGE);
-            let query = SessionQuery { owner: place.owner.clone(), before: place.before, limit };
+            let (owner, before) = (place.owner.clone(), place.before);
+            let query = SessionQuery { owner, before, limit, ..SessionQuery::default() };
             match state.runtime.journal.sessions(query).await {
                 Ok(rows) => {
                     place.is_last = rows.len() < limit;
@@ -170,7 +171,7 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
         return Ok(None);
     }
     let governance = state.runtime.governance();
-    let rules = governance.rules(&row.agent, state.runtime.tools.as_ref());
+    let rules = governance.rules(&row.agent, row.parent.as_deref(), state.runtime.tools.as_ref());
     let model = rules.agent.models.first().cloned().unwrap_or_default();
     // All that was said, also where a request would leave out the oldest of it.
     let request = ModelRequest { messages, ..context::assemble(&past, &rules, model.clone()) };

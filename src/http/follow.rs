@@ -42,7 +42,9 @@ impl Follow {
             return Scope::Outside;
         }
         let FeedKind::Event(record) = &item.kind else { return Scope::Inside };
-        let pause = until_pause && matches!(record.event, SessionEvent::ApprovalRequested { .. });
+        // A child that asks is a pause like any other (S8).
+        let asks = matches!(record.event.innermost(), SessionEvent::ApprovalRequested { .. });
+        let pause = until_pause && asks;
         if pause || ends_run(&record.event) { Scope::Last } else { Scope::Inside }
     }
 }

@@ -170,6 +170,7 @@ impl Talk for Gateway {
         extra.retain(|name, _| !["type", "requestId", "code", "message"].contains(&name.as_str()));
         text(&Frame {
             cursor: None,
+            session_id: None,
             message: ServerMessage::Error { request_id: id, code, message, extra },
         })
     }
@@ -188,7 +189,7 @@ impl Gateway {
         };
         let follow = Follow::Run { run_id, until_pause: false };
         line.attach(request_id, &session, cursor, follow, encode);
-        asked_again.into_iter().map(|message| text(&Frame { cursor: None, message })).collect()
+        asked_again.iter().map(text).collect()
     }
 }
 

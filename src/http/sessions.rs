@@ -8,11 +8,15 @@ use super::{
     problem_codes::{OF_COMMANDS, OF_CREATING},
     read::{self, Json},
 };
-use actix_web::{HttpRequest, HttpResponse, http::Method};
-use greenroom_actors::ports::SessionQuery;
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, StatusCode},
+};
+use greenroom_actors::ports::{Descent, SessionQuery};
 use greenroom_core::{
     Timestamp,
-    ids::{AgentName, RunId, Seq, SessionId, UserId},
+    delegation::{Origin, Parent},
+    ids::{AgentName, CallId, RunId, Seq, SessionId, UserId},
     limits::TITLE_CHARS_MAX,
     policy::{Autonomy, Settings, SettingsPatch},
     session::{Input, SessionRow, SessionStatus},
@@ -56,7 +60,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .explained("What is closed can still be read. `purge=true` removes it, closed or not.")
             .query::<CloseQuery>()
             .answers::<CloseAnswer>("The session as it is now")
-            .problems(OF_COMMANDS),
+            .problems(OF_COMMANDS)
+            .problems(&["child_session"]),
         Endpoint::new(Method::PATCH, "/agent/session/{session_id}/settings", change_settings)
             .named("change_session_settings", "Changes settings and title; what is absent stays.")
             .body::<SettingsWish>()
@@ -99,11 +104,61 @@ struct SessionView {
     /// Its last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<Seq>,
+    /// What started it, where no person did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<ParentView>,
+    /// The newest of those that it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    children: Option<Vec<ChildView>>,
+}
+
+/// What started a child: a call of another session.
+#[derive(Serialize, ToSchema)]
+struct ParentView {
+    session_id: SessionId,
+    run_id: RunId,
+    call_id: CallId,
+    /// The run that people watch.
+    root: Origin,
+    /// How many sessions are above it.
+    depth: u32,
+}
+
+impl From<&Parent> for ParentView {
+    fn from(parent: &Parent) -> Self {
+        let Parent { session_id, run_id, call_id, root, depth, bounds: _ } = *parent;
+        Self { session_id, run_id, call_id, root, depth }
+    }
+}
+
+/// A session that another one started.
+#[derive(Serialize, ToSchema)]
+struct ChildView {
+    session_id: SessionId,
+    /// The call that it works for.
+    call_id: Option<CallId>,
+    agent: AgentName,
+    title: Option<String>,
+    status: SessionStatus,
+}
+
+impl From<SessionRow> for ChildView {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            session_id: row.session_id,
+            call_id: row.parent.map(|parent| parent.call_id),
+            agent: row.agent,
+            title: row.title,
+            status: row.status,
+        }
+    }
 }
 
 impl From<SessionRow> for SessionView {
     fn from(row: SessionRow) -> Self {
         Self {
+            parent: row.parent.as_deref().map(ParentView::from),
+            children: None,
             session_id: row.session_id,
             user_id: row.owner,
             agent: row.agent,
@@ -178,9 +233,16 @@ struct ListQuery {
     /// Only this user's.
     #[param(value_type = Option<UserId>)]
     user_id: Option<String>,
+    /// Only those that this session started.
+    #[param(value_type = Option<SessionId>)]
+    parent: Option<String>,
+    /// Whether those that sessions started are among them.
+    #[serde(default)]
+    children: bool,
 }
 
-/// `GET /agent/session`
+/// `GET /agent/session`: those that people started; `?children=true` has those that sessions started
+/// among them, `?parent=` alone those that this one did.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: ListQuery = read::query(&request)?;
     let user = query.user_id.as_deref().map(UserId::parse).transpose()?;
@@ -193,7 +255,13 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let before = query.before.as_deref().map(str::parse::<SessionId>).transpose()?;
     let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
     // One more than the page tells whether there is another.
-    let query = SessionQuery { owner, before, limit: limit + 1 };
+    let parent = query.parent.as_deref().map(str::parse::<SessionId>).transpose()?;
+    let descent = match parent {
+        Some(parent) => Descent::ChildrenOf(parent),
+        None if query.children => Descent::Any,
+        None => Descent::Roots,
+    };
+    let query = SessionQuery { owner, descent, before, limit: limit + 1 };
     let mut rows = state.runtime.journal.sessions(query).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -207,7 +275,16 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let session_id = read::path_id(&request, "session_id")?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
     let head = Some(state.runtime.journal.head(session_id).await?);
-    Ok(HttpResponse::Ok().json(SessionView { head, ..row.into() }))
+    let children = children_of(&state, session_id).await?;
+    let children = Some(children.into_iter().map(ChildView::from).collect());
+    Ok(HttpResponse::Ok().json(SessionView { head, children, ..row.into() }))
+}
+
+/// The newest of its children (S8); `GET /agent/session?parent=` lists all.
+async fn children_of(state: &State, parent: SessionId) -> Result<Vec<SessionRow>, Problem> {
+    let descent = Descent::ChildrenOf(parent);
+    let query = SessionQuery { descent, limit: PAGE.1, ..SessionQuery::default() };
+    Ok(state.runtime.journal.sessions(query).await?)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -226,7 +303,16 @@ async fn close(
 ) -> Result<HttpResponse, Problem> {
     let session_id = read::path_id(&request, "session_id")?;
     let purge = read::query::<CloseQuery>(&request)?.purge;
-    commands::session_for(&state, &caller.0, session_id).await?;
+    let row = commands::session_for(&state, &caller.0, session_id).await?;
+    if let Some(parent) = row.parent.filter(|_| purge) {
+        let parent = parent.session_id;
+        if state.runtime.journal.session(parent).await?.is_some() {
+            let detail = "it is gone with the session that started it, and not before";
+            return Err(
+                Problem::new(StatusCode::CONFLICT, "child_session", detail).with("parent", parent)
+            );
+        }
+    }
     if purge {
         state.runtime.purge(session_id, caller.0.user.clone()).await?;
         let purged = Purged { session_id, status: PurgedStatus::Purged };

@@ -146,15 +146,21 @@ async fn narrow_sessions(
     let runtime = &state.runtime;
     let mut before = None;
     loop {
-        let query = SessionQuery { owner: Some(user.clone()), before, limit: SESSIONS_PAGE };
+        let (owner, limit) = (Some(user.clone()), SESSIONS_PAGE);
+        let query = SessionQuery { owner, before, limit, ..SessionQuery::default() };
         let page = runtime.journal.sessions(query).await?;
         for session in page.iter().filter(|session| session.status != SessionStatus::Closed) {
             if session.settings.check_within(allowed).is_ok() {
                 continue;
             }
-            let settings = session.settings.within(allowed);
-            let (title, by) = (session.title.clone(), actor.user.clone());
-            let input = Input::ChangeSettings { settings, title, by };
+            let input = match session.parent {
+                Some(_) => Input::Narrow { within: allowed.clone() },
+                None => Input::ChangeSettings {
+                    settings: session.settings.within(allowed),
+                    title: session.title.clone(),
+                    by: actor.user.clone(),
+                },
+            };
             match runtime.command(session.session_id, input).await {
                 // Closed meanwhile.
                 Ok(_) | Err(CommandError::Rejected(Rejection::SessionClosed)) => {}

@@ -102,7 +102,7 @@ struct Wanted {
 async fn scan(state: &AppState, wanted: Wanted) -> Result<(Counted, LookedAt), Problem> {
     let Wanted { owner, since, limit } = wanted;
     let journal = &state.runtime.journal;
-    let query = SessionQuery { owner, before: None, limit: limit + 1 };
+    let query = SessionQuery { owner, limit: limit + 1, ..SessionQuery::default() };
     let mut rows = journal.sessions(query).await?;
     let mut looked_at =
         LookedAt { sessions: 0, events: 0, complete: rows.len() <= limit, since: None };

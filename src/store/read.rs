@@ -7,7 +7,7 @@ use super::{
     stored::state_name,
 };
 use futures::TryStreamExt as _;
-use greenroom_actors::ports::{ApprovalQuery, JournalError, SessionCounts, SessionQuery};
+use greenroom_actors::ports::{ApprovalQuery, Descent, JournalError, SessionCounts, SessionQuery};
 use greenroom_core::{
     Timestamp,
     budget::{Measure, Spent},
@@ -199,6 +199,15 @@ fn select_sessions(query: &SessionQuery) -> Query {
     if let Some(owner) = &query.owner {
         sql.push_bind(" AND owner = ", owner.as_str());
     }
+    match query.descent {
+        Descent::Any => {}
+        Descent::Roots => {
+            sql.push(" AND parent IS NULL");
+        }
+        Descent::ChildrenOf(parent) => {
+            sql.push_bind(" AND parent = ", parent.to_string().as_str());
+        }
+    }
     if let Some(before) = query.before {
         sql.push_bind(" AND session_id < ", before.0);
     }
@@ -212,7 +221,8 @@ fn select_approvals(query: &ApprovalQuery) -> Query {
         sql.push_bind(" AND owner = ", owner.as_str());
     }
     if let Some(session_id) = query.session_id {
-        sql.push_bind(" AND session_id = ", session_id.0);
+        sql.push_bind(" AND (session_id = ", session_id.0);
+        sql.push_bind(" OR root = ", session_id.to_string().as_str()).push(")");
     }
     if let Some(state) = query.state {
         // Part of the text, not a bound value: only so can the index of what is pending be used.
@@ -265,7 +275,11 @@ pub(super) fn every_query() -> Vec<(Query, &'static str)> {
     let id = |sql| Query::new(sql).bind(nil);
     let owner = || Some(UserId::parse("alice").unwrap());
     let session_id = Some(SessionId(nil));
-    let sessions = |owner| select_sessions(&SessionQuery { owner, before: session_id, limit: 1 });
+    let sessions = |owner, descent| {
+        select_sessions(&SessionQuery { owner, descent, before: session_id, limit: 1 })
+    };
+    let (any, roots) = (Descent::Any, Descent::Roots);
+    let children = Descent::ChildrenOf(SessionId(nil));
     let approvals = |owner, session_id, state| {
         let before = Some(ApprovalId(nil));
         select_approvals(&ApprovalQuery { owner, session_id, state, before, limit: 1 })
@@ -281,11 +295,16 @@ pub(super) fn every_query() -> Vec<(Query, &'static str)> {
         (Query::new(SELECT_PENDING), "COVERING INDEX approvals_pending"),
         (text(SELECT_SETTINGS), "PRIMARY KEY"),
         (text(SELECT_SPENT).bind(1).bind(1), "PRIMARY KEY"),
-        (sessions(None), "PRIMARY KEY"),
-        (sessions(owner()), "sessions_by_owner"),
+        (sessions(None, any), "PRIMARY KEY"),
+        (sessions(None, roots), "PRIMARY KEY"),
+        (sessions(None, children), "sessions_by_parent"),
+        (sessions(owner(), any), "sessions_by_owner"),
+        (sessions(owner(), roots), "sessions_without_parent"),
+        (sessions(owner(), children), "sessions_by_parent"),
         (approvals(None, None, None), "approvals_by_id"),
         (approvals(None, None, pending), "approvals_pending"),
         (approvals(owner(), None, None), "approvals_by_owner"),
         (approvals(None, session_id, None), "approvals_by_session"),
+        (approvals(None, session_id, None), "approvals_by_root"),
     ]
 }

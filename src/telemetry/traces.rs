@@ -191,7 +191,7 @@ impl Telling<'_> {
             self.step_ended(run, end, *usage, None);
         } else if let E::ToolCallStarted { call_id, tool, .. } = event {
             run.calls.insert(*call_id, (None, tool.clone()));
-        } else if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt } = event {
+        } else if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt, .. } = event {
             let of_call = run.calls.entry(*call_id).or_default();
             of_call.0 = Some(attempt_id.0);
             let open = self.execute_tool(*call_id, &of_call.1, *attempt);

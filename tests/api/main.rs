@@ -36,6 +36,7 @@ mod context;
 mod crash;
 mod cursors;
 mod deadlines;
+mod delegate;
 mod dialects;
 mod disk;
 mod draining;

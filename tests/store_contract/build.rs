@@ -172,7 +172,13 @@ fn session_events() -> Vec<SessionEvent> {
         Reasoning::Redacted { payload: "b3BhcXVl".to_owned() },
     ];
     vec![
-        E::SessionCreated { owner, agent, title: None, settings: Settings::default() },
+        E::SessionCreated {
+            owner,
+            agent,
+            title: None,
+            settings: Settings::default(),
+            parent: None,
+        },
         E::SessionSettingsChanged { settings, title: Some("T".to_owned()), by: user("alice") },
         E::MessageQueued {
             message_id: message_id(),
@@ -295,7 +301,7 @@ fn call_events() -> Vec<SessionEvent> {
             by: Allowance::Policy { why: "L3".to_owned() },
             edit: None,
         },
-        E::ToolCallAttemptStarted { call_id, attempt_id, attempt: 2 },
+        E::ToolCallAttemptStarted { call_id, attempt_id, attempt: 2, child: None },
         E::ToolCallProgress {
             call_id,
             tool: tool(),

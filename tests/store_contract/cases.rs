@@ -286,7 +286,7 @@ pub(crate) async fn sessions_are_listed_newest_first_in_stable_pages(journal: Su
             (10..30).filter(|n| who.is_none_or(|who| owner(*n) == who)).map(session_id).collect();
         expected.reverse();
         let mut listed = Vec::new();
-        let mut query = SessionQuery { owner: who.map(user), before: None, limit: 4 };
+        let mut query = SessionQuery { owner: who.map(user), limit: 4, ..SessionQuery::default() };
         let mut newcomer = 40 + who.map_or(0, |who| who.len() as u32) * 10;
         loop {
             let page = journal.sessions(query.clone()).await.unwrap();

@@ -500,6 +500,9 @@ impl Talk {
             other @ (Effect::StopModel { .. }
             | Effect::AwaitTurn { .. }
             | Effect::AnswerTool { .. }
+            | Effect::StartChild { .. }
+            | Effect::NarrowChild { .. }
+            | Effect::CloseChild { .. }
             | Effect::StopTool { .. }) => panic!("nothing else is started: {other:?}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Gate, lock};
 use crate::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, Purge, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Descent, Journal, JournalError, Purge, SessionCounts, SessionQuery,
 };
 use async_trait::async_trait;
 use greenroom_core::{
@@ -292,10 +292,17 @@ impl Journal for MemoryJournal {
     }
 
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
-        let SessionQuery { owner, before, limit } = query;
+        let SessionQuery { owner, descent, before, limit } = query;
         let stored = lock(&self.stored);
         let wanted = |row: &&SessionRow| {
-            owner.as_ref().is_none_or(|owner| row.owner == *owner)
+            let parent = row.parent.as_ref().map(|parent| parent.session_id);
+            let is_meant = match descent {
+                Descent::Any => true,
+                Descent::Roots => parent.is_none(),
+                Descent::ChildrenOf(wanted) => parent == Some(wanted),
+            };
+            is_meant
+                && owner.as_ref().is_none_or(|owner| row.owner == *owner)
                 && before.is_none_or(|before| row.session_id < before)
         };
         Ok(stored.sessions.values().rev().filter(wanted).take(limit).cloned().collect())
@@ -330,8 +337,9 @@ impl Journal for MemoryJournal {
         let ApprovalQuery { owner, session_id, state, before, limit } = query;
         let stored = lock(&self.stored);
         let wanted = |row: &&ApprovalRow| {
+            let root = row.root.map(|root| root.session_id);
             owner.as_ref().is_none_or(|owner| row.owner == *owner)
-                && session_id.is_none_or(|session_id| row.session_id == session_id)
+                && session_id.is_none_or(|id| row.session_id == id || root == Some(id))
                 && state.is_none_or(|state| row.state == state)
                 && before.is_none_or(|before| row.approval.approval_id < before)
         };

@@ -6,8 +6,9 @@ use futures::{FutureExt, future::BoxFuture};
 use greenroom_core::{
     approval::Elicitation,
     call::{ToolOutcome, ToolOutput},
+    delegation,
     policy::{
-        Catalog, RemoteTool, Risk, ServerFacts, ServerTools, ToolBook, UnknownTools,
+        BUILT_IN, Catalog, RemoteTool, Risk, ServerFacts, ServerTools, ToolBook, UnknownTools,
         catalog::{CatalogEntry, RetryEntry},
     },
 };
@@ -84,6 +85,7 @@ type Behaviour = Box<dyn FnMut(&ToolCall) -> Turn + Send>;
 pub struct FakeTools {
     entries: Vec<(String, CatalogEntry)>,
     listed: Vec<RemoteTool>,
+    built_in: Vec<RemoteTool>,
     book: Arc<ToolBook>,
     behaviours: Mutex<BTreeMap<String, Behaviour>>,
     calls: watch::Sender<Vec<CallSeen>>,
@@ -101,6 +103,7 @@ impl FakeTools {
         Self {
             entries: Vec::new(),
             listed: Vec::new(),
+            built_in: Vec::new(),
             book: Arc::default(),
             behaviours: Mutex::default(),
             calls: watch::Sender::new(Vec::new()),
@@ -135,11 +138,23 @@ impl FakeTools {
             input_schema: json!({"type": "object"}),
             ..RemoteTool::default()
         });
+        lock(&self.behaviours).insert(name.to_owned(), Box::new(behave));
+        self.listing()
+    }
+
+    /// The tool by which sessions hand tasks to others (S8).
+    pub fn with_delegate(mut self) -> Self {
+        self.built_in.push(delegation::tool([]));
+        self.listing()
+    }
+
+    fn listing(mut self) -> Self {
         let catalog = Catalog::new(self.entries.clone(), UnknownTools::default());
         let server = ServerFacts { name: "test".to_owned(), ..ServerFacts::default() };
         let listed = ServerTools { server, tools: self.listed.clone() };
-        self.book = Arc::new(catalog.book([&listed]));
-        lock(&self.behaviours).insert(name.to_owned(), Box::new(behave));
+        let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
+        let built_in = ServerTools { server, tools: self.built_in.clone() };
+        self.book = Arc::new(catalog.book([&listed, &built_in]));
         self
     }
 

@@ -5,6 +5,7 @@
 mod approvals;
 mod cancelling;
 mod containment;
+mod delegating;
 mod durability;
 mod elicitations;
 mod exclusive;

@@ -121,6 +121,9 @@ impl Recording {
             | E::ContextCompactionFailed { .. }
             | E::FeedbackGiven { .. }
             | E::ToolCallAttemptStarted { .. }
+            // A child's calls are in its own log.
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. }
             | E::ToolCallProgress { .. }
             | E::ToolCallRetrying { .. }
             | E::LateResult { .. }

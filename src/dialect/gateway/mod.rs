@@ -19,7 +19,8 @@ use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
     cursor::Cursor,
-    ids::{ApprovalId, CallId, MessageId, Seq},
+    delegation::innermost,
+    ids::{ApprovalId, CallId, MessageId, Seq, SessionId},
     session::{EventRecord, SessionEvent},
 };
 use serde_json::{Map, Value, json};
@@ -57,8 +58,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn is_over(&self, record: &EventRecord, approval_id: ApprovalId) -> bool {
-        record.seq <= self.head && !self.waiting.contains(&approval_id)
+    fn is_over(&self, seq: Seq, approval_id: ApprovalId) -> bool {
+        seq <= self.head && !self.waiting.contains(&approval_id)
     }
 }
 
@@ -74,7 +75,11 @@ pub fn encode(
     let fails = |code: &'static str, message: &str| {
         let message = redactor.text(message).into_owned();
         let (request_id, extra) = (Some(request_id()), Map::new());
-        Frame { cursor: None, message: ServerMessage::Error { request_id, code, message, extra } }
+        Frame {
+            cursor: None,
+            session_id: None,
+            message: ServerMessage::Error { request_id, code, message, extra },
+        }
     };
     match &item.kind {
         FeedKind::Delta { message_id, text, .. } => {
@@ -85,7 +90,7 @@ pub fn encode(
                 message_id: message_id.clone(),
                 discarded: false,
             };
-            put(Frame { cursor: Some(item.cursor), message });
+            put(Frame { cursor: Some(item.cursor), session_id: None, message });
         }
         FeedKind::Event(record) => {
             let mut said = Vec::new();
@@ -95,7 +100,8 @@ pub fn encode(
                 let event = serde_json::to_value(native.flat()).unwrap_or_default();
                 said.push(ServerMessage::AgentEvent { request_id: request_id(), event });
             }
-            put_all(said, item.cursor, put);
+            let inner = innermost(item.session_id, &item.agent, record).session_id;
+            put_all(said, item.cursor, Some(inner).filter(|id| *id != item.session_id), put);
         }
         FeedKind::Draining => put(fails(agent::SERVER_DRAINING, "the server is shutting down")),
         FeedKind::Purged => put(fails(agent::SESSION_PURGED, "the session was purged")),
@@ -105,12 +111,17 @@ pub fn encode(
 
 /// What is said of one event, each with the client's place after it. Only the last one is past the
 /// event: who is cut off in between hears all of them again.
-fn put_all(said: Vec<ServerMessage>, cursor: Cursor, put: &mut dyn FnMut(Frame)) {
+fn put_all(
+    said: Vec<ServerMessage>,
+    cursor: Cursor,
+    session_id: Option<SessionId>,
+    put: &mut dyn FnMut(Frame),
+) {
     let before = Cursor::after(Seq(cursor.seq.0.saturating_sub(1)));
     let count = said.len();
     for (number, message) in (1..).zip(said) {
         let cursor = Some(if number < count { before } else { cursor });
-        put(Frame { cursor, message });
+        put(Frame { cursor, session_id, message });
     }
 }
 
@@ -137,13 +148,6 @@ fn say(
         outcome,
         usage: Usage::from(usage),
     };
-    let result = |call_id: &CallId, tool: &str, result, is_error| ServerMessage::ToolResult {
-        request_id: request_id(),
-        tool_call_id: *call_id,
-        tool_name: tool.to_owned(),
-        result: redactor.scrubbed(result),
-        is_error,
-    };
     match &record.event {
         // A message that had to wait is taken when it is queued, and told then.
         E::MessageQueued { .. } if record.seq == following.taken => said.push(start(true)),
@@ -165,34 +169,19 @@ fn say(
             });
             said.push(end(Outcome::Failed, usage));
         }
-        E::ToolCallStarted { call_id, tool, arguments, .. } => said.push(ServerMessage::ToolCall {
-            request_id: request_id(),
-            tool_call_id: *call_id,
-            tool_name: tool.clone(),
-            args: redactor.scrubbed(agent::arguments(arguments)),
-        }),
-        E::ToolCallCompleted { call_id, tool, output } => {
-            said.push(result(call_id, tool, agent::result(output), false));
+        E::ToolCallStarted { .. }
+        | E::ToolCallCompleted { .. }
+        | E::ToolCallFailed { .. }
+        | E::AuthorizationDenied { .. }
+        | E::ApprovalRequested { .. } => {
+            say_of_call(&record.event, record.seq, following, redactor, said);
         }
-        E::ToolCallFailed { call_id, tool, reason, error, .. } => {
-            said.push(result(call_id, tool, json!({"error": error, "reason": reason}), true));
+        // What a child wants to know of people is asked here (S8); what it says is its own.
+        E::ChildEvent { event, .. } => {
+            let event = event.event.innermost();
+            return say_of_call(event, record.seq, following, redactor, said);
         }
-        E::AuthorizationDenied { call_id, tool, reason, required_level } => {
-            let denied = json!({
-                "error": reason, "reason": "authorization_denied", "requiredLevel": required_level,
-            });
-            said.push(result(call_id, tool, denied, true));
-        }
-        E::ApprovalRequested { approval } => {
-            let asked = &following.asked;
-            if !asked.is_over(record, approval.approval_id) {
-                let view = redactor.scrubbed(json!(Plan::from(&**approval)));
-                said.extend(question(&view, &following.request_id, |call_id| {
-                    record.seq <= asked.head
-                        && asked.decided.iter().any(|id| id.to_string() == call_id)
-                }));
-            }
-        }
+        E::ChildGone { .. } => return false,
         E::SessionCreated { .. }
         | E::SessionSettingsChanged { .. }
         | E::SessionClosed { .. }
@@ -225,6 +214,54 @@ fn say(
         | E::PreflightSkipped { .. }
         | E::GrantAdded { .. }
         | E::GrantRevoked { .. } => return false,
+    }
+    true
+}
+
+/// Says what it has words for of calls and questions, the session's own and its children's; false if
+/// it has none. `seq` is the session's.
+fn say_of_call(
+    event: &SessionEvent,
+    seq: Seq,
+    following: &Following,
+    redactor: &Redactor,
+    said: &mut Vec<ServerMessage>,
+) -> bool {
+    use SessionEvent as E;
+    let request_id = || following.request_id.clone();
+    let result = |call_id: &CallId, tool: &str, result, is_error| ServerMessage::ToolResult {
+        request_id: request_id(),
+        tool_call_id: *call_id,
+        tool_name: tool.to_owned(),
+        result: redactor.scrubbed(result),
+        is_error,
+    };
+    if let E::ToolCallStarted { call_id, tool, arguments, .. } = event {
+        said.push(ServerMessage::ToolCall {
+            request_id: request_id(),
+            tool_call_id: *call_id,
+            tool_name: tool.clone(),
+            args: redactor.scrubbed(agent::arguments(arguments)),
+        });
+    } else if let E::ToolCallCompleted { call_id, tool, output } = event {
+        said.push(result(call_id, tool, agent::result(output), false));
+    } else if let E::ToolCallFailed { call_id, tool, reason, error, .. } = event {
+        said.push(result(call_id, tool, json!({"error": error, "reason": reason}), true));
+    } else if let E::AuthorizationDenied { call_id, tool, reason, required_level } = event {
+        let denied = json!({
+            "error": reason, "reason": "authorization_denied", "requiredLevel": required_level,
+        });
+        said.push(result(call_id, tool, denied, true));
+    } else if let E::ApprovalRequested { approval } = event {
+        let asked = &following.asked;
+        if !asked.is_over(seq, approval.approval_id) {
+            let view = redactor.scrubbed(json!(Plan::from(&**approval)));
+            said.extend(question(&view, &following.request_id, |call_id| {
+                seq <= asked.head && asked.decided.iter().any(|id| id.to_string() == call_id)
+            }));
+        }
+    } else {
+        return false;
     }
     true
 }

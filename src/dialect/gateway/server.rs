@@ -14,6 +14,9 @@ pub struct Frame {
     /// What is said.
     #[serde(flatten)]
     pub message: ServerMessage,
+    /// The session it happened in, where that is not the request's own but one that works for it (S8).
+    #[serde(rename = "sessionId", skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
     /// Where `chat.send` can go on; `None` for what has no place in the stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,

@@ -211,7 +211,7 @@ fn ending(event: &SessionEvent) -> Option<Ending> {
     if let SessionEvent::RunFailed { code, error, .. } = event {
         return Some(Ending::Failed { code: *code, error: error.clone() });
     }
-    if let SessionEvent::ApprovalRequested { approval } = event {
+    if let SessionEvent::ApprovalRequested { approval } = event.innermost() {
         return Some(Ending::Paused(approval.clone()));
     }
     matches!(event, SessionEvent::RunCancelled { .. }).then_some(Ending::Cancelled)

@@ -8,15 +8,16 @@ use super::super::{
 };
 use crate::{
     auth::{Principal, Role},
-    dialect::gateway::{Asked, Following, ServerMessage, question},
+    dialect::gateway::{Asked, Following, Frame, question},
 };
 use greenroom_actors::{
     limits::LOG_PAGE_EVENTS,
-    ports::{ApprovalQuery, SessionQuery},
+    ports::{ApprovalQuery, Descent, SessionQuery},
 };
 use greenroom_core::{
     approval::ApprovalKind,
     cursor::Cursor,
+    delegation::Origin,
     ids::{ApprovalId, CallId, MessageId, RunId, Seq, SessionId},
     json::Digest,
     session::{ApprovalRow, ApprovalState, SessionEvent, SessionRow},
@@ -52,7 +53,7 @@ pub(super) struct Sent {
     /// Where its stream begins.
     pub(super) cursor: Cursor,
     /// The questions of the session that wait and stand nowhere on the stream.
-    pub(super) asked_again: Vec<ServerMessage>,
+    pub(super) asked_again: Vec<Frame>,
 }
 
 /// Submits the message, to a session of its own if it names none. `streamed` are the runs that the
@@ -88,19 +89,24 @@ pub(super) async fn send(
     let mut asked = Asked { head, ..Asked::default() };
     let mut asked_again = Vec::new();
     for row in waiting(state, session.session_id).await? {
-        if row.run_id == run_id && after.is_none() {
+        // What a child asks is asked in its root's run.
+        let own = Origin { session_id: row.session_id, run_id: row.run_id };
+        let asks = row.root.unwrap_or(own);
+        if asks.run_id == run_id && after.is_none() {
             // The stream comes past it.
             asked.waiting.insert(row.approval.approval_id);
             asked.decided.extend(row.decisions.iter().map(|decision| decision.call_id));
-        } else if row.run_id == run_id || !streamed.contains(&row.run_id) {
-            let request_id = match row.run_id == run_id {
+        } else if asks.run_id == run_id || !streamed.contains(&asks.run_id) {
+            let request_id = match asks.run_id == run_id {
                 true => id.clone(),
-                false => request_of(state, &row).await?,
+                false => request_of(state, asks).await?,
             };
             let decided =
                 |call: &str| row.decisions.iter().any(|said| said.call_id.to_string() == call);
             let view = state.redactor.scrubbed(json!(approvals::view(&row)));
-            asked_again.extend(question(&view, &request_id, decided));
+            let session_id = row.root.map(|_| row.session_id);
+            let frame = |message| Frame { cursor: None, session_id, message };
+            asked_again.extend(question(&view, &request_id, decided).into_iter().map(frame));
         }
     }
     let agents = &state.runtime.governance().agents;
@@ -124,16 +130,16 @@ async fn waiting(state: &AppState, session_id: SessionId) -> Result<Vec<Approval
 }
 
 /// The request whose run asks. Runs that wait are near the end of the log.
-async fn request_of(state: &AppState, row: &ApprovalRow) -> Result<MessageId, Problem> {
+async fn request_of(state: &AppState, asks: Origin) -> Result<MessageId, Problem> {
     let journal = &state.runtime.journal;
     let page_size = LOG_PAGE_EVENTS as u64;
-    let mut end = journal.head(row.session_id).await?.0;
+    let mut end = journal.head(asks.session_id).await?.0;
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(page_size);
-        let page = journal.read(row.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
+        let page = journal.read(asks.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
         let request = page.iter().find_map(|record| {
             if let SessionEvent::RunStarted { message_id, .. } = &record.event
-                && record.run_id == Some(row.run_id)
+                && record.run_id == Some(asks.run_id)
             {
                 return Some(message_id.clone());
             }
@@ -148,7 +154,7 @@ async fn request_of(state: &AppState, row: &ApprovalRow) -> Result<MessageId, Pr
         end = start;
     }
     // Any name will do: the answer goes by the call.
-    Ok(MessageId::from_uuid(row.run_id.0))
+    Ok(MessageId::from_uuid(asks.run_id.0))
 }
 
 /// The session that was made for the request of that id, or is made now.
@@ -166,6 +172,7 @@ async fn session_of(
     let _making = MAKING[mark as usize % MAKING.len()].lock().await;
     let query = SessionQuery {
         owner: Some(principal.user.clone()),
+        descent: Descent::Roots,
         before: None,
         limit: SESSIONS_SEARCHED,
     };
@@ -228,7 +235,8 @@ fn is_about(row: &ApprovalRow, question: Question) -> bool {
             row.approval.steps().iter().any(|step| step.call_id == call_id)
         }
         Question::Preflight { run_id, .. } => {
-            row.run_id == run_id && row.approval.kind() == ApprovalKind::Preflight
+            let asks = row.root.map_or(row.run_id, |root| root.run_id);
+            asks == run_id && row.approval.kind() == ApprovalKind::Preflight
         }
     }
 }

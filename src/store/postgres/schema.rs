@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0001_sessions.sql"),
     include_str!("../../../migrations/postgres/0002_keys_and_audit.sql"),
     include_str!("../../../migrations/postgres/0003_spending.sql"),
+    include_str!("../../../migrations/postgres/0004_children.sql"),
 ];
 
 /// The version this program works with.

@@ -27,6 +27,17 @@ pub fn mirrored(record: &EventRecord) -> Arc<EventRecord> {
     Arc::new(record)
 }
 
+impl SessionEvent {
+    /// What happened, through however many mirrors it is told: itself, where through none.
+    pub fn innermost(&self) -> &Self {
+        let mut found = self;
+        while let Self::ChildEvent { event, .. } = found {
+            found = &event.event;
+        }
+        found
+    }
+}
+
 /// An event, and the session it happened in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Innermost<'a> {

@@ -17,8 +17,9 @@ use greenroom_core::{
         ApprovalKind, ApprovalRules, GrantWish, Overdue, Resolution, Role, Surface, Timing,
     },
     call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    delegation::{Bounds, DELEGATE, Origin, Parent},
     feedback::{Feedback, Rating},
-    ids::{AttemptId, CallId, MessageId, SessionId, ToolName},
+    ids::{AgentName, AttemptId, CallId, MessageId, Seq, SessionId, ToolName},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
     model::delta::{Completion, ModelFailure, StopReason},
@@ -28,7 +29,7 @@ use greenroom_core::{
         ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
         SessionState, StepAnswer, StepFailure,
     },
-    usage::Usage,
+    usage::{Spending, Usage},
 };
 use serde_json::{Value, json};
 use std::{
@@ -46,7 +47,7 @@ const CURRENT: &str = "v0_1_every_event";
 const FORK: &str = "v0_1_fork";
 
 /// Every type of event there is.
-const TYPES: [&str; 41] = [
+const TYPES: [&str; 43] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -56,6 +57,8 @@ const TYPES: [&str; 41] = [
     "budget_raised",
     "budget_reached",
     "budget_reserved",
+    "child_event",
+    "child_gone",
     "context_compacted",
     "context_compaction_failed",
     "feedback_given",
@@ -165,6 +168,8 @@ fn name_of(event: &SessionEvent) -> &'static str {
     use SessionEvent as E;
     match event {
         E::ApprovalCancelled { .. } => "approval_cancelled",
+        E::ChildEvent { .. } => "child_event",
+        E::ChildGone { .. } => "child_gone",
         E::ApprovalDecided { .. } => "approval_decided",
         E::ApprovalEscalated { .. } => "approval_escalated",
         E::BudgetRaised { .. } => "budget_raised",
@@ -255,7 +260,8 @@ fn live() -> Vec<EventRecord> {
         let then = if kind == ApprovalKind::Budget { escalate } else { Overdue::Deny };
         Timing { then, ..Timing::default() }
     });
-    let tools = Arc::new(rules::book(3, false));
+    agent.delegates = vec![AgentName::parse("researcher").expect("it is short")];
+    let tools = Arc::new(rules::book_with_delegate(3));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut story = Story { world: World::with_rules(1, rules) };
     story.opens();
@@ -263,6 +269,7 @@ fn live() -> Vec<EventRecord> {
     story.dear_run();
     story.planned_runs();
     story.long_runs();
+    story.delegated_runs();
     story.runs_that_end_badly();
     story.world.log
 }
@@ -423,6 +430,42 @@ impl Story {
         self.says(" ", vec![]);
         self.says("It is done.", vec![]);
         self.world.rules.context.compact_at = None;
+    }
+
+    /// Another session does a task, and answers; and one that is cancelled before it began.
+    fn delegated_runs(&mut self) {
+        let ask = || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
+        self.submit("delegated");
+        self.says("", vec![(DELEGATE, ask())]);
+        let child = self.world.state.active.children[0].session_id;
+        let call_id = self.call(DELEGATE);
+        let run_id = self.world.state.active.run.as_ref().expect("a run is going").run_id;
+        let session_id = self.world.state.session_id;
+        let root = Origin { session_id, run_id };
+        let parent =
+            Parent { session_id, run_id, call_id, root, depth: 1, bounds: Bounds::default() };
+        let at = self.world.now;
+        let told = |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
+        let settings = Settings::default();
+        let (owner, agent) = (user("ann"), AgentName::parse("researcher").expect("it is short"));
+        let (title, parent) = (Some("Find the price".to_owned()), Some(Arc::new(parent)));
+        let created = SessionEvent::SessionCreated { owner, agent, title, settings, parent };
+        let tokens = Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
+        let usage = Spending { tokens, cost_usd: Some(0.25) };
+        let stop_reason = StopReason::EndTurn;
+        let completed = SessionEvent::StepCompleted { usage, stop_reason };
+        let closed = SessionEvent::SessionClosed { by: user("ann") };
+        let records = [told(1, created), told(2, completed), told(3, closed)].into();
+        self.take(Input::ChildAdvanced { child, records });
+        self.take(Input::Rehydrated);
+        self.ends(DELEGATE, ToolOutcome::Completed(ToolOutput::default()));
+        self.says("It is done.", vec![]);
+
+        self.submit("undone");
+        self.says("", vec![(DELEGATE, ask())]);
+        let child = self.world.state.active.children[0].session_id;
+        self.take(Input::Cancel { run_id: None, by: user("ann"), partial: None });
+        self.take(Input::ChildGone { child });
     }
 
     /// Cancelled while it streams, cancelled while it waits, failed, and closed.

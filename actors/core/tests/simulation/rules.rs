@@ -7,11 +7,12 @@ use greenroom_core::{
     budget::{Budget, Measure, Scope},
     call::RetryPolicy,
     context::StartedWorkflow,
+    delegation,
     env::Rules,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, BudgetLimit, CostRule, Expression, Period, Preset, Risk, RiskSource, Settings,
-        Tool, ToolBook, schema,
+        Autonomy, BUILT_IN, BudgetLimit, Catalog, CostRule, Expression, Period, Preset, Risk,
+        RiskSource, ServerFacts, Settings, Tool, ToolBook, schema,
     },
     trace::Trace,
 };
@@ -56,6 +57,8 @@ fn budgets(chance: &mut Chance) -> Vec<Budget> {
                 let limit = *chance.pick(&[1.0, 20.0, 1000.0]);
                 let period = match scope {
                     Scope::Run | Scope::Session => Period::Total,
+                    // A child's alone.
+                    Scope::Parent => continue,
                     Scope::User => *chance.pick(&[Period::Day, Period::Month, Period::Total]),
                 };
                 budgets.push(Budget { scope, period, measure, limit });
@@ -84,6 +87,18 @@ fn approvals(chance: &mut Chance) -> ApprovalRules {
 
 /// The tools; `fewer` as after a server went away.
 pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
+    ToolBook::new(tools(retries_max, fewer))
+}
+
+/// All tools, and the one by which tasks are handed to other agents (S8).
+pub(crate) fn book_with_delegate(retries_max: u32) -> ToolBook {
+    let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
+    let name = ToolName::parse(delegation::DELEGATE).expect("it is short");
+    let delegate = Catalog::default().describe(&server, &delegation::tool([]), name);
+    ToolBook::new(tools(retries_max, false).into_iter().chain([delegate]))
+}
+
+fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
     let tools = [
         ("read", Risk::ReadOnly, true, true),
         ("read_guessed", Risk::ReadOnly, false, true),
@@ -102,7 +117,7 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
         !fewer || *index < 3 || name.starts_with("alone")
     };
     let tools = tools.into_iter().enumerate().filter(kept).map(|(_, tool)| tool);
-    ToolBook::new(tools.map(|(name, risk, repeatable, parallel)| {
+    let tools = tools.map(|(name, risk, repeatable, parallel)| {
         let input_schema = match name {
             "strict" => json!({"type": "object", "required": ["n"]}),
             _ => json!({"type": "object"}),
@@ -134,7 +149,8 @@ pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
                 Expression::compile(key).expect("it is valid")
             }),
         }
-    }))
+    });
+    tools.collect()
 }
 
 /// What models call: tools that are there, and things that are not.

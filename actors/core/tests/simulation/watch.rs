@@ -279,7 +279,7 @@ impl Watch {
             assert!(edit.is_none() || asked.is_some(), "G8: only people edit");
             assert_eq!(call.allowed.replace(*digest), None, "allowed twice");
         }
-        if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt } = &record.event {
+        if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt, .. } = &record.event {
             let did_not_run = self.did_not_run.clone();
             let call = self.open_call(*call_id);
             assert!(call.allowed.is_some(), "an attempt without an allowance");
@@ -419,6 +419,10 @@ impl Watch {
                 let asked = self.asks.remove(&(*attempt_id, *ask));
                 assert!(asked, "T1: answered twice, or what nobody asked");
             }
+            Effect::StartChild { attempt_id, .. } => {
+                assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
+            }
+            Effect::NarrowChild { .. } | Effect::CloseChild { .. } => {}
             Effect::StopModel { attempt_id } | Effect::StopTool { attempt_id, .. } => {
                 assert!(self.dispatched.contains(attempt_id), "stopped what never began");
             }

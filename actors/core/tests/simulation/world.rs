@@ -289,7 +289,14 @@ impl World {
                 }
                 Effect::AwaitTurn { call_id, key } => self.turns.enter(*call_id, key),
                 // What is stopped may have answered already, or answer nevertheless.
-                Effect::StopModel { .. } | Effect::StopTool { .. } | Effect::AnswerTool { .. } => {}
+                Effect::StopModel { .. }
+                | Effect::StopTool { .. }
+                | Effect::AnswerTool { .. }
+                | Effect::NarrowChild { .. }
+                | Effect::CloseChild { .. } => {}
+                Effect::StartChild { attempt_id, errand, .. } => {
+                    self.tools.push((errand.parent.call_id, *attempt_id));
+                }
             }
         }
     }

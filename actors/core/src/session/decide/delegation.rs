@@ -52,14 +52,14 @@ impl Deciding<'_> {
         Reply::Done
     }
 
-    /// A child has done its task, however that ended: nothing more comes.
+    /// A child has done its task, however that ended: it closes, after those that work for it. So its
+    /// end is the last that is heard of it and of all below it. False for a session of people's.
     pub(super) fn close_if_done(&mut self) -> bool {
         let Some((owner, _)) = self.child_of.clone() else { return false };
-        let is_open = self.active.lifecycle == Lifecycle::Open;
-        if is_open {
+        if self.active.lifecycle == Lifecycle::Open && self.active.children.is_empty() {
             self.close_for_good(owner);
         }
-        is_open
+        true
     }
 
     /// Whether a session is to do what the call says.
@@ -149,7 +149,7 @@ impl Deciding<'_> {
                 self.emit_beside(run_id, told);
             }
         }
-        Reply::Done
+        self.after_children()
     }
 
     /// Nothing more comes of it.
@@ -158,6 +158,14 @@ impl Deciding<'_> {
         if let Some(Child { session_id, call_id, run_id, .. }) = known {
             let gone = SessionEvent::ChildGone { session_id: *session_id, call_id: *call_id };
             self.emit_beside(*run_id, gone);
+        }
+        self.after_children()
+    }
+
+    /// What waited for the last of them to close goes on.
+    fn after_children(&mut self) -> Reply {
+        if self.active.run.is_none() {
+            self.advance();
         }
         Reply::Done
     }

@@ -51,7 +51,9 @@ impl Deciding<'_> {
             return Reply::Done;
         }
         self.cancel_run(&by, partial);
-        self.close_for_good(by);
+        if !self.close_if_done() {
+            self.close_for_good(by);
+        }
         Reply::Done
     }
 

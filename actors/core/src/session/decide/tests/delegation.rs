@@ -311,6 +311,29 @@ fn s8_closing_the_parent_closes_the_child() {
 }
 
 #[test]
+fn s8_a_child_closes_after_those_that_work_for_it() {
+    let (mut scene, child) = with_child();
+    let mut child = with_delegates(child);
+    let asks = child.model_calls(&[ask("writer", "Write it down")]);
+    let errand = errands(&child.does(asks).unwrap()).remove(0);
+    let mut grandchild = child_of(&errand);
+    scene.does(cancel()).unwrap();
+    child.close_by("ann");
+    assert_eq!(child.state.active.lifecycle, Lifecycle::Open);
+    assert!(child.state.active.run.is_none());
+    let status = SessionRow::of(&child.state).unwrap().status;
+    assert_eq!(status, SessionStatus::Running, "a restart must bring it back");
+    grandchild.close_by("ann");
+    child.does(grandchild.news(0)).unwrap();
+    assert_eq!(child.state.active.lifecycle, Lifecycle::Closed);
+    // Its end is the last that the root hears.
+    let told = mirrors(&scene.does(child.news(0)).unwrap());
+    assert!(told.last().unwrap().ends_with(" session_closed"), "{told:?}");
+    assert!(told[told.len() - 2].ends_with("[8 session_closed]"), "{told:?}");
+    assert!(scene.state.is_idle());
+}
+
+#[test]
 fn s8_a_child_that_never_was_is_forgotten() {
     let (mut scene, _) = with_child();
     scene.does(cancel()).unwrap();
