@@ -63,6 +63,7 @@ fn approval() -> Approval {
 
 fn approval_row() -> ApprovalRow {
     ApprovalRow {
+        root: None,
         approval: approval().into(),
         session_id: session_id(),
         run_id: RunId(Uuid::from_u128(0xc)),

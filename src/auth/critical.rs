@@ -138,6 +138,7 @@ mod tests {
             on_deadline: Overdue::Deny,
         };
         ApprovalRow {
+            root: None,
             approval: approval.into(),
             session_id: SessionId(Uuid::nil()),
             run_id: RunId(Uuid::nil()),

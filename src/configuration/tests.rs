@@ -126,6 +126,8 @@ fn every_table_is_read() {
         skills: vec!["*".into()],
         resources: Vec::new(),
         workflow: None,
+        within: None,
+        delegates: Vec::new(),
         max_steps: 9,
         max_tokens: 99,
         headless: true,
@@ -195,6 +197,29 @@ fn mistakes_are_errors_that_say_where_and_what() {
             "\n[tools.x]\nrisk = 'critical'\nread_only = true",
             "{}/greenroom.toml:2: risk = \"critical\" and read_only",
         ),
+        (
+            "# a\n[agents.a]\ndelegates = ['b']",
+            "{}/greenroom.toml:3, agents.a: delegates names `b`, and there is no such agent",
+        ),
+        (
+            "[agents.a]\ndelegates = ['b']\n[agents.b]\n\ndelegates = ['a']",
+            "{}/greenroom.toml:2, agents.a: delegates leads in a circle: a → b → a",
+        ),
+        (
+            "[agents.a]\ndelegates = ['a']",
+            "{}/greenroom.toml:2, agents.a: delegates leads in a circle: a → a",
+        ),
+        (
+            "limits.delegation_depth = 1\nagents.c = {}\nagents.b.delegates = ['c']\n\
+             agents.a.delegates = ['b']",
+            "{}/greenroom.toml:4, agents.a: delegates leads deeper than limits.delegation_depth, \
+             which is 1: a → b → c",
+        ),
+        (
+            "[agents.a]\ndelegates = ['b']\n[agents.b]\nworkflow = 'w'",
+            "{}/greenroom.toml:2, agents.a: delegates names `b`, whose runs begin with a workflow",
+        ),
+        ("limits.delegation_depth = 9", "limits.delegation_depth must be at most 8"),
         (
             "[agents.a]\nmodel = 'a'\nmodels = ['b']",
             "{}/greenroom.toml, agents.a: give either `model` or",

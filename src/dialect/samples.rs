@@ -349,7 +349,7 @@ fn of_children(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
         "step_completed",
     ];
     let of_child = |(number, kind): (usize, &&str)| {
-        let (kind, payload) = own.iter().find(|(own, _)| own == *kind).expect("there is one");
+        let (kind, payload) = own.iter().find(|(own, _)| *own == *kind).expect("there is one");
         json!({
             "seq": number + 1, "at": AT, "run_id": ID, "step": 1, "type": kind, "payload": payload,
         })

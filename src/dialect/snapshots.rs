@@ -245,7 +245,9 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
 /// How many frames of its own the dialect `gateway` has for an item.
 fn frames_of(item: &FeedItem) -> usize {
     let FeedKind::Event(record) = &item.kind else { return 1 };
-    if let SessionEvent::ApprovalRequested { approval } = &record.event {
+    // Calls and questions are told of children, too.
+    let event = record.event.innermost();
+    if let SessionEvent::ApprovalRequested { approval } = event {
         return match &approval.question {
             Question::Plan { steps } => steps.len(),
             // Told as an `error` with the question in it.
@@ -261,17 +263,20 @@ fn frames_of(item: &FeedItem) -> usize {
         record.event,
         SessionEvent::MessageQueued { .. } | SessionEvent::MessageAccepted { .. }
     );
-    let always = matches!(
+    let ends = matches!(
         record.event,
         SessionEvent::MessageDiscarded { .. }
             | SessionEvent::RunCompleted { .. }
             | SessionEvent::RunCancelled { .. }
-            | SessionEvent::ToolCallStarted { .. }
+    );
+    let of_call = matches!(
+        event,
+        SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ToolCallCompleted { .. }
             | SessionEvent::ToolCallFailed { .. }
             | SessionEvent::AuthorizationDenied { .. }
     );
-    usize::from(always || (taken && record.seq == Seq(6)))
+    usize::from(ends || of_call || (taken && record.seq == Seq(6)))
 }
 
 /// `/openapi.json` knows every type of frame, and no other.

@@ -327,7 +327,7 @@ impl From<SettingsError> for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use greenroom_core::ids::{ApprovalId, CallId, MessageId, RunId, Seq};
+    use greenroom_core::ids::{ApprovalId, CallId, MessageId, RunId, Seq, SessionId};
     use uuid::Uuid;
 
     fn check(problem: impl Into<Problem>, status: u16, code: &str, extra: &Value) {

@@ -216,13 +216,23 @@ fn select_sessions(query: &SessionQuery) -> Query {
 }
 
 fn select_approvals(query: &ApprovalQuery) -> Query {
-    let mut sql = Query::new("SELECT approval_id, content FROM approvals WHERE true");
+    const SELECT: &str = "SELECT approval_id, content FROM approvals WHERE true";
+    let mut sql = Query::new(SELECT);
+    if let Some(session_id) = query.session_id {
+        // Two questions in one, each with its index: no question stands in both answers.
+        sql.push_bind(" AND session_id = ", session_id.0);
+        push_filters(&mut sql, query);
+        sql.push(" UNION ALL ").push(SELECT);
+        sql.push_bind(" AND root = ", session_id.to_string().as_str());
+    }
+    push_filters(&mut sql, query);
+    sql.push_bind(" ORDER BY approval_id DESC LIMIT ", rows(query.limit));
+    sql
+}
+
+fn push_filters(sql: &mut Query, query: &ApprovalQuery) {
     if let Some(owner) = &query.owner {
         sql.push_bind(" AND owner = ", owner.as_str());
-    }
-    if let Some(session_id) = query.session_id {
-        sql.push_bind(" AND (session_id = ", session_id.0);
-        sql.push_bind(" OR root = ", session_id.to_string().as_str()).push(")");
     }
     if let Some(state) = query.state {
         // Part of the text, not a bound value: only so can the index of what is pending be used.
@@ -231,8 +241,6 @@ fn select_approvals(query: &ApprovalQuery) -> Query {
     if let Some(before) = query.before {
         sql.push_bind(" AND approval_id < ", before.0);
     }
-    sql.push_bind(" ORDER BY approval_id DESC LIMIT ", rows(query.limit));
-    sql
 }
 
 /// The row kept as JSON in column 1; its id is in column 0.

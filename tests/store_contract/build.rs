@@ -5,6 +5,7 @@ use greenroom_core::{
     Timestamp,
     approval::{Approval, Edit, Grant, Overdue, PlanStep, Question, StepDecision, Surface},
     call::{FailReason, ToolOutput},
+    delegation::{Bounds, Origin, Parent},
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{Arguments, Reasoning},
@@ -77,6 +78,7 @@ pub(crate) fn with_rows(
 pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> SessionRow {
     SessionRow {
         session_id: session_id(n),
+        parent: None,
         owner: user(owner),
         agent: "assistant".parse().unwrap(),
         title: Some(format!("Nr. {n}: \"Γειά\" 'x'\u{1F980}")),
@@ -97,12 +99,26 @@ pub(crate) fn approval_row(n: u32, session: u32, owner: &str, state: ApprovalSta
         approval: approval(n).into(),
         session_id: session_id(session),
         run_id: RunId(uuid(3, 1)),
+        root: None,
         owner: user(owner),
         state,
         decisions: Vec::new(),
         word: None,
         escalation: None,
         closed_at: None,
+    }
+}
+
+/// Where that session comes from: a call of session `parent`, in whose run it all began.
+pub(crate) fn parent(parent: u32) -> Parent {
+    let (session_id, run_id) = (session_id(parent), RunId(uuid(3, parent)));
+    Parent {
+        session_id,
+        run_id,
+        call_id: CallId(uuid(4, parent)),
+        root: Origin { session_id, run_id },
+        depth: 1,
+        bounds: Bounds { headless: true, ..Bounds::default() },
     }
 }
 

@@ -1,12 +1,12 @@
 //! The contract, case by case, over the port alone.
 
 use crate::build::{
-    NEW_YEAR, all_events, approval_id, approval_row, commit, decision, is_conflict, log, said,
-    session_id, session_row, talk, user, with_rows,
+    NEW_YEAR, all_events, approval_id, approval_row, commit, decision, is_conflict, log, parent,
+    said, session_id, session_row, talk, user, with_rows,
 };
 use futures::future::join_all;
 use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, Purge, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Descent, Journal, JournalError, Purge, SessionCounts, SessionQuery,
 };
 use greenroom_core::{
     Timestamp,
@@ -47,6 +47,7 @@ macro_rules! whole_contract {
             a_session_row_is_the_last_one_written,
             sessions_are_listed_newest_first_in_stable_pages,
             sessions_are_counted_by_owner,
+            children_are_listed_by_their_parent_and_asked_for_at_their_root,
             running_sessions_are_found_again,
             an_approval_row_is_the_last_one_written,
             approvals_are_listed_by_every_filter,
@@ -302,6 +303,43 @@ pub(crate) async fn sessions_are_listed_newest_first_in_stable_pages(journal: Su
     }
     let query = SessionQuery { limit: 0, ..SessionQuery::default() };
     assert_eq!(journal.sessions(query).await.unwrap(), []);
+}
+
+/// S8
+pub(crate) async fn children_are_listed_by_their_parent_and_asked_for_at_their_root(
+    journal: Subject,
+) {
+    let mut waiting = Vec::new();
+    for (n, above) in [(1, None), (2, Some(1)), (3, Some(1)), (4, None), (5, Some(4))] {
+        let mut row = session_row(n, "alice", SessionStatus::Idle);
+        row.parent = above.map(|above| Arc::new(parent(above)));
+        let mut asked = approval_row(n, n, "alice", ApprovalState::Pending);
+        asked.root = above.map(|above| parent(above).root);
+        let commit = talk(session_id(n), 0, 1, "x");
+        append(&journal, with_rows(commit, Some(row), vec![asked.clone()])).await;
+        waiting.push(asked);
+    }
+    for (descent, expected) in [
+        (Descent::Any, vec![5, 4, 3, 2, 1]),
+        (Descent::Roots, vec![4, 1]),
+        (Descent::ChildrenOf(session_id(1)), vec![3, 2]),
+        (Descent::ChildrenOf(session_id(2)), vec![]),
+    ] {
+        for owner in [None, Some(user("alice"))] {
+            let query = SessionQuery { owner, descent, before: None, limit: 9 };
+            let listed = journal.sessions(query.clone()).await.unwrap();
+            let listed: Vec<_> = listed.iter().map(|row| row.session_id).collect();
+            let expected: Vec<_> = expected.iter().map(|n| session_id(*n)).collect();
+            assert_eq!(listed, expected, "{query:?}");
+        }
+    }
+    for (asked_at, expected) in [(1, vec![3, 2, 1]), (2, vec![2]), (4, vec![5, 4])] {
+        let session_id = Some(session_id(asked_at));
+        let query = ApprovalQuery { session_id, limit: 9, ..ApprovalQuery::default() };
+        let listed = journal.approvals(query).await.unwrap();
+        let expected: Vec<_> = expected.iter().map(|n| waiting[*n - 1].clone()).collect();
+        assert_eq!(listed, expected, "{asked_at}");
+    }
 }
 
 /// X4

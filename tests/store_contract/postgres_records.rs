@@ -34,14 +34,14 @@ fn entry() -> Entry {
 async fn a_restart_sees_everything_acknowledged() {
     let address = Postgres::shared().database().await;
     let journal = open(&address).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 3));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 4));
     let row = session_row(1, "alice", SessionStatus::Running);
     let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
     journal.append(with_rows(first, Some(row.clone()), vec![asked.clone()])).await.unwrap();
     drop(journal);
     let journal = open(&address).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (3, 3));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (4, 4));
     assert_eq!(log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.session(session_id(1)).await.unwrap(), Some(row));
     assert_eq!(journal.approval(asked.approval.approval_id).await.unwrap(), Some(asked));

@@ -67,19 +67,19 @@ async fn d5_a_second_opener_is_refused_until_the_first_is_gone() {
 async fn d5_a_newer_database_is_refused_and_left_as_it_is() {
     let address = Postgres::shared().database().await;
     let first = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((first.from, first.to), (0, 3));
+    assert_eq!((first.from, first.to), (0, 4));
     let second = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((second.from, second.to), (3, 3));
+    assert_eq!((second.from, second.to), (4, 4));
     let mut outsider = outsider(&address).await;
     execute(&mut outsider, "UPDATE greenroom_schema SET version = 99").await;
     let error = refusal(&address).await;
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 4, .. }), "{error}");
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
     execute(&mut outsider, "UPDATE greenroom_schema SET version = 1").await;
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::Older { found: 1, .. }), "{error}");
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 3").await;
+    execute(&mut outsider, "UPDATE greenroom_schema SET version = 4").await;
     open(&address).await.check().await.unwrap();
 }
 
@@ -95,7 +95,7 @@ async fn d5_a_schema_that_changed_meanwhile_is_not_written() {
     for _ in 0..3 {
         assert!(is_unavailable(&journal.append(talk(session_id(1), 1, 1, "y")).await));
     }
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 3").await;
+    execute(&mut outsider, "UPDATE greenroom_schema SET version = 4").await;
     journal.append(talk(session_id(1), 1, 1, "y")).await.unwrap();
 }
 

@@ -66,11 +66,11 @@ async fn a_newer_database_is_refused_and_left_as_it_is() {
     drop(open(&path).await);
     execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
     let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 4, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut outsider(&path).await, "PRAGMA user_version = 3").await;
+    execute(&mut outsider(&path).await, "PRAGMA user_version = 4").await;
     open(&path).await.check().await.unwrap();
 }
 
@@ -123,9 +123,9 @@ async fn migrating_twice_does_nothing_the_second_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from, first.to), (0, 3));
+    assert_eq!((first.from, first.to), (0, 4));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from, second.to), (3, 3));
+    assert_eq!((second.from, second.to), (4, 4));
     open(&path).await.check().await.unwrap();
 }
 
@@ -176,7 +176,7 @@ async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
 
     fs::write(&path, "").unwrap();
     let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Older { found: 0, known: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::Older { found: 0, known: 4, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 

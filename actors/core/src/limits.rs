@@ -28,6 +28,8 @@ pub const CHILDREN_PER_RUN_DEFAULT: usize = 4;
 pub const DELEGATION_DEPTH_DEFAULT: u32 = 3;
 /// The same at most: each level makes what is mirrored nest deeper.
 pub const DELEGATION_DEPTH_MAX: u32 = 8;
+/// Levels of an event that is mirrored; arguments and answers that go deeper are told as text.
+pub const MIRRORED_LEVELS_MAX: u32 = 64;
 
 /// Bytes of text, or of one thinking block, in one message of the model.
 pub const MODEL_TEXT_BYTES_MAX: usize = 1024 * 1024;

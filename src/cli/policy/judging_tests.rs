@@ -26,6 +26,7 @@ fn judged(toml: &str, tool: &str, arguments: Value, settings: Value) -> Finding 
         why: String::new(),
     };
     let mut session = Recording::of(&SessionRow {
+        parent: None,
         session_id: SessionId(Uuid::nil()),
         owner: UserId::parse("ann").unwrap(),
         agent: AgentName::parse("default").unwrap(),

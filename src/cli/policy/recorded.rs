@@ -166,6 +166,7 @@ mod tests {
 
     fn recording() -> Recording {
         Recording::of(&SessionRow {
+            parent: None,
             session_id: SessionId(Uuid::nil()),
             owner: UserId::parse("ann").unwrap(),
             agent: AgentName::parse("default").unwrap(),

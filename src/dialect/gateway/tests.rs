@@ -126,7 +126,8 @@ fn g6_g14_d3_questions_of_every_kind() {
     let request_id = MessageId::parse("r-1").unwrap();
     let line = |view: Value| {
         let said = question(&view, &request_id, |_| false);
-        let frames = said.into_iter().map(|message| Frame { cursor: None, message });
+        let frames =
+            said.into_iter().map(|message| Frame { cursor: None, session_id: None, message });
         json!({"of": view["kind"], "frames": frames.collect::<Vec<_>>()}).to_string()
     };
     snapshots::compare("gateway-questions", views().into_iter().map(line).collect());

@@ -105,6 +105,7 @@ export const ToolCall = z.strictObject({
   toolCallId: uuid,
   toolName: z.string(),
   args: z.unknown(),
+  sessionId: uuid.optional(),
   ...placed,
 });
 
@@ -114,6 +115,7 @@ const ToolSuccess = z.strictObject({
   toolCallId: uuid,
   toolName: z.string(),
   result: z.unknown(),
+  sessionId: uuid.optional(),
   ...placed,
 });
 
@@ -148,6 +150,7 @@ export const ToolApprovalRequest = z.strictObject({
   args: z.unknown(),
   risk,
   approvalId: uuid,
+  sessionId: uuid.optional(),
   description: z.string(),
   why: z.string(),
   cost: z.strictObject({ amount: z.number(), unit: z.string() }).optional(),

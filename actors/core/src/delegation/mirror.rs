@@ -3,8 +3,11 @@
 use crate::{
     call::ToolOutput,
     ids::{AgentName, SessionId},
+    limits::MIRRORED_LEVELS_MAX,
+    policy::schema::is_deeper,
     session::{EventRecord, SessionEvent},
 };
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The event as a parent's log has it: without what was said, and without what a tool's result says
@@ -23,8 +26,37 @@ pub fn mirrored(record: &EventRecord) -> Arc<EventRecord> {
         &mut record.event
     {
         *structured = None;
+    } else if let E::ToolCallStarted { .. }
+    | E::ToolCallAllowed { .. }
+    | E::ApprovalRequested { .. }
+    | E::ApprovalDecided { .. }
+    | E::PreflightApproved { .. } = &record.event
+    {
+        record.event = flat_enough(record.event);
     }
     Arc::new(record)
+}
+
+/// The event with values that are nested too deep as text: a log has room for so many levels, and each
+/// mirror takes some.
+fn flat_enough(event: SessionEvent) -> SessionEvent {
+    let Ok(value) = serde_json::to_value(&event) else { return event };
+    if !is_deeper(&value, MIRRORED_LEVELS_MAX) {
+        return event;
+    }
+    serde_json::from_value(flattened(value, MIRRORED_LEVELS_MAX)).unwrap_or(event)
+}
+
+fn flattened(value: Value, levels: u32) -> Value {
+    match value {
+        Value::Array(_) | Value::Object(_) if levels == 0 => Value::String(value.to_string()),
+        Value::Array(items) => items.into_iter().map(|item| flattened(item, levels - 1)).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            members.map(|(name, value)| (name, flattened(value, levels - 1))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
 }
 
 impl SessionEvent {
@@ -61,4 +93,43 @@ pub fn innermost<'a>(
         found = Innermost { session_id: *session_id, agent, record: event };
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::{CallId, Seq},
+        json::Digest,
+        message::Arguments,
+        policy::Risk,
+        time::Timestamp,
+    };
+    use serde_json::json;
+    use uuid::Uuid;
+
+    fn proposed(arguments: Value) -> EventRecord {
+        let event = SessionEvent::ToolCallStarted {
+            call_id: CallId(Uuid::nil()),
+            provider_id: "p".to_owned(),
+            tool: "t".to_owned(),
+            digest: Digest::of(&arguments),
+            arguments: Arc::new(Arguments::Json(arguments)),
+            risk: Risk::ReadOnly,
+            parallel: true,
+            repeatable: true,
+        };
+        EventRecord { seq: Seq(1), at: Timestamp(0), run_id: None, step: None, event }
+    }
+
+    #[test]
+    fn s8_what_is_nested_too_deep_to_be_mirrored_is_told_as_text() {
+        let plain = proposed(json!({"a": [1, {"b": null}]}));
+        assert_eq!(*mirrored(&plain), plain);
+        let deep = (0..120).fold(json!("bottom"), |inner, _| json!([inner]));
+        let told = mirrored(&proposed(json!({ "a": deep })));
+        let told = serde_json::to_value(&told.event).unwrap();
+        assert!(!is_deeper(&told, MIRRORED_LEVELS_MAX));
+        assert!(told.to_string().contains("bottom"));
+    }
 }
