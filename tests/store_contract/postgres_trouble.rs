@@ -90,7 +90,7 @@ async fn d5_a_schema_that_changed_meanwhile_is_not_written() {
     let journal = open(&address).await;
     journal.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
     let mut outsider = outsider(&address).await;
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 4").await;
+    execute(&mut outsider, "UPDATE greenroom_schema SET version = 5").await;
     execute(&mut outsider, CUT_WRITERS).await;
     for _ in 0..3 {
         assert!(is_unavailable(&journal.append(talk(session_id(1), 1, 1, "y")).await));

@@ -148,7 +148,7 @@ async fn damaged_rows_are_told_with_their_ids() {
     let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
     let commit = with_rows(talk(session_id(1), 0, 1, "x"), Some(row), vec![asked]);
     journal.append(commit).await.unwrap();
-    let damage = "UPDATE sessions SET content = '{}'; UPDATE approvals SET content = '['";
+    let damage = "UPDATE sessions SET content = '{}'; UPDATE approvals SET content = '[]'";
     execute(&mut outsider(&path).await, damage).await;
     let journal = reopened(journal, &path).await;
     let of_session = journal.session(session_id(1)).await.unwrap_err();
