@@ -84,7 +84,8 @@ system = "You are researcher."
 approvals = { deadline = "10m" }
 "#;
 
-fn setup(wire: Wire) -> Setup {
+/// A house in which agents hand on tasks: `ask AGENT to TASK`.
+pub(crate) fn setup(wire: Wire) -> Setup {
     let agent = "system = \"You are default.\"\ndelegates = [\"lead\", \"researcher\"]";
     Setup::script(wire, &SCRIPT.replace("ORDER", ORDER)).with(AGENTS).agent(agent)
 }

@@ -162,6 +162,24 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
 }
 
 #[actix_web::test]
+async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
+    let collector = Collector::default();
+    let setup = crate::delegate::setup(Wire::Anthropic);
+    let endpoint = format!("otlp_endpoint = {:?}\n", collector.start());
+    let mut house = setup.top(&endpoint).start().await;
+    let session = house.session_at(1).await;
+    house.say(&session, "ask researcher to look twice").await;
+    assert!(house.stop().await.success());
+    let spans = collector.spans();
+    let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+    let call = named("execute_tool delegate");
+    let child = named("invoke_agent researcher");
+    assert_eq!((&child.trace_id, &child.parent_span_id), (&call.trace_id, &call.span_id));
+    assert_eq!(call.parent_span_id, named("invoke_agent default").span_id);
+    assert_eq!(named("execute_tool get_market_prices").parent_span_id, child.span_id);
+}
+
+#[actix_web::test]
 async fn a4_a_collector_that_is_away_delays_nobody() {
     let setup = Setup::tour(Wire::OpenAi).top("otlp_endpoint = \"http://127.0.0.1:9\"\n");
     let mut house = setup.start().await;

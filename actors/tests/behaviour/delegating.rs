@@ -25,7 +25,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 fn named(agent: &str) -> AgentName {
-    AgentName::parse(agent).unwrap()
+    AgentName::parse(agent).expect("a plain word is an agent's name")
 }
 
 /// A world whose agent `default` may ask `lead`, and that one `researcher`; each is told its own name.
@@ -74,7 +74,7 @@ fn asking_once(mut answer: impl FnMut(&ModelRequest) -> Reply + Send + 'static) 
 async fn children(world: &World, parent: SessionId) -> Vec<SessionRow> {
     let descent = Descent::ChildrenOf(parent);
     let query = SessionQuery { descent, limit: 10, ..SessionQuery::default() };
-    let mut rows = world.journal.sessions(query).await.unwrap();
+    let mut rows = world.journal.sessions(query).await.expect("the journal can be read");
     rows.reverse();
     rows
 }
@@ -116,7 +116,7 @@ async fn whole(world: &World, parent: SessionId, child: SessionId) {
 
 fn decide(events: &[EventRecord], approved: bool) -> Input {
     Input::DecideApproval {
-        approval_id: asked(events).unwrap().approval_id,
+        approval_id: asked(events).expect("somebody was asked").approval_id,
         answer: ApprovalAnswer::Whole { approved, reason: None },
         for_session: None,
         by: World::user(),

@@ -6,6 +6,7 @@ use crate::{
     json::Digest,
     limits::TITLE_CHARS_MAX,
     policy::Settings,
+    trace::Trace,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct Errand {
     pub settings: Settings,
     /// Where it comes from.
     pub parent: Arc<Parent>,
+    /// The attempt in its run's trace: what the child does is done in it (A4).
+    pub traceparent: Trace,
 }
 
 impl Errand {

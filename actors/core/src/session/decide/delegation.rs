@@ -13,6 +13,7 @@ use crate::{
     ids::{AttemptId, CallId, RunId, SessionId, UserId},
     policy::{Period, Settings},
     session::{Effect, EventRecord, Lifecycle, SessionEvent},
+    trace::Trace,
 };
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ impl Deciding<'_> {
             settings: errand.settings.clone(),
             parent: Some(errand.parent.clone()),
         });
-        self.begin_task(errand.message_id(), errand.task.clone(), errand.digest())
+        self.begin_task(errand)
     }
 
     /// The tasks that a session has are its parent's: people may only steer.
@@ -86,6 +87,7 @@ impl Deciding<'_> {
         let child = child.unwrap_or_else(|| SessionId(self.env.uuid()));
         let parent = Arc::new(self.as_parent(call.call_id, run_id));
         let settings = self.active.settings_in_force().clone();
+        let above = self.active.run.as_ref().and_then(|run| run.traceparent);
         let attempt_id = AttemptId(self.env.uuid());
         self.emit(SessionEvent::ToolCallAttemptStarted {
             call_id: call.call_id,
@@ -93,7 +95,9 @@ impl Deciding<'_> {
             attempt,
             child: Some(Assigned { session_id: child, agent: agent.clone() }),
         });
-        let errand = Arc::new(Errand { child, agent, task, owner, settings, parent });
+        let traceparent = Trace::of_attempt(run_id, above, attempt_id);
+        let errand = Errand { child, agent, task, owner, settings, parent, traceparent };
+        let errand = Arc::new(errand);
         self.effects.push(Effect::StartChild { attempt_id, errand, after });
         Some(())
     }

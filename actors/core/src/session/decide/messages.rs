@@ -3,6 +3,7 @@
 use super::{Deciding, Rejection, Reply};
 use crate::{
     context::StartedWorkflow,
+    delegation::Errand,
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::delta::Completion,
@@ -113,15 +114,15 @@ impl Deciding<'_> {
     }
 
     /// Starts with a child's task.
-    pub(super) fn begin_task(
-        &mut self,
-        message_id: MessageId,
-        text: Arc<str>,
-        digest: Digest,
-    ) -> Reply {
-        let (preflight, workflow) = (None, None);
-        let message = Submitted { message_id, text, digest, preflight, workflow };
-        let message = self.queued(message);
+    pub(super) fn begin_task(&mut self, errand: &Errand) -> Reply {
+        let message = self.queued(Submitted {
+            message_id: errand.message_id(),
+            text: errand.task.clone(),
+            digest: errand.digest(),
+            preflight: None,
+            workflow: None,
+            traceparent: Some(errand.traceparent),
+        });
         self.start_at_once(message)
     }
 

@@ -165,6 +165,7 @@ fn s8_a_childs_tasks_are_its_parents_and_people_may_steer() {
         digest,
         preflight: None,
         workflow: None,
+        traceparent: None,
         by: user("ann"),
         partial: None,
     };
