@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 /// Every code, with its status.
-pub(super) const ALL: [(&str, u16); 69] = [
+pub(super) const ALL: [(&str, u16); 70] = [
     ("malformed_json", 400),
     ("invalid_query", 400),
     ("invalid_id", 400),
@@ -36,6 +36,7 @@ pub(super) const ALL: [(&str, u16); 69] = [
     ("key_not_found", 404),
     ("method_not_allowed", 405),
     ("session_closed", 409),
+    ("child_session", 409),
     ("session_busy", 409),
     ("session_exists", 409),
     ("no_run", 409),
@@ -101,6 +102,7 @@ pub(super) const OF_COMMANDS: &[&str] = &[
 ];
 /// Of any that a message is sent with.
 pub(super) const OF_MESSAGES: &[&str] = &[
+    "child_session",
     "session_busy",
     "message_too_large",
     "message_id_reused",
