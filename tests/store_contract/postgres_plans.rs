@@ -121,7 +121,8 @@ async fn ask_everything(store: &Store, n: u32) {
     assert!(store.key_of(key).await.unwrap().is_some());
     for owner in [None, Some(owner.clone())] {
         for before in [None, Some(session_id(STORED / 2))] {
-            let query = SessionQuery { owner: owner.clone(), before, limit: 50 };
+            let query =
+                SessionQuery { owner: owner.clone(), before, limit: 50, ..SessionQuery::default() };
             assert!(!store.sessions(query).await.unwrap().is_empty());
         }
         for (session_id, state, before) in [
