@@ -1,6 +1,6 @@
 //! What the store costs, printed as tables for docs/storage.md: appends on both databases, also where
-//! much is stored; a server with 100,000 stored sessions; and one that was killed while 1,000 runs were
-//! going. Run by `make bench-store`; nothing is asserted.
+//! much is stored, and a server with 100,000 stored sessions. Run by `make bench-store`; nothing is
+//! asserted.
 
 #![allow(clippy::unwrap_used, missing_docs)] // nobody is served here
 
@@ -12,11 +12,8 @@ mod support;
 
 use build::{commit, record, said, session_row, with_rows};
 use futures::{StreamExt as _, future::join_all, stream};
-use greenroom::{
-    rehearsal::{Rehearsal, Script},
-    store::{Database, Durability, Store, StoreOptions},
-};
-use greenroom_actors::ports::{Journal as _, SessionQuery};
+use greenroom::store::{Database, Durability, Store, StoreOptions};
+use greenroom_actors::ports::Journal as _;
 use greenroom_core::{
     ids::SessionId,
     policy::Settings,
@@ -42,20 +39,8 @@ const ACTIVE: u32 = 1_000;
 const IN_THE_WAY: u32 = 1_000_000;
 /// Sessions that they are of.
 const IN_THE_WAY_SESSIONS: u32 = 1_000;
-/// Runs that a killed server leaves.
-const INTERRUPTED: u32 = 1_000;
 /// Requests that are under way at once.
 const CLIENTS: usize = 16;
-/// Between two looks at what no answer tells.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A model that falls silent the first time it is asked something, and answers the next time.
-const STALLS_ONCE: &str = r#"
-[[rule]]
-user = "number"
-stall = { after = 10, times = 1 }
-[[rule.reply]]
-text = "This is the first half of what I say, and then there is a second half of it."
-"#;
 const TOKEN: &str = "the-token-of-the-bench-0123456789";
 
 #[tokio::main(flavor = "current_thread")]
@@ -94,12 +79,6 @@ async fn main() {
     let file = folder.path().join("long.db").into();
     grown("SQLite", file).await;
     grown("PostgreSQL", postgres.database().await.parse().unwrap()).await;
-    println!();
-    println!("| database | {INTERRUPTED} interrupted runs: ready | all at their end |");
-    println!("|---|---|---|");
-    let file = folder.path().join("killed.db").display().to_string();
-    interrupted("SQLite", &file, folder.path()).await;
-    interrupted("PostgreSQL", &postgres.database().await, folder.path()).await;
 }
 
 async fn appends_row(name: &str, database: Database, durability: Durability, sessions: u32) {
@@ -143,59 +122,6 @@ async fn grown(name: &str, database: Database) {
     stream::iter(0..IN_THE_WAY_SESSIONS).map(one).buffer_unordered(128).collect::<Vec<()>>().await;
     let many = appends(&store, 16).await;
     println!("| {name} | {few:.0} | {many:.0}, {:.2} of it |", many / few);
-}
-
-/// Kills the real server while that many runs wait for their models, and starts it again.
-async fn interrupted(name: &str, database: &str, folder: &Path) {
-    let script = Script::parse(STALLS_ONCE).unwrap();
-    let model = Rehearsal::start(script, ([127, 0, 0, 1], 0).into()).unwrap();
-    let configuration = format!(
-        "[limits]\nrunning_runs_per_user = {INTERRUPTED}\nopen_sessions_per_user = {INTERRUPTED}\n\
-         [models.scripted]\nwire = 'anthropic'\nmodel = 'rehearsal'\nbase_url = '{}'\n\
-         [agents.default]\nmodel = 'scripted'\n",
-        model.url()
-    );
-    std::fs::write(folder.join("greenroom.toml"), configuration).unwrap();
-    let (mut server, url) = serve(database, folder);
-    let client = reqwest::Client::new();
-    let begun = stream::iter(0..INTERRUPTED).map(|number| {
-        let (client, url) = (&client, &url);
-        async move {
-            let post = |path: &str, body: serde_json::Value| {
-                client.post(format!("{url}{path}")).bearer_auth(TOKEN).json(&body).send()
-            };
-            let created = post("/agent/session", json!({})).await.unwrap();
-            let created: serde_json::Value = created.json().await.unwrap();
-            let message = format!("number {number}");
-            let body = json!({"session_id": created["session_id"], "message": message});
-            let mut told = post("/agent/chat/stream", body).await.unwrap();
-            let mut heard = Vec::new();
-            while !String::from_utf8_lossy(&heard).contains("\"type\":\"text\"") {
-                heard.extend_from_slice(&told.chunk().await.unwrap().unwrap());
-            }
-        }
-    });
-    begun.buffer_unordered(CLIENTS).collect::<Vec<()>>().await;
-    server.kill().unwrap();
-    server.wait().unwrap();
-    let start = Instant::now();
-    let (mut server, _) = serve(database, folder);
-    let ready = start.elapsed();
-    let beside = Store::open_read_only(database.parse::<Database>().unwrap()).await.unwrap();
-    let query = SessionQuery { owner: None, before: None, limit: INTERRUPTED as usize };
-    loop {
-        let rows = beside.sessions(query.clone()).await.unwrap();
-        if rows.iter().all(|row| row.status == SessionStatus::Idle) {
-            assert_eq!(rows.len(), INTERRUPTED as usize);
-            break;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    let ended = start.elapsed();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    std::fs::remove_file(folder.join("greenroom.toml")).unwrap();
-    println!("| {name} | {:.2} s | {:.2} s |", ready.as_secs_f64(), ended.as_secs_f64());
 }
 
 /// Starts the real server over that many sessions, and wakes some of them.
