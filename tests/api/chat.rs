@@ -161,12 +161,14 @@ async fn g9_a_word_for_the_session_is_given_once() {
 
 #[actix_web::test]
 async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays() {
-    let house = ordering().await;
+    // The model takes its time, so that somebody types before the question comes.
+    let script = format!("[defaults]\ndelay_ms = 3000\n{}", calls("market_order_create", ORDER));
+    let house = Setup::script(Wire::Anthropic, &script).start().await;
     let mut terminal = open(&house, &[]);
     terminal.shows("›").await;
-    terminal.press("go");
-    terminal.press(ENTER);
+    terminal.enter("go");
     terminal.press("yes of course");
+    terminal.until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
     terminal.shows("Run it?").await;
     // What was being typed was no answer.
     terminal.until("an empty answer", |seen| seen.ends_with("›")).await;
