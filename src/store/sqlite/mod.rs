@@ -40,9 +40,8 @@ pub(super) async fn open(
     path: &Path,
     options: &StoreOptions,
 ) -> Result<(Writer, Readers, Migrated, DatabaseFile), StoreError> {
-    let (file, migrated) = prepare(path, options).await?;
+    let (file, sink, migrated) = prepare(path, options).await?;
     let failed = |source| open_error(&file.path, source);
-    let sink = SqliteSink::open(&file.path, options).map_err(failed)?;
     let readers = readers(&file.path, options).await.map_err(failed)?;
     let writer = writer::runtime()
         .and_then(|runtime| Writer::start(runtime, sink))
@@ -53,9 +52,7 @@ pub(super) async fn open(
 /// Creates the database where there is none, and migrates it to the newest schema.
 pub(super) async fn migrate(path: &Path) -> Result<Migrated, StoreError> {
     let options = StoreOptions::default();
-    let (file, migrated) = prepare(path, &options).await?;
-    let mut sink =
-        SqliteSink::open(&file.path, &options).map_err(|source| open_error(&file.path, source))?;
+    let (file, mut sink, migrated) = prepare(path, &options).await?;
     sink.settle().await.map_err(|source| open_error(&file.path, source))?;
     Ok(migrated)
 }
@@ -92,7 +89,7 @@ fn open_error(path: &Path, source: sqlx::Error) -> StoreError {
 async fn prepare(
     path: &Path,
     options: &StoreOptions,
-) -> Result<(DatabaseFile, Migrated), StoreError> {
+) -> Result<(DatabaseFile, SqliteSink, Migrated), StoreError> {
     let file = DatabaseFile::claim(path)?;
     let failed = |source| open_error(&file.path, source);
     // A look first, which changes nothing: what is not ours stays as it is.
@@ -100,15 +97,17 @@ async fn prepare(
     let version = schema::version(&mut look, &file.path).await?;
     look.close().await.map_err(failed)?;
     file.restrict()?;
-    let options = migrator_options(&file.path, options);
-    let mut connection = options.connect().await.map_err(failed)?;
+    let migrator = migrator_options(&file.path, options);
+    let mut connection = migrator.connect().await.map_err(failed)?;
     let migrated = schema::migrate(&mut connection, &file.path, version).await?;
     let bytes = file.path.metadata().map_err(|source| failed(source.into()))?.len();
     if let Some(what) = damage::find(&mut connection, bytes).await.map_err(failed)? {
         return Err(StoreError::Damaged { database: file.path.display().to_string(), what });
     }
+    // Before this one closes: the last to close folds the write-ahead log into the database.
+    let sink = SqliteSink::open(&file.path, options).map_err(failed)?;
     connection.close().await.map_err(failed)?;
-    Ok((file, migrated))
+    Ok((file, sink, migrated))
 }
 
 async fn readers(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {
