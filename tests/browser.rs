@@ -96,6 +96,11 @@ fn w7_x2_each_role_sees_its_own_rooms() {
 }
 
 #[test]
+fn s8_w1_what_another_agent_does_stands_under_the_call_it_works_for() {
+    play("delegation");
+}
+
+#[test]
 fn the_page_of_the_api_shows_every_operation_and_calls_one() {
     play("docs");
 }
