@@ -257,11 +257,11 @@ impl DatabaseError for Refused {
 #[cfg(test)]
 pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
     let mut statements = vec![
-        (SELECT_HEADS, "commits_by_session"),
+        (SELECT_HEAD, "commits_by_session"),
         (SELECT_CLAIMED, "PRIMARY KEY"),
         (REVOKE_KEY, "PRIMARY KEY"),
     ];
     let tables = ["commits_by_session", "approvals_by_session", "PRIMARY KEY"];
-    statements.extend(PURGE.split(';').zip(tables));
+    statements.extend(PURGE.into_iter().zip(tables));
     statements
 }
