@@ -69,7 +69,7 @@ fn without_place(frame: Frame) -> Frame {
 }
 
 /// Every `type` of a frame.
-pub const KINDS: [&str; 45] = [
+pub const KINDS: [&str; 47] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -78,6 +78,8 @@ pub const KINDS: [&str; 45] = [
     "budget_raised",
     "budget_reached",
     "budget_reserved",
+    "child_event",
+    "child_gone",
     "context_compacted",
     "context_compaction_failed",
     "done",

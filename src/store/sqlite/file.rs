@@ -11,6 +11,8 @@ use std::{
 
 /// What every SQLite database begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// SQLite's pages are a multiple of so many bytes.
+const PAGE_BYTES_MIN: u64 = 512;
 /// What the lock file's name adds to the database's.
 const LOCK_SUFFIX: &str = ".lock";
 /// Mode of the database and the files beside it: its owner's alone (E7).
@@ -50,6 +52,12 @@ impl DatabaseFile {
         // SQLite would take it for a new database, and throw away what has not been moved there.
         if is_empty(&path) && !is_empty(&beside(&path, "-wal")) {
             let what = "it is empty, and there is a write-ahead log beside it".to_owned();
+            return Err(StoreError::Damaged { database: path.display().to_string(), what });
+        }
+        // Where there is a write-ahead log, that has the page which somebody was killed over.
+        let length = fs::metadata(&path).map_err(failed("read", &path))?.len();
+        if length % PAGE_BYTES_MIN != 0 && is_empty(&beside(&path, "-wal")) {
+            let what = "it was cut off in the middle of a page".to_owned();
             return Err(StoreError::Damaged { database: path.display().to_string(), what });
         }
 

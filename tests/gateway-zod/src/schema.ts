@@ -216,6 +216,7 @@ export const ErrorMessage = z.looseObject({
 export const AgentEvent = z.strictObject({
   type: z.literal("agent.event"),
   requestId: id,
+  sessionId: uuid.optional(),
   event: z.looseObject({
     type: z.string(),
     seq: amount,
