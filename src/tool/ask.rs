@@ -13,12 +13,15 @@ use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Questions of one call that wait to be looked at.
 const BACKLOG_MAX: usize = 4;
+/// A call that was given up may go on asking until its server has heard of that.
+const ECHO: Duration = Duration::from_secs(10);
 /// Pages that an answer may ask a person to visit before the call is made again.
 const PAGES_MAX: usize = 8;
 
@@ -59,6 +62,16 @@ pub(super) struct Hearing {
 struct Calls {
     next: u64,
     under_way: HashMap<u64, mpsc::Sender<Asked>>,
+    /// When a call was given up last.
+    given_up: Option<Instant>,
+}
+
+impl Calls {
+    /// The call that a question belongs to, if it is certain.
+    fn only(&self) -> Option<&mpsc::Sender<Asked>> {
+        let may_echo = self.given_up.is_some_and(|at| at.elapsed() < ECHO);
+        self.under_way.values().next().filter(|_| self.under_way.len() == 1 && !may_echo)
+    }
 }
 
 impl Hearing {
@@ -70,11 +83,12 @@ impl Hearing {
         let number = calls.next;
         calls.under_way.insert(number, sender);
         drop(calls);
-        (Heard { hearing: self.clone(), number }, receiver)
+        (Heard { hearing: self.clone(), number, is_answered: false }, receiver)
     }
 
     /// A question that a server sent by itself. It does not say which call it belongs to: with
-    /// several under way the wrong person might be asked, so nobody is.
+    /// several under way, or one that was just given up, the wrong person might be asked, so nobody
+    /// is.
     pub(super) async fn put(
         &self,
         params: ElicitRequestParams,
@@ -83,11 +97,7 @@ impl Hearing {
         let Some(elicitation) = read(params) else {
             return answer(ElicitationAnswer::Declined);
         };
-        let only = {
-            let calls = self.calls();
-            let mut senders = calls.under_way.values();
-            senders.next().filter(|_| calls.under_way.len() == 1).cloned()
-        };
+        let only = self.calls().only().cloned();
         let Some(call) = only else {
             let calls = self.calls().under_way.len();
             tracing::warn!(
@@ -115,11 +125,23 @@ impl Hearing {
 pub(super) struct Heard {
     hearing: Hearing,
     number: u64,
+    is_answered: bool,
+}
+
+impl Heard {
+    /// The server is done with it, and asks nothing more.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
+    }
 }
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        self.hearing.calls().under_way.remove(&self.number);
+        let mut calls = self.hearing.calls();
+        calls.under_way.remove(&self.number);
+        if !self.is_answered {
+            calls.given_up = Some(Instant::now());
+        }
     }
 }
 
@@ -215,5 +237,27 @@ fn answer(answer: ElicitationAnswer) -> ElicitResult {
         }
         ElicitationAnswer::Declined => ElicitResult::new(ElicitationAction::Decline),
         ElicitationAnswer::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t1_a_question_belongs_to_a_call_only_where_that_is_certain() {
+        let hearing = Hearing::default();
+        let is_certain = || hearing.calls().only().is_some();
+        let (mut one, _asked) = hearing.begin();
+        assert!(is_certain());
+        let (mut other, _asked) = hearing.begin();
+        assert!(!is_certain(), "two are under way");
+        one.answered();
+        drop(one);
+        assert!(is_certain(), "the server is done with the one");
+        let (third, _asked) = hearing.begin();
+        drop(third);
+        assert!(!is_certain(), "the server may not have heard yet that it was given up");
+        other.answered();
     }
 }

@@ -136,7 +136,7 @@ impl Attempt {
         };
         let _route =
             conversation.routes.route(handle.progress_token.clone(), self.progress.clone());
-        let (_heard, mut asked) = conversation.routes.hearing.begin();
+        let (mut heard, mut asked) = conversation.routes.hearing.begin();
         let mut unanswered = Unanswered::new(handle.peer.clone(), handle.id.clone());
         let mut asking = FuturesUnordered::new();
         loop {
@@ -152,6 +152,7 @@ impl Attempt {
                 biased;
                 answer = &mut handle.rx => {
                     unanswered.answered();
+                    heard.answered();
                     self.pass(since, counts);
                     return match answer {
                         Ok(Ok(result)) => of_result(result, self.result_bytes_max),
@@ -165,6 +166,7 @@ impl Attempt {
                 }
                 () = conversation.ended.cancelled() => {
                     unanswered.answered();
+                    heard.answered();
                     return Heard::End(crashed(&conversation).await);
                 }
                 Some(question) = asked.recv() => asking.push(question.put(self.people.clone())),
