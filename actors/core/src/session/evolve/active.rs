@@ -1,0 +1,306 @@
+//! What an event makes of what goes on: the queue, the run, its step, its questions.
+
+use super::said_in_step;
+use crate::{
+    approval::{ApprovalKind, Escalation, OpenApproval},
+    budget::{Raise, Scope},
+    call::CallPhase,
+    delegation::Delegated,
+    ids::{ApprovalId, RunId},
+    message::{AssistantMessage, Message},
+    policy::Settings,
+    preflight::{ApprovedPlan, Preflight},
+    session::{
+        Active, Compaction, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, StepPhase,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+impl Active {
+    /// What is going on after `record`. A decision applies its own events to a copy with this.
+    pub(in crate::session) fn apply(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        match &record.event {
+            E::SessionCreated { title, settings, .. }
+            | E::SessionForked { title, settings, .. } => {
+                self.lifecycle = Lifecycle::Open;
+                self.title.clone_from(title);
+                self.settings = settings.clone();
+            }
+            E::SessionSettingsChanged { settings, title, .. } => {
+                self.settings = settings.clone();
+                self.title.clone_from(title);
+                self.narrow();
+            }
+            E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
+            E::MessageQueued {
+                message_id,
+                text,
+                digest,
+                steers,
+                preflight,
+                workflow,
+                traceparent,
+            } => {
+                let own_run_id = steers.map(|steering| steering.own_run_id);
+                let Some(run_id) = own_run_id.or(record.run_id) else { return };
+                let (message_id, text, digest) = (message_id.clone(), text.clone(), *digest);
+                let (preflight, workflow) = (*preflight, workflow.clone());
+                let message = QueuedMessage {
+                    message_id,
+                    run_id,
+                    text,
+                    digest,
+                    preflight,
+                    workflow,
+                    traceparent: *traceparent,
+                };
+                match self.run.as_mut().filter(|_| own_run_id.is_some()) {
+                    Some(run) => run.steering.push(message),
+                    None => self.queue.push_back(message),
+                }
+            }
+            E::MessageAccepted { message_id, .. } => {
+                let waits = |queued: &QueuedMessage| queued.message_id != *message_id;
+                self.queue.retain(waits);
+                self.run.iter_mut().for_each(|run| run.steering.retain(waits));
+            }
+            E::RunStarted { .. } => {
+                self.start_run(record);
+                self.narrow();
+            }
+            E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
+                self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
+                let ended = self.run.take_if(|run| Some(run.run_id) == record.run_id);
+                if ended.is_some() {
+                    self.narrowed = None;
+                    self.raises.retain(|raise| raise.budget.scope != Scope::Run);
+                }
+                // What was to steer it and came too late is next.
+                for message in ended.into_iter().flat_map(|run| run.steering).rev() {
+                    self.queue.push_front(message);
+                }
+                self.forget_children();
+            }
+            E::ApprovalRequested { approval } => {
+                let Some(run_id) = record.run_id else { return };
+                let approval_id = approval.approval_id;
+                for call_id in approval.question.calls() {
+                    self.set_phase(call_id, CallPhase::AwaitingApproval { approval_id });
+                }
+                if approval.kind() == ApprovalKind::Preflight {
+                    self.set_preflight(Preflight::Asked);
+                }
+                let (approval, decisions) = (approval.clone(), BTreeMap::new());
+                let open = OpenApproval { approval, run_id, decisions, escalation: None };
+                self.approvals.push(open);
+            }
+            E::ApprovalDecided { approval_id, steps, closed, word: _ } => {
+                let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
+                if *closed {
+                    self.approvals.retain(|open| !of(open));
+                } else if let Some(open) = self.approvals.iter_mut().find(|open| of(open)) {
+                    let steps = steps.iter().map(|step| (step.call_id, step.clone()));
+                    open.decisions.extend(steps);
+                }
+            }
+            E::ApprovalExpired { approval_id } | E::ApprovalCancelled { approval_id } => {
+                self.approvals.retain(|open| open.approval.approval_id != *approval_id);
+            }
+            E::ApprovalEscalated { approval_id, to, deadline } => {
+                let (to, at, deadline) = (*to, record.at, *deadline);
+                let of = |open: &&mut OpenApproval| open.approval.approval_id == *approval_id;
+                if let Some(open) = self.approvals.iter_mut().find(of) {
+                    open.escalation = Some(Escalation { to, at, deadline });
+                }
+            }
+            E::BudgetRaised { budget, .. } => {
+                self.raises.retain(|raise| !raise.budget.is_of(budget));
+                self.raises.push(Raise { budget: budget.clone(), at: record.at });
+            }
+            E::PreflightApproved { approval_id, by, reason, steps } => {
+                let (approval_id, by, used) = (*approval_id, by.clone(), BTreeSet::new());
+                let (reason, steps) = (reason.clone(), steps.clone());
+                let plan = ApprovedPlan { approval_id, by, reason, steps, used };
+                self.set_preflight(Preflight::Approved(plan));
+            }
+            E::PreflightSkipped { .. } => self.set_preflight(Preflight::Off),
+            E::GrantAdded { grant } => self.grants.push(grant.clone()),
+            E::GrantRevoked { grant_id, .. } => {
+                self.grants.retain(|grant| grant.grant_id != *grant_id);
+            }
+            E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. } => self.apply_to_step(record),
+            E::ToolCallStarted { .. }
+            | E::ToolCallAllowed { .. }
+            | E::ToolCallAttemptStarted { .. }
+            | E::ToolCallRetrying { .. }
+            | E::ToolCallCompleted { .. }
+            | E::ToolCallFailed { .. }
+            | E::AuthorizationDenied { .. }
+            | E::BudgetReserved { .. } => self.apply_to_call(record),
+            E::ChildEvent { session_id, event, .. } => self.follow_child(*session_id, event),
+            E::ChildGone { session_id, .. } => {
+                let gone = self.children.iter_mut().find(|child| child.session_id == *session_id);
+                gone.into_iter().for_each(|child| child.closed = true);
+                self.forget_children();
+            }
+            E::ToolCallProgress { .. }
+            | E::LateResult { .. }
+            | E::BudgetReached { .. }
+            | E::FeedbackGiven { .. } => {}
+        }
+    }
+
+    /// What the step that is going adds to the conversation when it is over, if it is of that run.
+    pub(in crate::session) fn said_in_step_of(&self, run_id: Option<RunId>) -> Vec<Message> {
+        let run = self.run.as_ref().filter(|run| Some(run.run_id) == run_id);
+        run.map(|run| said_in_step(run, "no result was recorded")).unwrap_or_default()
+    }
+
+    /// What is allowed now: what the session allows, and less where the run's workflow says so.
+    pub fn settings_in_force(&self) -> &Settings {
+        self.narrowed.as_deref().unwrap_or(&self.settings)
+    }
+
+    /// Takes from the settings what the run's workflow does not want (C3).
+    fn narrow(&mut self) {
+        let run = self.run.as_ref();
+        let most = run.and_then(|run| run.workflow.as_ref()?.autonomy);
+        self.narrowed = most
+            .filter(|most| *most < self.settings.autonomy_level)
+            .map(|most| Box::new(Settings { autonomy_level: most, ..self.settings.clone() }));
+    }
+
+    /// The question of that id, if it waits.
+    pub fn open_approval(&self, approval_id: ApprovalId) -> Option<&OpenApproval> {
+        self.approvals.iter().find(|open| open.approval.approval_id == approval_id)
+    }
+
+    fn start_run(&mut self, record: &EventRecord) {
+        let SessionEvent::RunStarted { message_id, preflight, workflow, traceparent } =
+            &record.event
+        else {
+            return;
+        };
+        let Some(run_id) = record.run_id else { return };
+        self.run = Some(Run {
+            run_id,
+            message_id: message_id.clone(),
+            step: 0,
+            phase: StepPhase::Between,
+            message: None,
+            calls: Vec::new(),
+            steering: Vec::new(),
+            model: None,
+            answer: None,
+            usage: crate::usage::Spending::default(),
+            costs: BTreeMap::new(),
+            delegated: Delegated::default(),
+            preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
+            workflow: workflow.clone(),
+            traceparent: *traceparent,
+            compaction: Compaction::Idle,
+            started_at: record.at,
+        });
+    }
+
+    fn set_preflight(&mut self, preflight: Preflight) {
+        if let Some(run) = &mut self.run {
+            run.preflight = preflight;
+        }
+    }
+
+    fn apply_to_step(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        let Some(run) = &mut self.run else { return };
+        if let E::StepStarted { attempt_id, attempt, model, compacting, .. } = &record.event {
+            // A message that nobody saw anything of stays open over a retry.
+            let (message_id, failures) = match &run.phase {
+                StepPhase::BackingOff { message_id, failures, .. } => {
+                    (message_id.clone(), *failures)
+                }
+                StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => (None, 0),
+            };
+            run.step = record.step.unwrap_or(run.step);
+            run.message = None;
+            run.calls.clear();
+            run.compaction = match (compacting, run.compaction) {
+                (Some(through), _) => Compaction::Going { through: *through },
+                (None, Compaction::GivenUp) => Compaction::GivenUp,
+                (None, Compaction::Idle | Compaction::Going { .. } | Compaction::Done) => {
+                    Compaction::Idle
+                }
+            };
+            if run.model.as_deref() != Some(model.as_str()) {
+                run.model = Some(model.as_str().into());
+            }
+            let (attempt_id, attempt) = (*attempt_id, *attempt);
+            run.phase = StepPhase::Streaming { attempt_id, attempt, failures, message_id };
+        } else if let E::StepRetrying { attempt, failures, until, usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            let message_id = run.open_message().cloned();
+            let (until, attempts, failures) = (*until, *attempt, *failures);
+            run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
+        } else if let E::StepModelFallback { attempt, to, usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            run.model = Some(to.as_str().into());
+            // The next one starts at once, and with a clean record.
+            let message_id = run.open_message().cloned();
+            let (until, attempts, failures) = (record.at, *attempt, 0);
+            run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
+        } else if let E::ContextCompacted { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            (run.phase, run.compaction) = (StepPhase::Between, Compaction::Done);
+        } else if let E::ContextCompactionFailed { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            (run.phase, run.compaction) = (StepPhase::Between, Compaction::GivenUp);
+        } else if let E::StepCompleted { usage, .. } = &record.event {
+            run.usage = run.usage.plus(*usage);
+            if run.is_planning() {
+                run.phase = StepPhase::Between;
+            }
+        } else if let E::MessageStarted { message_id } = &record.event {
+            run.set_open_message(Some(message_id.clone()));
+        } else if let E::MessageDiscarded { .. } = &record.event {
+            run.set_open_message(None);
+        } else if let E::MessageCompleted { message_id, text, reasoning, .. } = &record.event {
+            let (text, reasoning) = (text.clone(), reasoning.clone());
+            let message = AssistantMessage { text, reasoning, calls: Vec::new() };
+            run.message = Some(Arc::new(message));
+            run.answer = Some(message_id.clone());
+            run.phase = StepPhase::Calling;
+        }
+    }
+}
+
+impl Run {
+    /// The message that is open, whether streaming or waiting for another attempt.
+    pub fn open_message(&self) -> Option<&crate::ids::MessageId> {
+        match &self.phase {
+            StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
+                message_id.as_ref()
+            }
+            StepPhase::Between | StepPhase::Calling => None,
+        }
+    }
+
+    fn set_open_message(&mut self, open: Option<crate::ids::MessageId>) {
+        match &mut self.phase {
+            StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
+                *message_id = open;
+            }
+            StepPhase::Between | StepPhase::Calling => {}
+        }
+    }
+}

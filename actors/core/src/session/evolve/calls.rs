@@ -1,0 +1,226 @@
+//! What an event makes of a call, of what is set aside for it, and of the child that works for it.
+
+use crate::{
+    approval::Edit,
+    call::{Call, CallEnd, CallPhase, FailReason, Reservation},
+    delegation::Child,
+    ids::{CallId, SessionId},
+    json::Digest,
+    policy::Cost,
+    session::{Active, Allowance, EventRecord, SessionEvent},
+    time::Day,
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+impl Active {
+    pub(super) fn apply_to_call(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        match &record.event {
+            E::ToolCallStarted {
+                call_id,
+                provider_id,
+                tool,
+                arguments,
+                digest,
+                risk,
+                parallel,
+                repeatable,
+            } => {
+                let Some(run) = &mut self.run else { return };
+                run.calls.push(Call {
+                    call_id: *call_id,
+                    provider_id: provider_id.clone(),
+                    tool: tool.clone(),
+                    arguments: arguments.clone(),
+                    digest: *digest,
+                    risk: *risk,
+                    parallel: *parallel,
+                    repeatable: *repeatable,
+                    edit: None,
+                    attempts: 0,
+                    reserved: None,
+                    phase: CallPhase::Proposed,
+                });
+            }
+            E::ToolCallAllowed { call_id, digest, by, edit } => {
+                if let (Allowance::Preflight { step, .. }, Some(run)) = (by, &mut self.run) {
+                    run.preflight.use_step(*step);
+                }
+                if let Some(edit) = edit {
+                    self.edit_call(*call_id, *digest, edit);
+                }
+                self.set_phase(*call_id, CallPhase::Allowed);
+            }
+            E::ToolCallAttemptStarted { call_id, attempt_id, attempt, child } => {
+                if let (Some(assigned), Some(run)) = (child, &self.run)
+                    && self.child_of(*call_id).is_none()
+                {
+                    self.children.push(Child::new(assigned, *call_id, run.run_id));
+                }
+                let (attempt_id, attempt) = (*attempt_id, *attempt);
+                let failures = self.failures(*call_id);
+                if let Some(call) = self.call_mut(*call_id) {
+                    call.attempts = attempt;
+                }
+                self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt, failures });
+            }
+            E::ToolCallRetrying { call_id, attempt, failures, until, .. } => {
+                let (until, attempts, failures) = (*until, *attempt, *failures);
+                self.set_phase(*call_id, CallPhase::BackingOff { until, attempts, failures });
+            }
+            E::ToolCallCompleted { call_id, output, .. } => {
+                let end = CallEnd { text: output.text.as_str().into(), is_error: false };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            E::BudgetReserved { call_id, tool, cost } => {
+                self.reserve(*call_id, tool, cost, record.at.day());
+                self.set_phase(*call_id, CallPhase::Allowed);
+            }
+            E::ToolCallFailed { call_id, reason, error, .. } => {
+                self.release(*call_id, *reason);
+                let end = CallEnd { text: error_for_model(*reason, error), is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            E::AuthorizationDenied { call_id, reason, .. } => {
+                self.release(*call_id, FailReason::Rejected);
+                let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(end));
+            }
+            E::GrantAdded { .. }
+            | E::GrantRevoked { .. }
+            | E::ChildEvent { .. }
+            | E::ChildGone { .. }
+            | E::SessionCreated { .. }
+            | E::SessionForked { .. }
+            | E::SessionSettingsChanged { .. }
+            | E::SessionClosed { .. }
+            | E::MessageQueued { .. }
+            | E::MessageAccepted { .. }
+            | E::MessageStarted { .. }
+            | E::MessageCompleted { .. }
+            | E::MessageDiscarded { .. }
+            | E::RunStarted { .. }
+            | E::RunCompleted { .. }
+            | E::RunFailed { .. }
+            | E::RunCancelled { .. }
+            | E::StepStarted { .. }
+            | E::StepCompleted { .. }
+            | E::StepRetrying { .. }
+            | E::FeedbackGiven { .. }
+            | E::StepModelFallback { .. }
+            | E::ContextCompacted { .. }
+            | E::ContextCompactionFailed { .. }
+            | E::ToolCallProgress { .. }
+            | E::LateResult { .. }
+            | E::ApprovalRequested { .. }
+            | E::ApprovalDecided { .. }
+            | E::ApprovalExpired { .. }
+            | E::ApprovalCancelled { .. }
+            | E::ApprovalEscalated { .. }
+            | E::PreflightApproved { .. }
+            | E::PreflightSkipped { .. }
+            | E::BudgetReached { .. }
+            | E::BudgetRaised { .. } => {
+                debug_assert!(false, "changes no phase of a call: {record:?}");
+            }
+        }
+    }
+
+    /// Sets aside what the call costs; once, whatever comes.
+    fn reserve(&mut self, call_id: CallId, tool: &str, cost: &Cost, day: Day) {
+        let Some(call) = self.call_mut(call_id).filter(|call| call.reserved.is_none()) else {
+            return;
+        };
+        call.reserved = Some(Reservation { cost: cost.clone(), day });
+        self.costs.add(&cost.unit, day, tool, cost.amount);
+        if let Some(run) = &mut self.run {
+            *run.costs.entry(cost.unit.as_str().into()).or_default() += cost.amount;
+        }
+    }
+
+    /// Takes back what was set aside for a call that definitely failed.
+    fn release(&mut self, call_id: CallId, reason: FailReason) {
+        let Some(call) = self.call_mut(call_id).filter(|call| !call.is_finished()) else { return };
+        if !reason.is_definite(call.attempts) {
+            return;
+        }
+        let Some(Reservation { cost, day }) = call.reserved.take() else { return };
+        let tool = call.tool.clone();
+        self.costs.add(&cost.unit, day, &tool, -cost.amount);
+        if let Some(run) = &mut self.run {
+            *run.costs.entry(cost.unit.as_str().into()).or_default() -= cost.amount;
+        }
+    }
+
+    fn call_mut(&mut self, call_id: CallId) -> Option<&mut Call> {
+        let mut calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        calls.find(|call| call.call_id == call_id)
+    }
+
+    fn failures(&self, call_id: CallId) -> u32 {
+        let mut calls = self.run.iter().flat_map(|run| &run.calls);
+        match calls.find(|call| call.call_id == call_id).map(|call| &call.phase) {
+            Some(CallPhase::BackingOff { failures, .. }) => *failures,
+            _not_after_a_failure => 0,
+        }
+    }
+
+    fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &Edit) {
+        if let Some(call) = self.call_mut(call_id) {
+            call.digest = digest;
+            call.edit = Some(Arc::new(edit.clone()));
+        }
+    }
+
+    /// A call that has its result keeps it, whatever comes.
+    pub(super) fn set_phase(&mut self, call_id: CallId, phase: CallPhase) {
+        let calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
+        for call in calls.filter(|call| call.call_id == call_id && !call.is_finished()) {
+            call.phase = phase.clone();
+        }
+        if let CallPhase::Finished(_) = phase {
+            self.forget_children();
+        }
+    }
+
+    /// The child that works for that call.
+    pub fn child_of(&self, call_id: CallId) -> Option<&Child> {
+        self.children.iter().find(|child| child.call_id == call_id)
+    }
+
+    /// Something happened in a child.
+    pub(super) fn follow_child(&mut self, session_id: SessionId, event: &EventRecord) {
+        let child = self.children.iter_mut().find(|child| child.session_id == session_id);
+        let Some(child) = child else { return };
+        let (run_id, draw) = (child.run_id, child.follow(event));
+        self.delegated.add(&draw);
+        if let Some(run) = self.run.as_mut().filter(|run| run.run_id == run_id) {
+            run.delegated.add(&draw);
+        }
+        self.forget_children();
+    }
+
+    /// A child is remembered until both it and its call have ended: then nothing more comes of it.
+    pub(super) fn forget_children(&mut self) {
+        let calls = self.run.iter().flat_map(|run| &run.calls);
+        let open: BTreeSet<_> =
+            calls.filter(|call| !call.is_finished()).map(|call| call.call_id).collect();
+        self.children.retain(|child| !child.closed || open.contains(&child.call_id));
+    }
+}
+
+fn error_for_model(reason: FailReason, error: &str) -> Arc<str> {
+    let said = match reason {
+        FailReason::Error => "The tool failed",
+        FailReason::InvalidArguments => "Invalid arguments",
+        FailReason::UnknownTool => "Unknown tool",
+        FailReason::Unavailable => "The tool is unavailable",
+        FailReason::Timeout => "The tool did not answer in time",
+        FailReason::Crashed => "The tool crashed",
+        FailReason::Rejected => "Rejected",
+        FailReason::Expired => "Expired",
+        FailReason::Cancelled => "Cancelled",
+        FailReason::OutcomeUnknown => "Outcome unknown",
+    };
+    format!("{said}: {error}").into()
+}
