@@ -71,8 +71,8 @@ pub struct Server {
     rehearsal: Option<Rehearsal>,
     http: ServerHandle,
     drain: Duration,
-    /// Who looks for changes of skills and workflows.
-    skills: actix_web::rt::task::JoinHandle<()>,
+    /// Who looks for changes of skills and workflows, and who sums up the metrics.
+    chores: [actix_web::rt::task::JoinHandle<()>; 2],
     traces: Option<Arc<Traces>>,
 }
 
@@ -160,6 +160,7 @@ impl Server {
         state.redactor = redactor;
         state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
+        let sums = actix_web::rt::spawn(metrics.sum_up());
         let served = state.clone();
         let server = HttpServer::new(move || {
             let state = served.clone();
@@ -176,9 +177,9 @@ impl Server {
                 tracing::error!(%error, "the HTTP server failed");
             }
         });
-        let skills = actix_web::rt::spawn(follow(skills, workflows));
+        let chores = [sums, actix_web::rt::spawn(follow(skills, workflows))];
         let drain = configuration.drain;
-        Ok(Self { address, token, store, state, tools, rehearsal, http, drain, skills, traces })
+        Ok(Self { address, token, store, state, tools, rehearsal, http, drain, chores, traces })
     }
 
     /// Where it listens.
@@ -219,7 +220,7 @@ impl Server {
         if tokio::time::timeout(self.drain, running).await.is_err() {
             tracing::info!("steps are still streaming; they restart at the next start");
         }
-        self.skills.abort();
+        self.chores.iter().for_each(|chore| chore.abort());
         self.http.stop(true).await;
         self.tools.shutdown().await;
         if let Some(rehearsal) = self.rehearsal {

@@ -21,6 +21,7 @@ use greenroom_core::{
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
+use tokio::time::MissedTickBehavior;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 /// What is logged where `GREENROOM_LOG` says nothing.
@@ -87,7 +88,21 @@ impl Metrics {
     pub fn handle(&self) -> PrometheusHandle {
         self.0.clone()
     }
+
+    /// Sums up what was measured, again and again, for as long as it is polled: the recorder keeps
+    /// every single measurement until then, whether anybody ever asks for the metrics or not.
+    pub async fn sum_up(self) {
+        let mut ticks = tokio::time::interval(SUM_UP_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.0.run_upkeep();
+        }
+    }
 }
+
+/// How long single measurements are kept.
+const SUM_UP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Bytes of a call's input or error that a log line shows.
 const LOGGED_BYTES_MAX: usize = 256;

@@ -7,6 +7,7 @@ use crate::{
     wire::Connection,
 };
 use anyhow::{Context as _, ensure};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -140,16 +141,18 @@ impl Crowd {
         (clients, runs): (usize, usize),
         first: &mut usize,
     ) -> anyhow::Result<Self> {
-        let mut gathered = Vec::new();
-        for _ in 0..clients {
+        // All at once: a connection that waits long for the others is closed.
+        let gather = |numbers: std::ops::Range<usize>| async move {
             let mut client = Client::of(running).await?;
             let mut sessions = Vec::new();
-            for _ in 0..runs {
-                *first += 1;
-                sessions.push(client.session(model, *first).await?);
+            for number in numbers {
+                sessions.push(client.session(model, number).await?);
             }
-            gathered.push((client, sessions));
-        }
+            anyhow::Ok((client, sessions))
+        };
+        let numbers = (0..clients).map(|client| *first + client * runs..*first + (client + 1) * runs);
+        let gathered = try_join_all(numbers.map(gather)).await?;
+        *first += clients * runs;
         Ok(Self { clients: gathered })
     }
 

@@ -64,7 +64,16 @@ impl Journal for Store {
     }
 
     async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
-        read::session_counts(&self.readers, owner).await
+        let open = self.writer.open_sessions();
+        if let Some(counts) = open.count(owner) {
+            return Ok(counts);
+        }
+        // The writer reads them, so that no commit falls between.
+        self.writer.ask(|| Ok(Request::LearnOpen(owner.clone()))).await?;
+        match open.count(owner) {
+            Some(counts) => Ok(counts),
+            None => read::session_counts(&self.readers, owner).await,
+        }
     }
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError> {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! append ──► writer (one thread) ──► heads, spending: who may ──► sink: one write ──┬─► database
-//!                                                                                   └─► recent
+//!                                                                                   └─► recent, open sessions
 //! read   ──► recent, else readers: what is asked, decoded ─────────────────────────────► database
 //! ```
 //!
@@ -20,6 +20,7 @@ mod database;
 mod error;
 mod heads;
 mod journal;
+mod open_sessions;
 mod postgres;
 mod query;
 mod read;

@@ -16,9 +16,9 @@ use std::{
 };
 
 /// Sessions in one generation; there are two.
-const SESSIONS_MAX: usize = 1_024;
+const SESSIONS_MAX: usize = 4_096;
 /// Bytes of stored events in one generation.
-const BYTES_MAX: usize = 4 * 1024 * 1024;
+const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Commits of one session.
 const COMMITS_MAX: usize = 32;
 

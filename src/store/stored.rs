@@ -127,6 +127,13 @@ pub(super) fn state_name(state: ApprovalState) -> &'static str {
     }
 }
 
+/// The status that the `status` column has. The database allows no other; one that it had all the
+/// same counts as a run.
+pub(super) fn status_named(name: &str) -> SessionStatus {
+    use SessionStatus::{Closed, Idle, Running, Waiting};
+    [Idle, Running, Waiting, Closed].into_iter().find(|status| status_name(*status) == name).unwrap_or(Running)
+}
+
 fn status_name(status: SessionStatus) -> &'static str {
     match status {
         SessionStatus::Idle => "idle",

@@ -8,6 +8,7 @@ use super::{
     Written,
     error::journal_error,
     heads::{Heads, Trust},
+    open_sessions::{OF_ONE_USER_MAX, OpenSessions},
     recent::Recent,
     records::Change,
     spending,
@@ -18,6 +19,7 @@ use greenroom_actors::ports::JournalError;
 use greenroom_core::{
     budget::Claim,
     ids::{Seq, SessionId, UserId},
+    session::SessionStatus,
 };
 use metrics::histogram;
 use std::{
@@ -53,6 +55,13 @@ pub(super) trait Sink: Send + 'static {
     /// What is stored of what the claim limits.
     async fn claimed(&mut self, user: &UserId, claim: &Claim) -> sqlx::Result<f64>;
 
+    /// The user's open sessions, at most `limit` of them.
+    async fn open_sessions(
+        &mut self,
+        owner: &UserId,
+        limit: usize,
+    ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>>;
+
     /// The noted end of the audit log.
     async fn audit_head(&mut self) -> sqlx::Result<Option<Head>>;
 
@@ -84,6 +93,8 @@ pub(super) enum Request {
     PutSettings { user: String, content: String },
     /// Append an audit entry, and make the change that it tells of.
     Record { change: Change, entry: Entry },
+    /// Find out which sessions the user has open, for [`Writer::open_sessions`].
+    LearnOpen(UserId),
     /// See whether writing works.
     Check,
     /// Leave everything in order, after what came before. It goes on if it is asked for more.
@@ -111,6 +122,7 @@ struct Counts {
 pub(super) struct Writer {
     counts: Arc<Counts>,
     recent: Recent,
+    open: OpenSessions,
     queue: Option<mpsc::Sender<Waiting>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -121,10 +133,12 @@ impl Writer {
         let (queue, requests) = mpsc::channel(QUEUE_MAX);
         let counts = Arc::<Counts>::default();
         let recent = Recent::default();
+        let open = OpenSessions::default();
         let mut work = Work {
             sink,
             heads: Heads::default(),
             recent: recent.clone(),
+            open: open.clone(),
             audit_head: None,
             is_failing: false,
             counts: counts.clone(),
@@ -132,12 +146,17 @@ impl Writer {
         let thread = thread::Builder::new()
             .name("journal-writer".to_owned())
             .spawn(move || runtime.block_on(work.run(requests)))?;
-        Ok(Self { counts, recent, queue: Some(queue), thread: Some(thread) })
+        Ok(Self { counts, recent, open, queue: Some(queue), thread: Some(thread) })
     }
 
     /// What was appended lately.
     pub(super) fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    /// Which sessions users have open, as far as it was asked for.
+    pub(super) fn open_sessions(&self) -> &OpenSessions {
+        &self.open
     }
 
     /// What was appended since it started.
@@ -177,6 +196,7 @@ struct Work<S> {
     sink: S,
     heads: Heads,
     recent: Recent,
+    open: OpenSessions,
     /// The audit log's last row, once it is known. Sound because one process alone writes.
     audit_head: Option<Head>,
     is_failing: bool,
@@ -208,6 +228,11 @@ impl<S: Sink> Work<S> {
             match request {
                 Request::Append(commit) => appends.push((commit, answer)),
                 Request::Check => checks.push(answer),
+                Request::LearnOpen(owner) => {
+                    let read = self.sink.open_sessions(&owner, OF_ONE_USER_MAX + 1).await;
+                    let learnt = self.noted(read).await;
+                    reply(answer, learnt.map(|sessions| self.open.learn(owner, sessions)));
+                }
                 Request::Settle => settles.push(answer),
                 Request::PutSettings { user, content } => {
                     let stored = self.sink.put_settings(&user, &content).await;
@@ -285,6 +310,7 @@ impl<S: Sink> Work<S> {
             histogram!("greenroom_journal_batch_commits").record(accepted.len() as f64);
             self.heads.remember(written);
             self.recent.note(&accepted);
+            self.open.note(&accepted);
             self.counts.commits.fetch_add(accepted.len() as u64, Relaxed);
             self.counts.groups.fetch_add(1, Relaxed);
             self.audit_head = sealed.last().map(Sealed::head).or(self.audit_head);
@@ -314,6 +340,8 @@ impl<S: Sink> Work<S> {
         self.sink.record(change, &row).await?;
         if let Change::Purge(session_id, _) = *change {
             self.recent.remove(session_id);
+            // Whose it was is not known here; it is seldom enough.
+            self.open.forget();
         }
         self.audit_head = Some(head);
         Ok(true)
@@ -353,6 +381,7 @@ impl<S: Sink> Work<S> {
     async fn start_over(&mut self) {
         self.heads.forget();
         self.recent.forget();
+        self.open.forget();
         self.audit_head = None;
         self.sink.reset().await;
     }
@@ -364,7 +393,7 @@ impl Request {
         match self {
             Self::Append(commit) => commit.size(),
             Self::PutSettings { content, .. } => content.len(),
-            Self::Record { .. } | Self::Check | Self::Settle => 0,
+            Self::Record { .. } | Self::LearnOpen(_) | Self::Check | Self::Settle => 0,
         }
     }
 }

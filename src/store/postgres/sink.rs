@@ -11,13 +11,14 @@ use crate::{
         Migrated, PostgresAddress, StoreError, StoreOptions,
         query::Row,
         records::{self, Change},
-        stored::Encoded,
+        stored::{Encoded, status_named},
         writer::Sink,
     },
 };
 use greenroom_core::{
     budget::Claim,
     ids::{Seq, SessionId, UserId},
+    session::SessionStatus,
 };
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 use std::time::Duration;
@@ -30,6 +31,8 @@ const SELECT_HEADS: &str = "
 const SELECT_CLAIMED: &str = "
     SELECT coalesce(sum(amount), 0) FROM spending
     WHERE user_id = $1 AND measure = $2 AND day >= $3";
+const SELECT_OPEN: &str = "
+    SELECT session_id, status FROM sessions WHERE owner = $1 AND status <> 'closed' LIMIT $2";
 const APPEND_AUDIT: &str = "
     WITH head AS (UPDATE audit_head SET n = $1, hash = $2)
     INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)";
@@ -98,6 +101,21 @@ impl Sink for PostgresSink {
         let measure = text(claim.measure.name().to_owned());
         let query = sqlx::query(SELECT_CLAIMED).bind(user.as_str()).bind(measure).bind(first);
         answered(query.fetch_one(self.connected().await?)).await?.try_get(0)
+    }
+
+    async fn open_sessions(
+        &mut self,
+        owner: &UserId,
+        limit: usize,
+    ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let query = sqlx::query(SELECT_OPEN).bind(owner.as_str()).bind(limit);
+        let rows = answered(query.fetch_all(self.connected().await?)).await?;
+        let session = |row: &PgRow| {
+            let status: &str = row.try_get(1)?;
+            Ok((SessionId(row.try_get(0)?), status_named(status)))
+        };
+        rows.iter().map(session).collect()
     }
 
     async fn audit_head(&mut self) -> sqlx::Result<Option<Head>> {

@@ -10,12 +10,18 @@ use super::{
 };
 use crate::{
     audit::{Head, Sealed},
-    store::{Durability, StoreOptions, records::Change, stored::Encoded, writer::Sink},
+    store::{
+        Durability, StoreOptions,
+        records::Change,
+        stored::{Encoded, status_named},
+        writer::Sink,
+    },
 };
 use greenroom_core::{
     budget::Claim,
     ids::{Seq, SessionId, UserId},
     json::Digest,
+    session::SessionStatus,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use sqlx::error::{DatabaseError, ErrorKind};
@@ -25,12 +31,15 @@ use std::{
     fmt,
     path::{Path, PathBuf},
 };
+use uuid::Uuid;
 
 const SELECT_HEAD: &str = "
     SELECT last_seq FROM commits WHERE session_id = ?1 ORDER BY first_seq DESC LIMIT 1";
 const SELECT_CLAIMED: &str = "
     SELECT coalesce(sum(amount), 0.0) FROM spending
     WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
+const SELECT_OPEN: &str = "
+    SELECT session_id, status FROM sessions WHERE owner = ?1 AND status <> 'closed' LIMIT ?2";
 const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 const ADD_KEY: &str = "
     INSERT INTO api_keys (key_id, hash, user_id, role, name, created_at)
@@ -90,6 +99,22 @@ impl Sink for SqliteSink {
         self.with(|connection| {
             let values = params![user.as_str(), claim.measure.name(), first];
             connection.prepare_cached(SELECT_CLAIMED)?.query_row(values, |row| row.get(0))
+        })
+    }
+
+    async fn open_sessions(
+        &mut self,
+        owner: &UserId,
+        limit: usize,
+    ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>> {
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(SELECT_OPEN)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let session = |row: &rusqlite::Row<'_>| {
+                let (id, status): ([u8; 16], String) = (row.get(0)?, row.get(1)?);
+                Ok((SessionId(Uuid::from_bytes(id)), status_named(&status)))
+            };
+            select.query_map(params![owner.as_str(), limit], session)?.collect()
         })
     }
 
@@ -259,6 +284,7 @@ pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
     let mut statements = vec![
         (SELECT_HEAD, "commits_by_session"),
         (SELECT_CLAIMED, "PRIMARY KEY"),
+        (SELECT_OPEN, "COVERING INDEX sessions_open"),
         (REVOKE_KEY, "PRIMARY KEY"),
     ];
     let tables = ["commits_by_session", "approvals_by_session", "PRIMARY KEY"];
