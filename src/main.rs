@@ -10,6 +10,10 @@ use greenroom::{
 };
 use std::process::ExitCode;
 
+/// A tenth of a run was spent in the system's (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// An actor-based, event-driven runtime for LLM agents.
 #[derive(clap::Parser)]
 #[command(name = "greenroom", version)]

@@ -113,12 +113,10 @@ impl Redactor {
 
 /// Whether what stands under `key` is secret by its name alone.
 fn is_secret_key(key: &str) -> bool {
-    let plain: String = key
-        .chars()
-        .filter(|c| !matches!(c, '-' | '_' | ' ' | '.'))
-        .flat_map(char::to_lowercase)
-        .collect();
-    SECRET_KEYS.iter().any(|secret| plain.ends_with(secret))
+    let is_letter = |c: &char| !matches!(c, '-' | '_' | ' ' | '.');
+    let from_the_end = key.chars().rev().filter(is_letter).flat_map(char::to_lowercase);
+    let ends_with = |secret: &str| from_the_end.clone().take(secret.len()).eq(secret.chars().rev());
+    SECRET_KEYS.iter().any(|secret| ends_with(secret))
 }
 
 #[cfg(test)]

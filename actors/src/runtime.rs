@@ -125,7 +125,9 @@ impl Runtime {
         });
         let watch = board.watch("/registry", "SessionRegistry");
         let registry = SessionRegistry::new(around.clone(), desk.clone(), watch.clone());
-        let registry = Mailbox::new(registry.start(), watch);
+        // Where sessions are, so that a command on its way to one does not wake a thread for this.
+        let registry = SessionRegistry::start_in_arbiter(&homes[0].arbiter, |_| registry);
+        let registry = Mailbox::new(registry, watch);
         desk.tell(Introduce(registry.clone()));
         for (approval_id, session_id, deadline) in journal.pending_deadlines().await? {
             desk.tell(Track { approval_id, session_id, deadline });

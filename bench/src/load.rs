@@ -150,7 +150,8 @@ impl Crowd {
             }
             anyhow::Ok((client, sessions))
         };
-        let numbers = (0..clients).map(|client| *first + client * runs..*first + (client + 1) * runs);
+        let numbers =
+            (0..clients).map(|client| *first + client * runs..*first + (client + 1) * runs);
         let gathered = try_join_all(numbers.map(gather)).await?;
         *first += clients * runs;
         Ok(Self { clients: gathered })

@@ -19,6 +19,10 @@ use clap::{Parser, Subcommand};
 use contestant::Durability;
 use std::{net::SocketAddr, path::PathBuf};
 
+/// The server's, so that the relays differ from it in what they do alone.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about)]
 struct Arguments {

@@ -15,9 +15,10 @@ use greenroom_actors::governance::Current;
 use greenroom_core::context::{Skill, SkillBook, SkillFile};
 use scan::Scanned;
 use std::{
+    collections::HashMap,
     io::Read as _,
     path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,6 +26,8 @@ use std::{
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes of a file beside a `SKILL.md` that is read.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes of skills' texts that are kept until the files are looked at again.
+const REMEMBERED_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Names of files beside a `SKILL.md` that are told.
 const FILES_TOLD_MAX: usize = 100;
 
@@ -34,6 +37,15 @@ pub struct Library {
     folders: Vec<PathBuf>,
     scanned: Mutex<Arc<Scanned>>,
     book: Current<SkillBook>,
+    /// What was read since the files were last looked at.
+    read: Mutex<Remembered>,
+}
+
+/// Texts of skills, by their names.
+#[derive(Default)]
+struct Remembered {
+    texts: HashMap<String, Arc<str>>,
+    bytes: usize,
 }
 
 impl Library {
@@ -66,6 +78,7 @@ impl Library {
 
     /// Looks at the files again; true if something has changed. Blocks on the disk.
     pub fn refresh(&self) -> bool {
+        *lock(&self.read) = Remembered::default();
         let before = self.scanned();
         let prints = scan::prints(&self.folders);
         if prints == before.prints {
@@ -79,8 +92,14 @@ impl Library {
         let names: Vec<_> = scanned.found.keys().map(String::as_str).collect();
         tracing::info!(skills = names.join(" "), "the skills were read");
         self.book.set(SkillBook::new(scanned.found.values().map(|found| found.skill.clone())));
-        *self.scanned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(scanned);
+        *lock(&self.scanned) = Arc::new(scanned);
         true
+    }
+
+    /// What [`read`](Self::read) found of a skill, where somebody has read it since the files were
+    /// last looked at.
+    pub fn remembered(&self, name: &str) -> Option<Arc<str>> {
+        lock(&self.read).texts.get(name).cloned()
     }
 
     /// The text of a skill as it is now, and what lies beside it; or the text of a file beside it.
@@ -96,18 +115,36 @@ impl Library {
                 let text = scan::read_text(&folder.join(scan::FILE), SKILL_BYTES_MAX)?;
                 let body = SkillFile::parse(&text)?.body;
                 let files = scan::files_beside(&folder, FILES_TOLD_MAX);
-                if files.is_empty() {
-                    return Ok(body);
-                }
                 let list: String = files.iter().map(|file| format!("\n- {file}")).collect();
-                Ok(format!("{body}\n\nFiles of this skill, to be read with `file`:{list}"))
+                let text = match list.as_str() {
+                    "" => body,
+                    list => format!("{body}\n\nFiles of this skill, to be read with `file`:{list}"),
+                };
+                lock(&self.read).take(name, &text);
+                Ok(text)
             }
         }
     }
 
     fn scanned(&self) -> Arc<Scanned> {
-        self.scanned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.scanned).clone()
     }
+}
+
+impl Remembered {
+    fn take(&mut self, name: &str, text: &str) {
+        if self.bytes + text.len() > REMEMBERED_BYTES_MAX {
+            *self = Self::default();
+        }
+        // One that was there already counts twice, which only forgets sooner.
+        self.bytes += text.len();
+        self.texts.insert(name.to_owned(), text.into());
+    }
+}
+
+/// A panic while a lock was held leaves nothing half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file within the skill's folder, wherever links lead.

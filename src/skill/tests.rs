@@ -58,10 +58,15 @@ fn c2_changes_on_disk_are_picked_up() {
     put(&folder, "pdf/SKILL.md", &skill("pdf", "Read it."));
     assert!(library.refresh());
     assert_eq!(book.get().iter().count(), 1);
+    assert_eq!(library.remembered("pdf"), None);
     assert_eq!(library.read("pdf", None).unwrap(), "Read it.");
-    // The text is read when it is asked for; the index once the file is another one.
+    // The text is read when it is asked for, and kept until the files are looked at; the index
+    // follows once the file is another one.
     put(&folder, "pdf/SKILL.md", &skill("pdf", "Read it well."));
     assert_eq!(library.read("pdf", None).unwrap(), "Read it well.");
+    assert_eq!(library.remembered("pdf").as_deref(), Some("Read it well."));
+    library.refresh();
+    assert_eq!(library.remembered("pdf"), None);
     put(&folder, "pdf/SKILL.md", &skill("pdf-files", "Read it well."));
     assert!(library.refresh());
     assert_eq!(names(&library), ["pdf-files"]);
@@ -128,4 +133,15 @@ fn c2_files_beside_a_skill_are_read_and_no_path_leads_out() {
 fn nix_fifo(path: &Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
     assert!(made.success());
+}
+
+#[test]
+fn what_is_kept_of_skills_is_bounded() {
+    let mut kept = Remembered::default();
+    let text = "x".repeat(REMEMBERED_BYTES_MAX / 4);
+    for n in 0..10 {
+        kept.take(&format!("skill-{n}"), &text);
+        assert!(kept.texts.len() <= 4);
+    }
+    assert!(kept.texts.contains_key("skill-9"));
 }

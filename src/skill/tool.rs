@@ -78,6 +78,12 @@ impl BuiltInTool for ReadSkill {
             if !may_read {
                 return failed(format!("there is no skill `{name}`"));
             }
+            if file.is_none()
+                && let Some(text) = library.remembered(&name)
+            {
+                let text = text.to_string();
+                return ToolOutcome::Completed(ToolOutput { text, ..Default::default() });
+            }
             let read = tokio::task::spawn_blocking(move || library.read(&name, file.as_deref()));
             match read.await {
                 Ok(Ok(text)) => ToolOutcome::Completed(ToolOutput { text, ..Default::default() }),

@@ -4,6 +4,7 @@
 //! logs stay readable (D7). A format, once released, is never changed or dropped.
 
 use greenroom_core::{ids::Seq, session::EventRecord};
+use memchr::memchr2;
 
 /// The format that is written: a JSON array of event records, as text.
 pub(super) const FORMAT: i64 = 1;
@@ -69,28 +70,36 @@ pub(super) fn are_numbered(records: &[EventRecord], first: Seq, last: Seq) -> bo
 /// Levels of arrays and objects in a JSON text.
 fn nesting(json: &str) -> usize {
     let (mut level, mut deepest) = (0usize, 0);
-    let (mut in_text, mut escaped) = (false, false);
-    for byte in json.bytes() {
-        if in_text {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => in_text = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => in_text = true,
+    let mut rest = json.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = match byte {
+            b'"' => after_text(after),
             b'[' | b'{' => {
                 level += 1;
                 deepest = deepest.max(level);
+                after
             }
-            b']' | b'}' => level = level.saturating_sub(1),
-            _ => {}
-        }
+            b']' | b'}' => {
+                level = level.saturating_sub(1);
+                after
+            }
+            _ => after,
+        };
     }
     deepest
+}
+
+/// What follows a text that has begun. Texts are most of an event, so they are skipped in strides.
+fn after_text(json: &[u8]) -> &[u8] {
+    let mut rest = json;
+    while let Some(at) = memchr2(b'"', b'\\', rest) {
+        let after = &rest[at + 1..];
+        if rest[at] == b'"' {
+            return after;
+        }
+        rest = after.get(1..).unwrap_or_default();
+    }
+    &[]
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(super) struct Encoded {
 pub(super) struct StoredSession {
     pub(super) content: String,
     pub(super) owner: String,
+    /// The session that started it.
+    pub(super) parent: Option<String>,
     pub(super) status: &'static str,
 }
 
@@ -101,7 +103,8 @@ impl Encoded {
 impl StoredSession {
     fn of(row: &SessionRow) -> serde_json::Result<Self> {
         let content = serde_json::to_string(row)?;
-        Ok(Self { content, owner: row.owner.to_string(), status: status_name(row.status) })
+        let parent = row.parent.as_ref().map(|parent| parent.session_id.to_string());
+        Ok(Self { content, owner: row.owner.to_string(), parent, status: status_name(row.status) })
     }
 }
 
@@ -131,7 +134,10 @@ pub(super) fn state_name(state: ApprovalState) -> &'static str {
 /// same counts as a run.
 pub(super) fn status_named(name: &str) -> SessionStatus {
     use SessionStatus::{Closed, Idle, Running, Waiting};
-    [Idle, Running, Waiting, Closed].into_iter().find(|status| status_name(*status) == name).unwrap_or(Running)
+    [Idle, Running, Waiting, Closed]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+        .unwrap_or(Running)
 }
 
 fn status_name(status: SessionStatus) -> &'static str {

@@ -3,7 +3,7 @@
 //! A secret may be split over pieces, so what could be the beginning of one is held back until
 //! the next piece, or the end, tells.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// What stands in a secret's place.
 pub const REDACTED: &str = "[redacted]";
@@ -36,29 +36,38 @@ impl Scrubber {
     }
 
     fn walk(&mut self, piece: &str, more_may_come: bool) -> String {
-        let mut text = std::mem::take(&mut self.held);
-        text.push_str(piece);
+        let held = std::mem::take(&mut self.held);
+        let text = if held.is_empty() { Cow::Borrowed(piece) } else { Cow::Owned(held + piece) };
         let mut clean = String::with_capacity(text.len());
-        let mut rest = text.as_str();
-        while let Some(first) = rest.chars().next() {
+        let mut rest = &*text;
+        while let Some(at) = self.suspect(rest) {
+            clean.push_str(&rest[..at]);
+            rest = &rest[at..];
             // One secret may be the beginning of a longer one: the longer is waited for.
             let begins = |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
             if more_may_come && self.secrets.iter().any(begins) {
                 rest.clone_into(&mut self.held);
-                break;
+                return clean;
             }
-            rest = match self.secret_at(rest) {
-                Some(length) => {
-                    clean.push_str(REDACTED);
-                    &rest[length..]
-                }
+            let (instead, length) = match self.secret_at(rest) {
+                Some(length) => (REDACTED, length),
                 None => {
-                    clean.push(first);
-                    &rest[first.len_utf8()..]
+                    let first = rest.chars().next().map_or(0, char::len_utf8);
+                    (&rest[..first], first)
                 }
             };
+            clean.push_str(instead);
+            rest = &rest[length..];
         }
+        clean.push_str(rest);
         clean
+    }
+
+    /// Where in `text` the first character is that a secret begins with.
+    fn suspect(&self, text: &str) -> Option<usize> {
+        let begins =
+            |byte: u8| self.secrets.iter().any(|secret| secret.as_bytes().first() == Some(&byte));
+        text.bytes().position(begins)
     }
 
     /// The length of the longest secret that `text` begins with.

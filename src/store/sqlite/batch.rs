@@ -3,7 +3,10 @@
 
 use crate::{
     audit::{Head, Sealed},
-    store::{codec, stored::Encoded},
+    store::{
+        codec,
+        stored::{Encoded, StoredSession},
+    },
 };
 use rusqlite::{Connection, params};
 
@@ -12,10 +15,10 @@ pub(super) const COMMIT: &str = "COMMIT";
 const INSERT_COMMIT: &str = "
     INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_SESSION: &str = "
-    INSERT INTO sessions (session_id, content, owner, status) VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (session_id) DO UPDATE
-    SET content = excluded.content, owner = excluded.owner, status = excluded.status";
+const UPDATE_SESSION: &str =
+    "UPDATE sessions SET content = ?2, status = ?3 WHERE session_id = ?1";
+const INSERT_SESSION: &str = "
+    INSERT INTO sessions (session_id, content, status, owner, parent) VALUES (?1, ?2, ?3, ?4, ?5)";
 const PUT_APPROVAL: &str = "
     INSERT INTO approvals (approval_id, content, session_id, owner, state, deadline)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -58,8 +61,7 @@ fn store_commit(connection: &Connection, commit: &Encoded) -> rusqlite::Result<(
         commit.events,
     ])?;
     if let Some(row) = &commit.session {
-        let values = params![id, row.content, row.owner, row.status];
-        connection.prepare_cached(PUT_SESSION)?.execute(values)?;
+        store_session(connection, id, row)?;
     }
     for row in &commit.approvals {
         let approval_id = &row.id.0.as_bytes()[..];
@@ -72,6 +74,18 @@ fn store_commit(connection: &Connection, commit: &Encoded) -> rusqlite::Result<(
             let measure = spend.measure.name();
             add.execute(params![posting.user.as_str(), measure, spend.day.0, spend.amount])?;
         }
+    }
+    Ok(())
+}
+
+/// Changes the session's row, or adds it. An upsert would touch every index of the table.
+fn store_session(connection: &Connection, id: &[u8], row: &StoredSession) -> rusqlite::Result<()> {
+    let StoredSession { content, owner, parent, status } = row;
+    let changed =
+        connection.prepare_cached(UPDATE_SESSION)?.execute(params![id, content, status])?;
+    if changed == 0 {
+        let values = params![id, content, status, owner, parent];
+        connection.prepare_cached(INSERT_SESSION)?.execute(values)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! [`limits::STREAM_LINE_BYTES_MAX`], so that a hostile server can't fill the memory.
 
 use crate::limits;
+use memchr::memchr2;
 use std::borrow::Cow;
 
 /// One event. Bytes that are not UTF-8 have become U+FFFD.
@@ -54,7 +55,7 @@ impl EventParser {
             self.after_cr = false;
             rest = if *first == b'\n' { &rest[1..] } else { rest };
         }
-        while let Some(at) = line_end(rest) {
+        while let Some(at) = memchr2(b'\n', b'\r', rest) {
             let (piece, ending) = (&rest[..at], &rest[at..]);
             // Most lines come whole: they are read where they lie.
             let ended = if self.line.is_empty() {
@@ -140,8 +141,7 @@ impl Draft {
         on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let result = if self.has_data {
-            let name = String::from_utf8_lossy(&self.name);
-            on_event(Event { name, data: String::from_utf8_lossy(&self.data) })
+            on_event(Event { name: text(&self.name), data: text(&self.data) })
         } else {
             Ok(())
         };
@@ -152,18 +152,13 @@ impl Draft {
     }
 }
 
-fn bounded(length: usize) -> Result<(), TooLong> {
-    if length <= limits::STREAM_LINE_BYTES_MAX { Ok(()) } else { Err(TooLong) }
+/// Nearly always it is UTF-8, and telling that is much quicker than looking for what is not.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// Where the first CR or LF is. Looks at blocks without branching inside them, which compiles to
-/// vector instructions.
-fn line_end(bytes: &[u8]) -> Option<usize> {
-    const BLOCK: usize = 32;
-    let is_end = |byte: &u8| (*byte == b'\n') | (*byte == b'\r');
-    let holds_end = |block: &[u8]| block.iter().fold(false, |found, byte| found | is_end(byte));
-    let start = bytes.chunks(BLOCK).position(holds_end)? * BLOCK;
-    bytes[start..].iter().position(is_end).map(|at| start + at)
+fn bounded(length: usize) -> Result<(), TooLong> {
+    if length <= limits::STREAM_LINE_BYTES_MAX { Ok(()) } else { Err(TooLong) }
 }
 
 #[cfg(test)]
