@@ -5,7 +5,7 @@ use greenroom_core::{
     ids::{AgentName, MessageId, RunId, SessionId},
     session::EventRecord,
 };
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 /// One thing to tell a client, with the cursor it stands at once it has been told.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct FeedItem {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedKind {
     /// A committed event.
-    Event(Arc<EventRecord>),
+    Event(CommittedEvent),
     /// More text of the open message. Never stored.
     Delta {
         /// The run.
@@ -42,6 +42,40 @@ pub enum FeedKind {
     Purged,
     /// The stream can't go on; reconnect with the cursor. For people.
     Broken(String),
+}
+
+/// An event, shared by all who are told of it.
+#[derive(Clone, Debug)]
+pub struct CommittedEvent {
+    commit: Arc<[EventRecord]>,
+    index: usize,
+}
+
+impl CommittedEvent {
+    /// All events of a commit, in order.
+    pub fn all_of(commit: &Arc<[EventRecord]>) -> impl Iterator<Item = Self> {
+        (0..commit.len()).map(|index| Self { commit: commit.clone(), index })
+    }
+}
+
+impl Deref for CommittedEvent {
+    type Target = EventRecord;
+
+    fn deref(&self) -> &EventRecord {
+        &self.commit[self.index]
+    }
+}
+
+impl From<EventRecord> for CommittedEvent {
+    fn from(record: EventRecord) -> Self {
+        Self { commit: [record].into(), index: 0 }
+    }
+}
+
+impl PartialEq for CommittedEvent {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
 }
 
 /// Where a subscriber puts what it has to tell: a socket with room for so much.

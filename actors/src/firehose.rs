@@ -5,7 +5,7 @@
 
 use crate::{
     event_bus::{AttachToAll, Attachment, Detach, EventBus, Live},
-    feed::{FeedItem, FeedKind, Offer, Outlet},
+    feed::{CommittedEvent, FeedItem, FeedKind, Offer, Outlet},
     limits::{SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX},
     mailbox::Mailbox,
     observation::Watch,
@@ -13,7 +13,6 @@ use crate::{
 };
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use greenroom_core::{cursor::Cursor, ids::SessionId};
-use std::sync::Arc;
 
 /// The actor.
 pub struct FirehoseSubscriber {
@@ -82,9 +81,9 @@ impl Handler<Live> for FirehoseSubscriber {
         self.watch.tick();
         match live {
             Live::Committed { session_id, agent, records } => {
-                for record in records.iter() {
-                    let cursor = Cursor::after(record.seq);
-                    let kind = FeedKind::Event(Arc::new(record.clone()));
+                for event in CommittedEvent::all_of(&records) {
+                    let cursor = Cursor::after(event.seq);
+                    let kind = FeedKind::Event(event);
                     let agent = agent.clone();
                     self.offer(FeedItem { session_id, agent, cursor, kind }, ctx);
                 }

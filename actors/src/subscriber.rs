@@ -11,7 +11,7 @@
 
 use crate::{
     event_bus::{Attach, Attachment, Detach, EventBus, Live, OpenMessage},
-    feed::{FeedItem, FeedKind, Offer, Outlet},
+    feed::{CommittedEvent, FeedItem, FeedKind, Offer, Outlet},
     limits::{
         LOG_PAGE_EVENTS, SUBSCRIBER_BACKLOG_MAX, SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX,
         SUBSCRIBER_PAGE_EVENTS_MIN,
@@ -208,7 +208,7 @@ impl Subscriber {
             }
             let more = page.len() == limit;
             for record in page {
-                if let Err(interrupted) = actor.tell_event(Arc::new(record)) {
+                if let Err(interrupted) = actor.tell_event(record.into()) {
                     return actor.interrupted(interrupted, ctx);
                 }
             }
@@ -261,14 +261,14 @@ impl Subscriber {
     fn tell_live(&mut self, live: Live) -> Result<(), Interrupted> {
         match live {
             Live::Committed { records, .. } => {
-                for record in records.iter() {
+                for record in CommittedEvent::all_of(&records) {
                     if record.seq > self.seq.next() {
                         // The bus has skipped something: the log has it.
                         self.overrun = true;
                         return Ok(());
                     }
                     if record.seq > self.seq {
-                        self.tell_event(Arc::new(record.clone()))?;
+                        self.tell_event(record)?;
                     }
                 }
                 Ok(())
@@ -297,7 +297,7 @@ impl Subscriber {
     }
 
     /// Tells an event, after what is missing of the text that it completes.
-    fn tell_event(&mut self, record: Arc<EventRecord>) -> Result<(), Interrupted> {
+    fn tell_event(&mut self, record: CommittedEvent) -> Result<(), Interrupted> {
         if record.seq <= self.seq {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The native dialect `agent`: every event by its own name, but for the few that clients know by
 //! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
 
-use super::{Frame, question::Plan};
+use super::{Frame, Piece, question::Plan};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -12,6 +12,7 @@ use greenroom_core::{
     session::{Allowance, EventRecord, SessionEvent},
 };
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// The frame of a question that waits.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
@@ -35,6 +36,7 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
         plan_id: None,
         at: sent_at,
         payload,
+        piece: None,
     };
     match &item.kind {
         FeedKind::Event(record) => {
@@ -50,10 +52,12 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
             }
         }
         FeedKind::Delta { run_id, step, message_id, text } => {
-            let mut payload = Map::new();
-            payload.insert("text".to_owned(), redactor.text(text).into());
-            payload.insert("message_id".to_owned(), message_id.as_str().into());
-            Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
+            let text = match redactor.text(text) {
+                Cow::Borrowed(_) => text.clone(),
+                Cow::Owned(clean) => clean.into(),
+            };
+            let piece = Some(Piece { message_id: message_id.clone(), text });
+            Frame { run_id: Some(*run_id), step: Some(*step), piece, ..frame("text", Map::new()) }
         }
         FeedKind::Draining => without_place(frame(SERVER_DRAINING, Map::new())),
         FeedKind::Purged => without_place(frame(SESSION_PURGED, Map::new())),
@@ -192,6 +196,7 @@ fn of_child(
         plan_id: inner.plan_id,
         at: record.at,
         payload: inner.payload,
+        piece: None,
     };
     // Plain data: serialising it can't fail.
     let event = serde_json::to_value(frame.flat()).unwrap_or_default();

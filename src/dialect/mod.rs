@@ -20,11 +20,11 @@ use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     Timestamp,
     cursor::Cursor,
-    ids::{AgentName, ApprovalId, RunId, Seq, SessionId},
+    ids::{AgentName, ApprovalId, MessageId, RunId, Seq, SessionId},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
-use std::{borrow::Cow, str::FromStr};
+use std::{borrow::Cow, str::FromStr, sync::Arc};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type},
@@ -96,6 +96,18 @@ pub struct Frame {
     pub at: Timestamp,
     /// The rest, redacted.
     pub payload: Map<String, Value>,
+    /// The rest of a `text` frame, which has no other: there are so many of them that a map for each
+    /// would show.
+    pub piece: Option<Piece>,
+}
+
+/// A piece of an open message.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Piece {
+    /// The message.
+    pub message_id: MessageId,
+    /// The piece, redacted.
+    pub text: Arc<str>,
 }
 
 impl Frame {
@@ -111,6 +123,17 @@ impl Frame {
 
     fn is_control(&self) -> bool {
         self.seq.is_none()
+    }
+
+    fn serialize_rest<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        if let Some(Piece { message_id, text }) = &self.piece {
+            map.serialize_entry("message_id", message_id)?;
+            map.serialize_entry("text", text)?;
+        }
+        for (key, value) in &self.payload {
+            map.serialize_entry(key, value)?;
+        }
+        Ok(())
     }
 }
 
@@ -165,9 +188,7 @@ impl Serialize for Flat<'_> {
         let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", frame.kind)?;
-        for (key, value) in &frame.payload {
-            map.serialize_entry(key, value)?;
-        }
+        frame.serialize_rest(&mut map)?;
         if let Some(seq) = frame.seq {
             map.serialize_entry("seq", &seq)?;
         }
@@ -220,9 +241,7 @@ impl Serialize for Payload<'_> {
             map.serialize_entry("purpose", &plan["purpose"])?;
             map.serialize_entry("tool_count", &plan["steps"].as_array().map_or(0, Vec::len))?;
         }
-        for (key, value) in &frame.payload {
-            map.serialize_entry(key, value)?;
-        }
+        frame.serialize_rest(&mut map)?;
         if !frame.is_control() {
             map.serialize_entry("run_id", &frame.run_id)?;
             map.serialize_entry("agent_id", &frame.session_id)?;

@@ -13,7 +13,6 @@ use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{cursor::Cursor, ids::Seq};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
 /// Events on a page where the client says nothing, and at most.
@@ -92,7 +91,7 @@ async fn events(
     let mut frames = Vec::with_capacity(records.len());
     for record in records {
         let (at, cursor) = (record.at, Cursor::after(record.seq));
-        let kind = FeedKind::Event(Arc::new(record));
+        let kind = FeedKind::Event(record.into());
         let item = FeedItem { session_id, agent: session.agent.clone(), cursor, kind };
         dialect.encode(&item, at, &state.redactor, |frame| frames.push(frame));
     }

@@ -15,11 +15,16 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use std::{collections::BTreeMap, time::Instant};
 
 /// What is counted in buckets, so that several servers add up, and their upper bounds.
-const BUCKETS: [(&str, &[f64]); 3] = [
+const BUCKETS: [(&str, &[f64]); 5] = [
     ("greenroom_journal_batch_commits", &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
     ("greenroom_journal_batch_seconds", &[0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
     ("greenroom_bus_lag_seconds", &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
+    ("greenroom_http_request_seconds", SECONDS),
+    ("greenroom_model_first_token_seconds", SECONDS),
 ];
+
+/// Upper bounds of times that somebody waits.
+const SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// Installs the recorder for the whole process; the handle goes into
 /// [`super::AppState::metrics`]. Once per process.

@@ -20,10 +20,14 @@ use futures::Stream;
 use greenroom_core::{cursor::Cursor, session::SessionRow};
 use std::{
     convert::Infallible,
+    io::Write as _,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
+
+/// Bytes of most events.
+const EVENT_BYTES: usize = 512;
 
 /// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1_000;
@@ -73,12 +77,15 @@ pub(super) fn check_room(state: &AppState, session: &SessionRow) -> Result<(), P
 
 /// A frame as an event of the stream.
 fn event(frame: &Frame, with_id: bool) -> String {
+    let mut event = Vec::with_capacity(EVENT_BYTES);
+    let written = match frame.cursor.filter(|_| with_id) {
+        Some(cursor) => write!(event, "id: {cursor}\ndata: "),
+        None => write!(event, "data: "),
+    };
     // Plain data: serialising it can't fail. One line: JSON escapes line breaks.
-    let json = serde_json::to_string(&frame.flat()).unwrap_or_default();
-    match frame.cursor.filter(|_| with_id) {
-        Some(cursor) => format!("id: {cursor}\ndata: {json}\n\n"),
-        None => format!("data: {json}\n\n"),
-    }
+    drop(written.map(|()| serde_json::to_writer(&mut event, &frame.flat())));
+    event.extend_from_slice(b"\n\n");
+    String::from_utf8(event).unwrap_or_default()
 }
 
 fn respond(body: Body) -> HttpResponse {

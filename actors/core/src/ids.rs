@@ -4,7 +4,7 @@
 //! short texts chosen by people. The core never invents randomness for them.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ macro_rules! text_id {
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, ToSchema)]
         #[serde(transparent)]
         #[schema(value_type = String, min_length = 1, max_length = 128)]
-        pub struct $name(Box<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Checks `text` and wraps it.

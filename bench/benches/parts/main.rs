@@ -105,7 +105,7 @@ fn encoders(criterion: &mut Criterion) {
         stop_reason: StopReason::EndTurn,
         stopped: false,
     };
-    let event = item(FeedKind::Event(Arc::new(record(7, completed))));
+    let event = item(FeedKind::Event(record(7, completed).into()));
     let (redactor, at) = (Redactor::default(), Timestamp(1));
     let mut group = criterion.benchmark_group("encoder, frames");
     for (name, item) in [("delta", &delta), ("event", &event)] {
