@@ -14,6 +14,7 @@ pub mod decide;
 mod effect;
 mod event;
 mod evolve;
+mod history;
 mod input;
 mod projection;
 mod state;
@@ -22,9 +23,9 @@ pub use decide::{Decision, Rejection, Reply, decide};
 pub use effect::Effect;
 pub use event::{Allowance, EventRecord, RunFailure, SessionEvent, Steering};
 pub use evolve::evolve;
+pub use history::{ClosedApprovals, Submission, Submissions};
 pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
 pub use state::{
-    Active, Compacted, Compaction, Identity, Lifecycle, QueuedMessage, Run, SessionState,
-    StepPhase, Submission, Submissions,
+    Active, Compacted, Compaction, Identity, Lifecycle, QueuedMessage, Run, SessionState, StepPhase,
 };

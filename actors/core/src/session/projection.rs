@@ -204,7 +204,7 @@ fn status(state: &SessionState) -> SessionStatus {
 }
 
 /// The rows that `after` has and `before` had not, or not so. `after` must follow from `before`:
-/// then an open question changes by new decisions and by escalation alone, and closed ones only come at the end,
+/// then an open question changes by new decisions and by escalation alone, and a closed one never,
 /// so that a commit which touches none costs nothing.
 fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
     let Some(identity) = &after.identity else { return Vec::new() };
@@ -215,10 +215,7 @@ fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow>
         before.map(standing) != Some(standing(open))
     };
     let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
-    let newest = before.closed_approvals.back().map(|closed| closed.approval.approval_id);
-    let is_new = |closed: &&ClosedApproval| Some(closed.approval.approval_id) != newest;
-    let new = after.closed_approvals.iter().rev().take_while(is_new).count();
-    let closed = after.closed_approvals.iter().skip(after.closed_approvals.len() - new);
+    let closed = after.closed_approvals.after(before.head);
     open.chain(closed.map(|closed| row(closed.into()))).collect()
 }
 

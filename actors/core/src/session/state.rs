@@ -1,11 +1,10 @@
 //! A session's state: what its events add up to.
 
-use super::{EventRecord, evolve};
+use super::{ClosedApprovals, EventRecord, Submissions, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
     budget::{Costs, Raise},
     call::{Call, CallPhase},
-    chain::Chain,
     context::{READ_SKILL, StartedWorkflow},
     delegation::{Child, Delegated, Parent},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
@@ -23,7 +22,8 @@ use std::{
 };
 
 /// A session. What grows with its history is beside [`Active`], which stays small: a decision
-/// works on a copy of `Active` alone.
+/// works on a copy of `Active` alone. What is beside it costs the same to clone and to add to
+/// however long the session is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
     /// Its id.
@@ -39,7 +39,7 @@ pub struct SessionState {
     /// The messages that were taken, by the client's id (S5).
     pub submissions: Submissions,
     /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
-    pub closed_approvals: VecDeque<ClosedApproval>,
+    pub closed_approvals: ClosedApprovals,
     /// Tokens of all runs that have ended, and their cost.
     pub usage: Spending,
     /// How often people gave feedback.
@@ -87,47 +87,6 @@ pub struct Identity {
     pub created_at: Timestamp,
     /// When its last event happened.
     pub updated_at: Timestamp,
-}
-
-/// A message that was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submission {
-    /// Digest of the request.
-    pub digest: Digest,
-    /// Its run.
-    pub run_id: RunId,
-    /// The event that took it.
-    pub seq: Seq,
-}
-
-/// The messages that were taken. Looking one up walks back through them, which is cheaper than
-/// keeping an index that every decision would have to copy.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Submissions(Chain<(MessageId, Submission)>);
-
-impl Submissions {
-    /// What took the message of that id.
-    pub fn get(&self, message_id: &MessageId) -> Option<&Submission> {
-        let mut taken = self.0.newest_first();
-        taken.find(|(id, _)| id == message_id).map(|(_, submission)| submission)
-    }
-
-    /// Whether a message of that id was taken.
-    pub fn contains_key(&self, message_id: &MessageId) -> bool {
-        self.get(message_id).is_some()
-    }
-
-    /// All of them, in the order they were taken.
-    pub fn oldest_first(&self) -> Vec<&(MessageId, Submission)> {
-        self.0.oldest_first()
-    }
-
-    /// Takes a message; the first to take it stays.
-    pub(super) fn take(&mut self, message_id: MessageId, submission: Submission) {
-        if !self.contains_key(&message_id) {
-            self.0.push((message_id, submission));
-        }
-    }
 }
 
 /// What is going on in a session.
@@ -293,7 +252,7 @@ impl SessionState {
             conversation: Conversation::default(),
             compacted: None,
             submissions: Submissions::default(),
-            closed_approvals: VecDeque::new(),
+            closed_approvals: ClosedApprovals::default(),
             usage: Spending::default(),
             feedback: 0,
             active: Active::default(),
@@ -368,6 +327,7 @@ impl SessionState {
 
     /// The closed question of that id, if it is remembered.
     pub fn closed_approval(&self, approval_id: ApprovalId) -> Option<&ClosedApproval> {
-        self.closed_approvals.iter().find(|closed| closed.approval.approval_id == approval_id)
+        let mut closed = self.closed_approvals.after(Seq(0));
+        closed.find(|closed| closed.approval.approval_id == approval_id)
     }
 }

@@ -224,11 +224,11 @@ fn summary(log: &[EventRecord]) -> Value {
     let statuses: Vec<_> = statuses.collect();
     let state = SessionState::replay(session_id, log);
     let conversation: Vec<_> = state.conversation.messages().into_iter().map(said).collect();
-    let mut submissions = state.submissions.oldest_first();
-    submissions.sort_by(|a, b| a.0.cmp(&b.0));
-    let submissions = submissions.into_iter();
-    let submissions: Vec<_> =
-        submissions.map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest])).collect();
+    let submissions: Vec<_> = state
+        .submissions
+        .iter()
+        .map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest]))
+        .collect();
     json!({
         "session": SessionRow::of(&state),
         "approvals": ApprovalRow::all_of(&state),

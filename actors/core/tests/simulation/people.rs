@@ -214,7 +214,7 @@ impl World {
     }
 
     pub(crate) fn somebody_decides(&mut self, chance: &mut Chance) {
-        let closed = self.state.closed_approvals.back().map(|closed| closed.approval.approval_id);
+        let closed = self.state.closed_approvals.newest().map(|closed| closed.approval.approval_id);
         let open = self.state.active.approvals.first().cloned();
         match (open, closed) {
             (Some(open), _) if !chance.one_in(8) => self.somebody_answers(&open, chance),

@@ -9,7 +9,6 @@ use crate::{
     approval::{ApprovalEnd, ClosedApproval, StepDecision, Word},
     call::Call,
     ids::ApprovalId,
-    limits,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
 };
 use std::sync::Arc;
@@ -148,18 +147,9 @@ impl SessionState {
         decisions.extend(last.iter().map(|decision| (decision.call_id, decision.clone())));
         let (approval, run_id) = (open.approval.clone(), open.run_id);
         let (escalation, closed_at) = (open.escalation, record.at);
-        self.closed_approvals.push_back(ClosedApproval {
-            approval,
-            run_id,
-            end,
-            closed_at,
-            decisions,
-            word,
-            escalation,
-        });
-        if self.closed_approvals.len() > limits::CLOSED_APPROVALS_KEPT {
-            self.closed_approvals.pop_front();
-        }
+        let closed =
+            ClosedApproval { approval, run_id, end, closed_at, decisions, word, escalation };
+        self.closed_approvals.remember(record.seq, closed);
     }
 }
 

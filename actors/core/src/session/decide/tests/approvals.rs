@@ -349,7 +349,7 @@ fn g11_only_so_many_closed_approvals_are_remembered() {
         let proposal = scene.model_calls(&wants(["high"]));
         does(&mut scene, proposal);
         does(&mut scene, cancel());
-        asked.push(scene.state.closed_approvals.back().unwrap().approval.approval_id);
+        asked.push(scene.state.closed_approvals.newest().unwrap().approval.approval_id);
     }
     assert_eq!(scene.state.closed_approvals.len(), kept);
     assert_eq!(scene.state.closed_approval(asked[0]), None);
