@@ -3,6 +3,7 @@
 
 use crate::{
     chain::Chain,
+    context::tokens,
     ids::{CallId, MessageId},
 };
 use serde::{Deserialize, Serialize};
@@ -113,33 +114,60 @@ pub struct CallResult {
     pub is_error: bool,
 }
 
-/// A conversation, oldest first. Cloning it and adding to it cost the same however long it is.
+/// A conversation, oldest first. Cloning it and adding to it cost the same however long it is, and
+/// so does looking at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conversation(Chain<Message>);
+pub struct Conversation {
+    messages: Chain<Message>,
+    tokens: u64,
+}
 
 impl Conversation {
     /// Adds `message` as the newest.
     pub fn push(&mut self, message: Message) {
-        self.0.push(message);
+        self.tokens += tokens::of_message(&message);
+        self.messages.push(message);
     }
 
     /// How many messages there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.messages.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.messages.is_empty()
     }
 
     /// The newest message.
     pub fn last(&self) -> Option<&Message> {
-        self.0.newest_first().next()
+        self.messages.newest_first().next()
     }
 
     /// All messages, oldest first.
     pub fn messages(&self) -> Vec<&Message> {
-        self.0.oldest_first()
+        self.messages.oldest_first()
+    }
+
+    /// The messages but for the first `skipped`, newest first.
+    pub fn newest_first_after(&self, skipped: usize) -> impl Iterator<Item = &Message> {
+        self.messages.newest_first().take(self.len().saturating_sub(skipped))
+    }
+
+    /// The same, oldest first.
+    pub fn messages_after(&self, skipped: usize) -> Vec<&Message> {
+        let mut messages: Vec<_> = self.newest_first_after(skipped).collect();
+        messages.reverse();
+        messages
+    }
+
+    /// The tokens of all messages, as estimated.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// The tokens of the first `count` messages.
+    pub fn tokens_of_first(&self, count: usize) -> u64 {
+        self.tokens - self.newest_first_after(count).map(tokens::of_message).sum::<u64>()
     }
 }

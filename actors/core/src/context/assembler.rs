@@ -128,16 +128,16 @@ impl<'a> Parts<'a> {
     fn of(state: &SessionState, rules: &'a Rules, model: &str) -> Self {
         let mut parts = Self::before_conversation(state.active.run.as_ref(), rules, model);
         let mut left = parts.room();
-        let mut messages: Vec<&Message> = state.conversation.messages();
+        let (conversation, mut told) = (&state.conversation, state.conversation.tokens());
         if let Some(compacted) = &state.compacted {
-            let through = usize::try_from(compacted.through).unwrap_or(usize::MAX);
-            parts.summarised = through.min(messages.len());
-            messages.drain(..parts.summarised);
+            parts.summarised = compacted.messages().min(conversation.len());
+            told -= compacted.tokens;
             parts.summary = Some(window::note(&format!("{SUMMARY_OF}{}", compacted.summary)));
         }
-        let told = parts.summary.as_ref().map_or(0, tokens::of_message);
-        left = left.saturating_sub(told);
-        parts.window = Window::of(&messages, left);
+        left = left.saturating_sub(parts.summary.as_ref().map_or(0, tokens::of_message));
+        let newest_first = conversation.newest_first_after(parts.summarised);
+        let messages = conversation.len() - parts.summarised;
+        parts.window = Window::of(newest_first, (messages, told), left);
         parts
     }
 

@@ -13,7 +13,7 @@ use crate::{
         COMPACT_KEEPS, SUMMARISED_BYTES_MAX, SUMMARY_BYTES_MAX, SUMMARY_PERCENT_MAX,
         SUMMARY_TOKENS_MAX,
     },
-    message::{Arguments, Message},
+    message::{Arguments, Conversation, Message},
     model::request::{ModelRequest, SystemPrompt},
     session::{Compacted, Run, SessionState},
     text::cut,
@@ -35,30 +35,33 @@ pub(crate) struct Compact<'a> {
 }
 
 impl Compact<'_> {
-    /// How many messages from the beginning of `messages`, the whole conversation, a summary is to
-    /// stand for; `None` where there is room enough, or nothing to gain.
-    pub(crate) fn through(&self, messages: &[&Message]) -> Option<u64> {
+    /// How many messages from the conversation's beginning a summary is to stand for, where `said`
+    /// is about to be added to it; `None` where there is room enough, or nothing to gain.
+    pub(crate) fn through(&self, conversation: &Conversation, said: &[&Message]) -> Option<u64> {
         let at = u64::from(self.rules.context.compact_at?);
         let room = room_for_conversation(Some(self.run), self.rules, self.model);
-        let from = self.before.map_or(0, |before| before.through);
-        let from = usize::try_from(from).unwrap_or(usize::MAX).min(messages.len());
         let summary = self.before.map_or(0, |it| tokens::of_bytes(it.summary.len() as u64));
-        let told = window::size(&messages[from..]) + summary;
+        let summarised = self.before.map_or(0, |before| before.tokens);
+        let told = conversation.tokens() - summarised + window::size(said) + summary;
+        // Before every step: nothing is looked at that a summary stands for, or while there is room.
         if told.saturating_mul(100) <= room.saturating_mul(at) {
             return None;
         }
+        let from = self.before.map_or(0, Compacted::messages).min(conversation.len());
+        let mut messages = conversation.messages_after(from);
+        messages.extend(said);
         // The newest rounds stay, as many as have room; the last one always.
         let keeps = COMPACT_KEEPS.min(at / 2);
-        let rounds = window::rounds(&messages[from..]);
+        let rounds = window::rounds(&messages);
         let (mut kept, mut start) = (0, messages.len());
         for (newer, round) in rounds.iter().rev().enumerate() {
-            kept += window::size(&messages[from + round.start..from + round.end]);
+            kept += window::size(&messages[round.clone()]);
             if newer > 0 && kept.saturating_mul(100) > room.saturating_mul(keeps) {
                 break;
             }
-            start = from + round.start;
+            start = round.start;
         }
-        (start > from && start < messages.len()).then_some(start as u64)
+        (start > 0 && start < messages.len()).then_some((from + start) as u64)
     }
 }
 
@@ -69,10 +72,10 @@ pub(super) fn request(
     model: String,
     through: u64,
 ) -> ModelRequest {
-    let messages = state.conversation.messages();
-    let through = usize::try_from(through).unwrap_or(usize::MAX).min(messages.len());
     let before = state.compacted.as_ref();
-    let from = usize::try_from(before.map_or(0, |it| it.through)).unwrap_or(usize::MAX);
+    let from = before.map_or(0, Compacted::messages).min(state.conversation.len());
+    let messages = state.conversation.messages_after(from);
+    let through = usize::try_from(through).unwrap_or(usize::MAX).saturating_sub(from);
     let max_tokens = SUMMARY_TOKENS_MAX.min(rules.agent.max_tokens);
     let taken = tokens::of_bytes(INSTRUCTIONS.len() as u64) + u64::from(max_tokens);
     let window = rules.context.window_of(&model).saturating_sub(taken);
@@ -82,7 +85,7 @@ pub(super) fn request(
         told.push_str(&format!("Summary of what was said before:\n{}\n\n", before.summary));
     }
     room = room.saturating_sub(told.len()).max(SUMMARISED_BYTES_MAX);
-    let summarised = messages.get(from.min(through)..through).unwrap_or_default();
+    let summarised = &messages[..through.min(messages.len())];
     let share = (room / summarised.len().max(1)).clamp(64, SUMMARISED_BYTES_MAX);
     // The newest matter most, where there is no room for all.
     let mut pieces = Vec::new();

@@ -30,35 +30,42 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The part of `messages` that fits into `budget` tokens; of the last round, whatever it takes,
-    /// with its results cut if need be.
+    /// The part that fits into `budget` tokens of a conversation of so many messages and tokens; of
+    /// the last round, whatever it takes, with its results cut if need be.
     ///
-    /// What is left out goes in strides: once the rounds outgrow the budget, the oldest go until half
-    /// of it is free. So the beginning stays as it is for many steps, and the provider's cache hits.
-    /// It depends on the messages alone, the earlier before the later.
-    pub(super) fn of(messages: &[&Message], budget: u64) -> Self {
-        let rounds = rounds(messages);
-        let sizes: Vec<u64> = rounds.iter().map(|round| size(&messages[round.clone()])).collect();
-        let (mut first, mut sum) = (0, 0);
-        for (at, size) in sizes.iter().enumerate() {
-            sum += size;
-            if sum > budget {
-                while first < at && sum > budget / 2 {
-                    sum -= sizes[first];
-                    first += 1;
-                }
+    /// What is left out goes in strides of half the budget, from the conversation's beginning. So the
+    /// beginning of what is told stays as it is for many steps, and the provider's cache hits. Nothing
+    /// older than it is looked at, so that a long conversation costs no more than a full window.
+    pub(super) fn of<'a>(
+        newest_first: impl Iterator<Item = &'a Message>,
+        (count, tokens): (usize, u64),
+        budget: u64,
+    ) -> Self {
+        let stride = (budget / 2).max(1);
+        let left_out = tokens.saturating_sub(budget).div_ceil(stride).saturating_mul(stride);
+        let (mut told, mut rounds) = (Vec::new(), 0_u32);
+        // Messages and tokens of the rounds that are whole.
+        let (mut kept, mut kept_tokens, mut walked) = (0, 0, 0);
+        for message in newest_first {
+            walked += tokens::of_message(message);
+            told.push(message);
+            if is_result(message) {
+                continue;
             }
+            if rounds > 0 && tokens.saturating_sub(walked) < left_out {
+                break;
+            }
+            (kept, kept_tokens, rounds) = (told.len(), walked, rounds + 1);
         }
-        let start = rounds.get(first).map_or(messages.len(), |round| round.start);
-        let mut window = Self { left_out: start, ..Self::default() };
-        if start > 0 {
+        told.truncate(kept);
+        let mut window = Self { left_out: count - kept, ..Self::default() };
+        if window.left_out > 0 {
             window.messages.push(note(LEFT_OUT));
         }
-        let last = rounds.last().map_or(0, |round| round.start);
-        let is_too_large = sum > budget && first + 1 >= rounds.len();
-        for (at, message) in messages.iter().enumerate().skip(start) {
+        let is_too_large = rounds == 1 && kept_tokens > budget;
+        for message in told.into_iter().rev() {
             let message = match message {
-                Message::ToolResults(results) if is_too_large && at > last => {
+                Message::ToolResults(results) if is_too_large => {
                     Message::ToolResults(window.fitted(results, budget))
                 }
                 Message::User { .. } | Message::Assistant(_) | Message::ToolResults(_) => {
@@ -90,6 +97,14 @@ impl Window {
     }
 }
 
+/// Whether it belongs to the round before it.
+fn is_result(message: &Message) -> bool {
+    match message {
+        Message::ToolResults(_) => true,
+        Message::User { .. } | Message::Assistant(_) => false,
+    }
+}
+
 /// A remark of ours at the beginning of a conversation.
 pub(super) fn note(text: &str) -> Message {
     let message_id = MessageId::parse("context").expect("it is a short word");
@@ -100,11 +115,9 @@ pub(super) fn note(text: &str) -> Message {
 pub(super) fn rounds(messages: &[&Message]) -> Vec<std::ops::Range<usize>> {
     let mut rounds: Vec<std::ops::Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        match (message, rounds.last_mut()) {
-            (Message::ToolResults(_), Some(round)) => round.end = at + 1,
-            (Message::User { .. } | Message::Assistant(_) | Message::ToolResults(_), _) => {
-                rounds.push(at..at + 1);
-            }
+        match rounds.last_mut() {
+            Some(round) if is_result(message) => round.end = at + 1,
+            Some(_) | None => rounds.push(at..at + 1),
         }
     }
     rounds
@@ -152,7 +165,8 @@ mod tests {
     }
 
     fn window(messages: &[Message], budget: u64) -> Window {
-        Window::of(&messages.iter().collect::<Vec<_>>(), budget)
+        let all = (messages.len(), size(&messages.iter().collect::<Vec<_>>()));
+        Window::of(messages.iter().rev(), all, budget)
     }
 
     #[test]
@@ -191,6 +205,18 @@ mod tests {
         assert!(starts.is_sorted());
         let moves = starts.windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!((10..25).contains(&moves), "{moves} new beginnings in 400 messages");
+    }
+
+    #[test]
+    fn c1_what_is_left_out_is_not_looked_at() {
+        let messages: Vec<_> = (0..10_000).map(|n| user(&format!("message {n:04}"))).collect();
+        let each = tokens::of_message(&messages[0]);
+        let all = (messages.len(), each * messages.len() as u64);
+        let looked_at = std::cell::Cell::new(0);
+        let newest_first = messages.iter().rev().inspect(|_| looked_at.set(looked_at.get() + 1));
+        let found = Window::of(newest_first, all, 40 * each);
+        assert!((20..=40).contains(&(found.messages.len() - 1)), "{}", found.messages.len());
+        assert_eq!(looked_at.get(), found.messages.len(), "the note's place is one more");
     }
 
     #[test]

@@ -53,8 +53,22 @@ pub struct SessionState {
 pub struct Compacted {
     /// So many messages from its beginning.
     pub through: u64,
+    /// The tokens of those messages, as estimated.
+    pub tokens: u64,
     /// The summary of them.
     pub summary: Arc<str>,
+}
+
+impl Compacted {
+    pub(crate) fn new(conversation: &Conversation, through: u64, summary: Arc<str>) -> Self {
+        let messages = usize::try_from(through).unwrap_or(usize::MAX);
+        Self { through, tokens: conversation.tokens_of_first(messages), summary }
+    }
+
+    /// How many messages it stands for.
+    pub(crate) fn messages(&self) -> usize {
+        usize::try_from(self.through).unwrap_or(usize::MAX)
+    }
 }
 
 /// Where a run stands with summarising (C4).

@@ -332,22 +332,18 @@ impl Deciding<'_> {
     }
 
     fn run_of_past_call(&self, call_id: CallId) -> Option<RunId> {
-        let mut run_id = None;
-        for message in self.session.conversation.messages() {
-            match message {
-                Message::User { message_id, .. } => {
-                    let taken = self.session.submissions.get(message_id);
-                    run_id = taken.map(|taken| taken.run_id);
-                }
-                Message::Assistant(said) => {
-                    if said.calls.iter().any(|call| call.call_id == call_id) {
-                        return run_id;
-                    }
-                }
-                Message::ToolResults(_) => {}
-            }
-        }
-        None
+        // What comes late is of a call not long ago.
+        let mut messages = self.session.conversation.newest_first_after(0);
+        let proposes = |message: &Message| match message {
+            Message::Assistant(said) => said.calls.iter().any(|call| call.call_id == call_id),
+            Message::User { .. } | Message::ToolResults(_) => false,
+        };
+        messages.find(|message| proposes(message))?;
+        let asked = messages.find_map(|message| match message {
+            Message::User { message_id, .. } => Some(message_id),
+            Message::Assistant(_) | Message::ToolResults(_) => None,
+        })?;
+        self.session.submissions.get(asked).map(|taken| taken.run_id)
     }
 
     pub(super) fn retry_call(

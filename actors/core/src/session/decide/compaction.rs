@@ -19,12 +19,12 @@ impl Deciding<'_> {
             return false;
         }
         let now = self.active.said_in_step_of(Some(run.run_id));
-        let before = self.session.conversation.messages();
-        let messages: Vec<&Message> = before.into_iter().chain(&self.said).chain(&now).collect();
+        let said: Vec<&Message> = self.said.iter().chain(&now).collect();
+        let conversation = &self.session.conversation;
         let model = self.model();
         let compacted = self.compacted();
         let (rules, before) = (self.env.rules, compacted.as_ref());
-        match (Compact { rules, run, model: &model, before }).through(&messages) {
+        match (Compact { rules, run, model: &model, before }).through(conversation, &said) {
             Some(through) => {
                 self.start_compacting_attempt(through, 1);
                 true
@@ -37,7 +37,8 @@ impl Deciding<'_> {
     fn compacted(&self) -> Option<Compacted> {
         let newest = self.events.iter().rev().find_map(|record| {
             if let SessionEvent::ContextCompacted { through, summary, .. } = &record.event {
-                Some(Compacted { through: *through, summary: summary.clone() })
+                let conversation = &self.session.conversation;
+                Some(Compacted::new(conversation, *through, summary.clone()))
             } else {
                 None
             }

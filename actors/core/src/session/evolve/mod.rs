@@ -64,8 +64,8 @@ impl SessionState {
             }
             E::StepStarted { .. } => self.seal_step(record),
             E::ContextCompacted { through, summary, .. } => {
-                let (through, summary) = (*through, summary.clone());
-                self.compacted = Some(Compacted { through, summary });
+                let summary = summary.clone();
+                self.compacted = Some(Compacted::new(&self.conversation, *through, summary));
             }
             E::RunCompleted { usage, .. }
             | E::RunFailed { usage, .. }
