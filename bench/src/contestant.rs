@@ -144,7 +144,7 @@ impl Contestant {
                 let mut command = on_core(SERVER_CORE, &binary);
                 let config = here.join("greenroom.toml").display().to_string();
                 command.args(["serve", "--config", &config]);
-                for model in ["BURST", "PACED", "HELD"] {
+                for model in ["BRIEF", "BURST", "PACED", "HELD"] {
                     command.env(format!("GREENROOM_MODELS__{model}__BASE_URL"), provider);
                 }
                 command

@@ -7,7 +7,7 @@ use crate::{
     provider::{PACE, Provider},
     report::{Table, median_of},
     scenario::{
-        cold_start, fan_out,
+        cold_start, fan_out, growth,
         memory::{self, Occupied},
         runs::{self, Cost, Load},
     },
@@ -50,6 +50,12 @@ pub(crate) struct Arguments {
     /// Sessions that are stored before a start.
     #[arg(long, default_value_t = 100_000)]
     stored_sessions: usize,
+    /// Events of the sessions that are long.
+    #[arg(long, default_value_t = 10_000)]
+    session_events: u64,
+    /// Events that are stored where there are many.
+    #[arg(long, default_value_t = 1_000_000)]
+    stored_events: u64,
     /// Where the tables go.
     #[arg(long)]
     write: Option<PathBuf>,
@@ -62,6 +68,7 @@ enum Scenario {
     Memory,
     FanOut,
     ColdStart,
+    Growth,
 }
 
 const GREENROOM: Contestant = Contestant::Greenroom(Durability::Fsync);
@@ -102,6 +109,9 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wants(Scenario::ColdStart) {
         report.push_str(&of_cold_start(arguments, &provider).await?);
+    }
+    if wants(Scenario::Growth) {
+        report.push_str(&of_growth(arguments, &provider).await?);
     }
     println!("{report}");
     if let Some(path) = &arguments.write {
@@ -266,6 +276,24 @@ async fn of_cold_start(arguments: &Arguments, provider: &Provider) -> anyhow::Re
         median_of(&column(|started| started.recovered_s), 2),
     ]);
     Ok(format!("## Cold start (`cold-start`)\n\n{table}\n"))
+}
+
+async fn of_growth(arguments: &Arguments, provider: &Provider) -> anyhow::Result<String> {
+    // Short turns, and many of them: the ratio is what matters.
+    let turns = arguments.repetitions * 5;
+    let (session, stored) = (arguments.session_events, arguments.stored_events);
+    let lengths = growth::lengths(provider, session, turns).await?;
+    let runs = growth::stored(provider, stored, turns).await?;
+    let mut table = Table::new(&["processor time of", "few", "many", "many / few"]);
+    let mut row = |name: String, found: &growth::Turns, digits| {
+        let [few, many] = [&found.few, &found.many].map(|costs| median_of(costs, digits));
+        table.push(vec![name, few, many, median_of(&found.ratios(), 2)]);
+    };
+    let sessions = format!("in a session of 10 events, of {session}");
+    row(format!("a change of the title {sessions}, µs"), &lengths.change_us, 0);
+    row(format!("a run {sessions}, ms"), &lengths.run_ms, 2);
+    row(format!("a run in bursts, nothing stored before, {stored} events, ms"), &runs, 2);
+    Ok(format!("## As work grows (`growth`)\n\n{turns} turns.\n\n{table}\n"))
 }
 
 /// Where and with what it was measured.

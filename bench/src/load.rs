@@ -32,13 +32,7 @@ impl Client {
         let id = match self.contestant {
             Contestant::Greenroom(_) => {
                 let body = json!({"agent": model, "user_id": format!("user-{number}")});
-                let body = body.to_string();
-                self.connection.ask("POST", "/agent/session", self.token, &body).await?;
-                let mut told = Vec::new();
-                while let Some(line) = self.connection.line().await? {
-                    told.extend_from_slice(&line);
-                }
-                let told: Value = serde_json::from_slice(&told)?;
+                let told = self.ask("POST", "/agent/session", &body.to_string()).await?;
                 told["session_id"].as_str().context("no session_id")?.to_owned()
             }
             Contestant::Bare
@@ -48,6 +42,30 @@ impl Client {
             | Contestant::LangGraph => format!("{model}-{number}"),
         };
         Ok(Session { id, model: model.to_owned() })
+    }
+
+    /// Gives a session of Greenroom another title, which is one event.
+    pub(crate) async fn rename(&mut self, session: &Session, title: &str) -> anyhow::Result<()> {
+        let path = format!("/agent/session/{}/settings", session.id);
+        let told = self.ask("PATCH", &path, &json!({"title": title}).to_string()).await?;
+        ensure!(told["title"] == title, "the title is {}", told["title"]);
+        Ok(())
+    }
+
+    /// The number of the last event of a session of Greenroom.
+    pub(crate) async fn head(&mut self, session: &Session) -> anyhow::Result<u64> {
+        let told = self.ask("GET", &format!("/agent/session/{}", session.id), "").await?;
+        told["head"].as_u64().context("no head")
+    }
+
+    /// Sends a request, and reads the answer whole.
+    async fn ask(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<Value> {
+        self.connection.ask(method, path, self.token, body).await?;
+        let mut told = Vec::new();
+        while let Some(line) = self.connection.line().await? {
+            told.extend_from_slice(&line);
+        }
+        Ok(serde_json::from_slice(&told)?)
     }
 
     /// Sends a message; the stream begins.
