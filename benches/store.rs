@@ -1,6 +1,6 @@
-//! What the store costs, printed as tables for docs/storage.md: appends on both databases, also where
-//! much is stored, and a server with 100,000 stored sessions. Run by `make bench-store`; nothing is
-//! asserted.
+//! What the store costs, printed as tables for docs/storage.md: appends on both databases, and a
+//! server with 100,000 stored sessions. Run by `make bench-store`; nothing is asserted. What an append
+//! costs where much is stored, `make bench` measures, in processor time.
 
 #![allow(clippy::unwrap_used, missing_docs)] // nobody is served here
 
@@ -35,10 +35,6 @@ const MEASURED: Duration = Duration::from_secs(3);
 const TEXT_BYTES: usize = 400;
 const STORED: u32 = 100_000;
 const ACTIVE: u32 = 1_000;
-/// Events that are in the way of more, a commit each.
-const IN_THE_WAY: u32 = 1_000_000;
-/// Sessions that they are of.
-const IN_THE_WAY_SESSIONS: u32 = 1_000;
 /// Requests that are under way at once.
 const CLIENTS: usize = 16;
 const TOKEN: &str = "the-token-of-the-bench-0123456789";
@@ -73,12 +69,6 @@ async fn main() {
     many_sessions("SQLite", &file, folder.path()).await;
     let address = postgres.database().await;
     many_sessions("PostgreSQL", &address, folder.path()).await;
-    println!();
-    println!("| database | appends/s | with {IN_THE_WAY} events stored |");
-    println!("|---|---|---|");
-    let file = folder.path().join("long.db").into();
-    grown("SQLite", file).await;
-    grown("PostgreSQL", postgres.database().await.parse().unwrap()).await;
 }
 
 async fn appends_row(name: &str, database: Database, durability: Durability, sessions: u32) {
@@ -106,22 +96,6 @@ async fn appends(store: &Store, sessions: u32) -> f64 {
     };
     join_all((0..sessions).map(one)).await;
     (store.written().commits - before) as f64 / start.elapsed().as_secs_f64()
-}
-
-/// What an append costs in an empty database and in one with much in it.
-async fn grown(name: &str, database: Database) {
-    let options = StoreOptions { durability: Durability::Process, ..StoreOptions::default() };
-    let store = Store::open(database, options).await.unwrap();
-    let few = appends(&store, 16).await;
-    let one = |_: u32| async {
-        let session_id = SessionId(Uuid::now_v7());
-        for head in 0..u64::from(IN_THE_WAY / IN_THE_WAY_SESSIONS) {
-            store.append(commit(session_id, head, vec![said(head + 1, "x")])).await.unwrap();
-        }
-    };
-    stream::iter(0..IN_THE_WAY_SESSIONS).map(one).buffer_unordered(128).collect::<Vec<()>>().await;
-    let many = appends(&store, 16).await;
-    println!("| {name} | {few:.0} | {many:.0}, {:.2} of it |", many / few);
 }
 
 /// Starts the real server over that many sessions, and wakes some of them.
