@@ -48,6 +48,8 @@ bench:
 	cargo build --release --package greenroom --package greenroom-bench
 	$${CARGO_TARGET_DIR:-target}/release/greenroom-bench run --write bench/results.md $(BENCH)
 
-# What the parts cost alone, optimised: both parsers, decide and evolve, encoders, the journal, the bus.
+# What the parts cost alone, optimised: both parsers, decide and evolve, encoders, the journal, the bus;
+# and what they allocate.
 bench-core:
 	cargo bench --package greenroom-bench --features micro --bench parts
+	cargo bench --package greenroom-bench --features micro --bench allocations -- --write results-parts.md

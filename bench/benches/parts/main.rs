@@ -1,43 +1,37 @@
-//! What the parts cost alone: `make bench-core`. Compare rows with each other, not with other
-//! machines; `bench/README.md` says where whole runs are measured.
+//! What the parts cost alone, in processor time: `make bench-core`. Compare rows with each other, not
+//! with other machines; `bench/README.md` says where whole runs are measured.
 
+mod audience;
+mod processor_time;
+mod samples;
 mod world;
 
-use actix::{Actor, Context, Handler};
+use audience::{Audience, heard};
 use criterion::{BatchSize, Criterion, Throughput};
 use futures::future::join_all;
 use greenroom::{
-    dialect::{Dialect, gateway},
+    dialect::Dialect,
     redaction::Redactor,
-    startup::SystemClock,
     store::{Durability, Store, StoreOptions},
 };
-use greenroom_actors::{
-    event_bus::{Attach, Attachment, EventBus, Heard, Live, Peek, Publish},
-    feed::{FeedItem, FeedKind},
-    observation::Board,
-    ports::{Commit, Journal as _, NoMeter},
-};
+use greenroom_actors::ports::{Commit, Journal as _};
 use greenroom_core::{
-    Timestamp,
-    cursor::Cursor,
-    ids::{AgentName, MessageId, RunId, Seq, SessionId},
-    model::{
-        anthropic,
-        delta::{Delta, StopReason},
-        openai,
-    },
-    session::{EventRecord, Projection, SessionEvent},
+    ids::{Seq, SessionId},
+    model::{anthropic, delta::Delta, openai},
+    session::{Projection, SessionEvent},
 };
-use std::{cell::Cell, hint::black_box, sync::Arc, time::Duration};
+use processor_time::ProcessorTime;
+use samples::{ANTHROPIC, OPENAI, Wire, following, message_id, record};
 use uuid::Uuid;
 use world::World;
 
 /// Pieces of text in a stream that is parsed.
 const DELTAS: u64 = 1_000;
 
+type Clocked = Criterion<ProcessorTime>;
+
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default().with_measurement(ProcessorTime).configure_from_args();
     parsers(&mut criterion);
     runs(&mut criterion);
     encoders(&mut criterion);
@@ -46,13 +40,9 @@ fn main() {
     criterion.final_summary();
 }
 
-fn parsers(criterion: &mut Criterion) {
-    let piece = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twelve chars\"}}\n\n";
-    let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":1}}}\n\n\
-                 event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
-    let anthropic = format!("{start}{}", piece.repeat(DELTAS as usize));
-    let piece = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twelve chars\"},\"finish_reason\":null}]}\n\n";
-    let openai = piece.repeat(DELTAS as usize);
+fn parsers(criterion: &mut Clocked) {
+    let stream = |wire: Wire| format!("{}{}", wire.start, wire.piece.repeat(DELTAS as usize));
+    let (anthropic, openai) = (stream(ANTHROPIC), stream(OPENAI));
     let mut group = criterion.benchmark_group("parser, pieces of text");
     group.throughput(Throughput::Elements(DELTAS));
     group.bench_function("anthropic", |bencher| {
@@ -71,73 +61,34 @@ fn parsers(criterion: &mut Criterion) {
     });
 }
 
-/// The same however long a session is.
-fn runs(criterion: &mut Criterion) {
+/// The same however long a session is. Each is of a session of just so many runs.
+fn runs(criterion: &mut Clocked) {
     let mut group = criterion.benchmark_group("decide and evolve, runs of two steps and a call");
-    for before in [0, 1_000] {
+    for before in [0, 1_000, 10_000] {
         group.bench_function(format!("after {before} runs"), |bencher| {
-            let mut world = World::new();
-            (0..before).for_each(|_| world.run());
-            bencher.iter(|| world.run());
+            let world = World::after(before);
+            let run = |mut world: World| {
+                world.run();
+                world
+            };
+            bencher.iter_batched(|| world.clone(), run, BatchSize::SmallInput);
         });
     }
 }
 
-fn item(kind: FeedKind) -> FeedItem {
-    let agent = AgentName::parse("trader").expect("a name");
-    let cursor = Cursor { seq: Seq(7), offset: 300 };
-    FeedItem { session_id: SessionId(Uuid::from_u128(1)), agent, cursor, kind }
-}
-
-fn message_id() -> MessageId {
-    MessageId::parse("0198c0de-0000-7000-8000-000000000001").expect("an id")
-}
-
-fn encoders(criterion: &mut Criterion) {
-    let run_id = RunId(Uuid::from_u128(2));
-    let text = "twelve chars".into();
-    let delta = item(FeedKind::Delta { run_id, step: 1, message_id: message_id(), text });
-    let text = "Some forty words of text would stand here. ".repeat(8);
-    let completed = SessionEvent::MessageCompleted {
-        message_id: message_id(),
-        text,
-        reasoning: Vec::new(),
-        stop_reason: StopReason::EndTurn,
-        stopped: false,
-    };
-    let event = item(FeedKind::Event(record(7, completed).into()));
-    let (redactor, at) = (Redactor::default(), Timestamp(1));
+fn encoders(criterion: &mut Clocked) {
+    let (redactor, following) = (Redactor::default(), following());
     let mut group = criterion.benchmark_group("encoder, frames");
-    for (name, item) in [("delta", &delta), ("event", &event)] {
+    for (name, item) in [("delta", samples::delta()), ("event", samples::event())] {
         for (dialect, of) in [("agent", Dialect::Agent), ("task", Dialect::Task)] {
             group.bench_function(format!("{dialect}, {name}"), |bencher| {
-                bencher.iter(|| {
-                    of.encode(item, at, &redactor, |frame| {
-                        black_box(serde_json::to_string(&frame.flat()).unwrap_or_default());
-                    });
-                });
+                bencher.iter(|| samples::encode(of, &item, &redactor));
             });
         }
-        let following = gateway::Following {
-            request_id: message_id(),
-            taken: Seq(1),
-            model: "m".to_owned(),
-            details: false,
-            asked: gateway::Asked::default(),
-        };
         group.bench_function(format!("gateway, {name}"), |bencher| {
-            bencher.iter(|| {
-                gateway::encode(item, &following, at, &redactor, &mut |frame| {
-                    black_box(frame);
-                });
-            });
+            bencher.iter(|| samples::encode_for_gateway(&item, &following, &redactor));
         });
     }
-}
-
-fn record(seq: u64, event: SessionEvent) -> EventRecord {
-    let run_id = Some(RunId(Uuid::from_u128(2)));
-    EventRecord { seq: Seq(seq), at: Timestamp(1), run_id, step: Some(1), event }
 }
 
 /// An event of about 400 bytes after `head`.
@@ -153,7 +104,7 @@ fn commit(session_id: SessionId, head: u64) -> Commit {
     }
 }
 
-fn appends(criterion: &mut Criterion) {
+fn appends(criterion: &mut Clocked) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let mut group = criterion.benchmark_group("journal, appends");
@@ -179,66 +130,15 @@ fn appends(criterion: &mut Criterion) {
     }
 }
 
-/// A subscriber that counts.
-struct Counter(std::rc::Rc<Cell<usize>>);
-
-impl Actor for Counter {
-    type Context = Context<Self>;
-}
-
-impl Handler<Live> for Counter {
-    type Result = ();
-
-    fn handle(&mut self, live: Live, _: &mut Self::Context) {
-        black_box(live);
-        self.0.set(self.0.get() + 1);
-    }
-}
-
-fn fan_out(criterion: &mut Criterion) {
+fn fan_out(criterion: &mut Clocked) {
     let system = actix::System::new();
     let mut group = criterion.benchmark_group("bus, a piece of text to subscribers");
     for subscribers in [1_usize, 1_000] {
         group.throughput(Throughput::Elements(subscribers as u64));
         group.bench_function(subscribers.to_string(), |bencher| {
-            let told = std::rc::Rc::<Cell<usize>>::default();
-            let session_id = SessionId(Uuid::from_u128(1));
-            let board = Board::new(Arc::new(SystemClock));
-            let bus = system.block_on(async {
-                let watch = board.watch("/bus", "EventBus");
-                let bus = EventBus::new(watch, Arc::new(NoMeter), Duration::ZERO).start();
-                for _ in 0..subscribers {
-                    let recipient = Counter(told.clone()).start().recipient();
-                    let attachment = Attachment::new(board.watch("/subscriber", "Subscriber"));
-                    bus.send(Attach { session_id, attachment, recipient }).await.expect("it lives");
-                }
-                let started = SessionEvent::MessageStarted { message_id: message_id() };
-                let agent = AgentName::parse("trader").expect("a name");
-                let records = [record(1, started)].into();
-                let at = std::time::Instant::now();
-                bus.send(Publish { session_id, agent, records, at }).await.expect("it lives");
-                bus
-            });
-            let heard = || Heard {
-                session_id,
-                run_id: RunId(Uuid::from_u128(2)),
-                step: 1,
-                message_id: message_id(),
-                text: "twelve chars".to_owned(),
-            };
-            bencher.iter_batched(
-                heard,
-                |heard| {
-                    let until = told.get() + subscribers;
-                    system.block_on(async {
-                        bus.send(heard).await.expect("it lives");
-                        while told.get() < until {
-                            bus.send(Peek(session_id)).await.expect("it lives");
-                        }
-                    });
-                },
-                BatchSize::SmallInput,
-            );
+            let audience = system.block_on(Audience::start(subscribers));
+            let tell = |heard| system.block_on(audience.tell(heard));
+            bencher.iter_batched(heard, tell, BatchSize::SmallInput);
         });
     }
 }

@@ -16,11 +16,16 @@ use serde_json::json;
 use std::{hint::black_box, sync::Arc};
 use uuid::Uuid;
 
+/// Tokens of the model's context: little, so that summaries are part of what was before.
+const CONTEXT_TOKENS: u64 = 8_000;
+
 /// A session with a read-only tool, driven as its actor drives it.
+#[derive(Clone)]
 pub(crate) struct World {
     state: SessionState,
     rules: Rules,
     decided: u64,
+    summaries: u32,
 }
 
 impl World {
@@ -37,13 +42,28 @@ impl World {
         let server = ServerTools { server: facts, tools: vec![tool] };
         let book = Catalog::new([], UnknownTools::default()).book([&server]);
         let profile = Arc::new(AgentProfile::named(agent.clone()));
-        let rules = Rules::new(profile, Arc::new(Matrix::default()), Arc::new(book));
+        let mut rules = Rules::new(profile, Arc::new(Matrix::default()), Arc::new(book));
+        // The profile names no model, which is a name like any other.
+        rules.context.windows = Arc::new([(String::new(), CONTEXT_TOKENS)].into());
         let state = SessionState::vacant(SessionId(Uuid::from_u128(7)));
-        let mut world = Self { state, rules, decided: 0 };
+        let mut world = Self { state, rules, decided: 0, summaries: 0 };
         let owner = UserId::parse("ann").expect("a name");
         let settings = Settings::default();
         world.take(Input::CreateSession { owner, agent, title: None, settings });
         world
+    }
+
+    /// A session of so many runs, or one more: the next has no summary made.
+    pub(crate) fn after(runs: u32) -> Self {
+        let mut world = Self::new();
+        (0..runs).for_each(|_| world.run());
+        loop {
+            let before = world.clone();
+            world.run();
+            if world.summaries == before.summaries {
+                return before;
+            }
+        }
     }
 
     fn take(&mut self, input: Input) -> Vec<Effect> {
@@ -59,18 +79,7 @@ impl World {
 
     /// One run, whole.
     pub(crate) fn run(&mut self) {
-        let message_id = MessageId::parse(&format!("m{}", self.decided)).expect("an id");
-        let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
-        let on_busy = OnBusy::Queue;
-        let effects = self.take(Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
-            on_busy,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        });
+        let effects = self.submit();
         let call = ProposedCall {
             call_id: CallId(Uuid::nil()),
             provider_id: "toolu_1".to_owned(),
@@ -89,7 +98,33 @@ impl World {
         assert!(self.state.is_idle());
     }
 
+    fn submit(&mut self) -> Vec<Effect> {
+        let message_id = MessageId::parse(&format!("m{}", self.decided)).expect("an id");
+        let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
+        let on_busy = OnBusy::Queue;
+        self.take(Input::SubmitMessage {
+            message_id,
+            text,
+            digest,
+            on_busy,
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        })
+    }
+
+    /// The model answers, and gives the summary first if that is what it is asked for.
     fn completes(&mut self, effects: &[Effect], calls: Vec<ProposedCall>) -> Vec<Effect> {
+        let run = self.state.active.run.as_ref();
+        if run.is_some_and(|run| run.compacting().is_some()) {
+            self.summaries += 1;
+            let effects = self.says(effects, Vec::new());
+            return self.says(&effects, calls);
+        }
+        self.says(effects, calls)
+    }
+
+    fn says(&mut self, effects: &[Effect], calls: Vec<ProposedCall>) -> Vec<Effect> {
         let [Effect::StartModel { attempt_id, .. }] = effects else {
             panic!("the model was to start: {effects:?}");
         };
