@@ -4,6 +4,7 @@
 //! is the core's; here are only addresses, headers, bounds and time limits.
 
 use crate::configuration::{MaxTokensParameter, ModelEndpoint, Wire};
+use anyhow::Context as _;
 use bytes::Bytes;
 use futures::{
     StreamExt as _, TryStreamExt as _,
@@ -31,16 +32,24 @@ pub struct HttpModels {
 
 struct Endpoint {
     model: ModelEndpoint,
+    /// Where every request goes.
+    url: reqwest::Url,
     http: reqwest::Client,
 }
 
 impl HttpModels {
-    /// Clients for these models. Errs when no TLS can be set up.
+    /// Clients for these models. Errs when an address is none, or no TLS can be set up.
     pub fn new(
         models: impl IntoIterator<Item = ModelEndpoint>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, reqwest::Error> {
+    ) -> anyhow::Result<Self> {
         let endpoint = |model: ModelEndpoint| {
+            let path = match model.wire {
+                Wire::Anthropic => "/v1/messages",
+                Wire::OpenAi => "/chat/completions",
+            };
+            let url = format!("{}{path}", model.base_url);
+            let url = url.parse().with_context(|| format!("the base_url of {}", model.name))?;
             let http = reqwest::Client::builder()
                 .connect_timeout(model.connect_timeout)
                 .read_timeout(model.idle_timeout)
@@ -48,9 +57,10 @@ impl HttpModels {
                 .redirect(reqwest::redirect::Policy::none())
                 .tcp_nodelay(true)
                 .build()?;
-            Ok((model.name.clone(), Arc::new(Endpoint { model, http })))
+            Ok((model.name.clone(), Arc::new(Endpoint { model, url, http })))
         };
-        Ok(Self { endpoints: models.into_iter().map(endpoint).collect::<Result<_, _>>()?, clock })
+        let endpoints = models.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
+        Ok(Self { endpoints, clock })
     }
 }
 
@@ -111,24 +121,19 @@ impl Endpoint {
     }
 
     fn request(&self, request: &ModelRequest) -> reqwest::RequestBuilder {
-        let base_url = &self.model.base_url;
         let key = self.model.api_key.as_ref().map(|key| key.expose());
-        let post = |path: &str| {
-            let json = "application/json";
-            self.http.post(format!("{base_url}{path}")).header("content-type", json)
-        };
+        let post = self.http.post(self.url.clone()).header("content-type", "application/json");
         let traced = |post: reqwest::RequestBuilder| match request.trace {
             Some(trace) => post.header("traceparent", trace.to_string()),
             None => post,
         };
         traced(match self.model.wire {
             Wire::Anthropic => {
-                let post = post("/v1/messages").header("anthropic-version", ANTHROPIC_VERSION);
+                let post = post.header("anthropic-version", ANTHROPIC_VERSION);
                 let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
                 post.body(anthropic::encode(request))
             }
             Wire::OpenAi => {
-                let post = post("/chat/completions");
                 let post = key.into_iter().fold(post, |post, key| post.bearer_auth(key));
                 let legacy = self.model.max_tokens_parameter == MaxTokensParameter::Legacy;
                 let options = openai::Options { legacy_max_tokens: legacy, ..Default::default() };
