@@ -8,6 +8,7 @@ use greenroom_core::{Timestamp, ids::UserId, text::cut};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -25,19 +26,21 @@ use utoipa::ToSchema;
 #[derive(Clone)]
 pub struct Board {
     clock: Arc<dyn Clock>,
-    entries: Arc<Mutex<BTreeMap<String, Weak<Shared>>>>,
+    entries: Arc<Mutex<Entries>>,
 }
 
 /// An actor's own entry on the board; dropping the last clone takes the entry down.
 #[derive(Clone)]
 pub struct Watch(Arc<Shared>);
 
+type Entries = BTreeMap<Arc<str>, Weak<Shared>>;
+
 struct Shared {
-    path: String,
+    path: Arc<str>,
     kind: &'static str,
     started_at: Timestamp,
     clock: Arc<dyn Clock>,
-    entries: Weak<Mutex<BTreeMap<String, Weak<Shared>>>>,
+    entries: Weak<Mutex<Entries>>,
     sent: AtomicU64,
     handled: AtomicU64,
     failed: AtomicU64,
@@ -110,8 +113,8 @@ impl Board {
     }
 
     /// Puts an actor on the board. A second one under the same path hides the first.
-    pub fn watch(&self, path: impl Into<String>, kind: &'static str) -> Watch {
-        let path = path.into();
+    pub fn watch(&self, path: impl Into<Arc<str>>, kind: &'static str) -> Watch {
+        let path: Arc<str> = path.into();
         let shared = Arc::new(Shared {
             path: path.clone(),
             kind,
@@ -133,7 +136,7 @@ impl Board {
     /// The actors whose path starts with `prefix`, by path.
     pub fn snapshots(&self, prefix: &str) -> Vec<Snapshot> {
         let entries: Vec<_> = lock(&self.entries)
-            .range(prefix.to_owned()..)
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
             .take_while(|(path, _)| path.starts_with(prefix))
             .filter_map(|(_, entry)| entry.upgrade())
             .collect();
@@ -255,7 +258,7 @@ impl Shared {
         let doing = lock(&self.doing).clone();
         let handled = self.handled.load(Relaxed);
         Snapshot {
-            path: self.path.clone(),
+            path: self.path.to_string(),
             kind: self.kind,
             state: doing.state,
             waiting: doing.waiting,

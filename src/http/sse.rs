@@ -100,14 +100,17 @@ fn respond(body: Body) -> HttpResponse {
 struct Body {
     pipe: Pipe,
     subscription: Subscription,
+    /// Ticks at the earliest when the connection has been silent for its period.
     heartbeat: Interval,
+    wrote_at: Instant,
     greeted: bool,
 }
 
 impl Body {
     fn new(pipe: Pipe, subscription: Subscription, heartbeat: Duration) -> Self {
-        let heartbeat = interval_at(Instant::now() + heartbeat, heartbeat);
-        Self { pipe, subscription, heartbeat, greeted: false }
+        let wrote_at = Instant::now();
+        let heartbeat = interval_at(wrote_at + heartbeat, heartbeat);
+        Self { pipe, subscription, heartbeat, wrote_at, greeted: false }
     }
 }
 
@@ -122,7 +125,7 @@ impl Stream for Body {
         }
         if let Poll::Ready(mut frames) = self.pipe.poll_frames(cx) {
             self.subscription.room_again();
-            self.heartbeat.reset();
+            self.wrote_at = Instant::now();
             let bytes = match frames.len() {
                 1 => frames.pop_front().unwrap_or_default(),
                 _ => frames.into_iter().collect::<String>(),
@@ -132,7 +135,13 @@ impl Stream for Body {
         if self.subscription.has_ended() {
             return Poll::Ready(None);
         }
-        if self.heartbeat.poll_tick(cx).is_ready() {
+        while self.heartbeat.poll_tick(cx).is_ready() {
+            let due = self.wrote_at + self.heartbeat.period();
+            if Instant::now() < due {
+                // A timer that is put off with every write would cost more than the write's frame.
+                self.heartbeat.reset_at(due);
+                continue;
+            }
             // Also in case the word that there is room was lost.
             self.subscription.room_again();
             return Poll::Ready(Some(Ok(Bytes::from_static(b": alive\n\n"))));

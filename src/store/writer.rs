@@ -29,7 +29,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tokio::{
     runtime::Runtime,
@@ -42,10 +42,6 @@ const QUEUE_MAX: usize = 256;
 const GROUP_REQUESTS_MAX: usize = 256;
 /// Bytes after which a group takes no more requests.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Time from one group's beginning to the next one's, where requests come faster than they are
-/// written: most of what a group costs it costs once (docs/performance.md). Whoever is alone does
-/// not wait.
-const GROUP_INTERVAL: Duration = Duration::from_millis(2);
 
 type Answer = Result<(), JournalError>;
 
@@ -210,7 +206,6 @@ struct Work<S> {
 impl<S: Sink> Work<S> {
     async fn run(&mut self, mut requests: mpsc::Receiver<Waiting>) {
         while let Some(first) = requests.recv().await {
-            let began = Instant::now();
             let mut bytes = first.request.size();
             let mut group = vec![first];
             while group.len() < GROUP_REQUESTS_MAX && bytes < GROUP_BYTES_MAX {
@@ -219,9 +214,6 @@ impl<S: Sink> Work<S> {
                 group.push(next);
             }
             self.perform(group).await;
-            if !requests.is_empty() {
-                tokio::time::sleep_until((began + GROUP_INTERVAL).into()).await;
-            }
         }
         if let Err(error) = self.sink.settle().await {
             tracing::warn!(%error, "the database could not be closed cleanly");

@@ -15,8 +15,7 @@ pub(super) const COMMIT: &str = "COMMIT";
 const INSERT_COMMIT: &str = "
     INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const UPDATE_SESSION: &str =
-    "UPDATE sessions SET content = ?2, status = ?3 WHERE session_id = ?1";
+const UPDATE_SESSION: &str = "UPDATE sessions SET content = ?2, status = ?3 WHERE session_id = ?1";
 const INSERT_SESSION: &str = "
     INSERT INTO sessions (session_id, content, status, owner, parent) VALUES (?1, ?2, ?3, ?4, ?5)";
 const PUT_APPROVAL: &str = "
