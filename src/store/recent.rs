@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Sessions in one generation; there are two.
-const SESSIONS_MAX: usize = 4_096;
+const SESSIONS_MAX: usize = 2_048;
 /// Bytes of stored events in one generation.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Commits of one session.
