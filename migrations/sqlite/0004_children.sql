@@ -1,9 +1,7 @@
--- Sessions that another one started. It never changes; taken from the content it would have to be
--- looked up again in the indexes below with every change of that.
-ALTER TABLE sessions ADD COLUMN parent TEXT;
-
--- Which run people watch when one of its children asks something. Taken from the content, so that it
--- can't say anything else.
+-- Sessions that another one started, and which run people watch when they ask something. Taken from
+-- the content, so that it can't say anything else.
+ALTER TABLE sessions ADD COLUMN parent TEXT
+    GENERATED ALWAYS AS (content->>'$.parent.session_id') VIRTUAL;
 ALTER TABLE approvals ADD COLUMN root TEXT
     GENERATED ALWAYS AS (content->>'$.root.session_id') VIRTUAL;
 

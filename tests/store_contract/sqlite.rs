@@ -81,11 +81,11 @@ async fn a_restart_sees_everything_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 4));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 5));
     write_everything(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (4, 4));
+    assert_eq!((journal.migrated().from, journal.migrated().to), (5, 5));
     assert_everything_is_there(&journal).await;
 }
 

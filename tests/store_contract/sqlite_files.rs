@@ -1,13 +1,13 @@
 //! What SQLite journals do with files: modes, locks, and files that are something else.
 
 use crate::{
-    build::{log, session_id, talk},
+    build::{log, parent, session_id, session_row, talk, with_rows},
     sqlite::{execute, open, outsider},
 };
 use greenroom::store::{self, Store, StoreError, StoreOptions};
-use greenroom_actors::ports::Journal;
-use greenroom_core::ids::Seq;
-use std::{error::Error, fs, path::Path};
+use greenroom_actors::ports::{Descent, Journal, SessionQuery};
+use greenroom_core::{ids::Seq, session::SessionStatus};
+use std::{error::Error, fs, path::Path, sync::Arc};
 
 async fn refusal(path: &Path) -> StoreError {
     Store::open(path, StoreOptions::default()).await.unwrap_err()
@@ -66,11 +66,11 @@ async fn a_newer_database_is_refused_and_left_as_it_is() {
     drop(open(&path).await);
     execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
     let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 4, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 5, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut outsider(&path).await, "PRAGMA user_version = 4").await;
+    execute(&mut outsider(&path).await, "PRAGMA user_version = 5").await;
     open(&path).await.check().await.unwrap();
 }
 
@@ -123,10 +123,39 @@ async fn migrating_twice_does_nothing_the_second_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from, first.to), (0, 4));
+    assert_eq!((first.from, first.to), (0, 5));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from, second.to), (4, 4));
+    assert_eq!((second.from, second.to), (5, 5));
     open(&path).await.check().await.unwrap();
+}
+
+/// D5, S8: as version 4 left it, with parents that are looked up in the content.
+#[tokio::test]
+async fn children_are_found_in_a_database_of_the_version_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let mut row = session_row(2, "alice", SessionStatus::Idle);
+    row.parent = Some(Arc::new(parent(1)));
+    let commit = with_rows(talk(session_id(2), 0, 1, "x"), Some(row), vec![]);
+    open(&path).await.append(commit).await.unwrap();
+    for statement in [
+        "DROP INDEX sessions_by_parent",
+        "DROP INDEX sessions_without_parent",
+        "ALTER TABLE sessions DROP COLUMN parent",
+        "ALTER TABLE sessions ADD COLUMN parent TEXT
+            GENERATED ALWAYS AS (content->>'$.parent.session_id') VIRTUAL",
+        "CREATE INDEX sessions_by_parent ON sessions (parent, session_id) WHERE parent IS NOT NULL",
+        "CREATE INDEX sessions_without_parent ON sessions (owner, session_id) WHERE parent IS NULL",
+        "PRAGMA user_version = 4",
+    ] {
+        execute(&mut outsider(&path).await, statement).await;
+    }
+    let journal = open(&path).await;
+    assert_eq!((journal.migrated().from, journal.migrated().to), (4, 5));
+    let descent = Descent::ChildrenOf(session_id(1));
+    let query = SessionQuery { descent, limit: 9, ..SessionQuery::default() };
+    let children = journal.sessions(query).await.unwrap();
+    assert_eq!(children.iter().map(|row| row.session_id).collect::<Vec<_>>(), [session_id(2)]);
 }
 
 #[tokio::test]
@@ -176,7 +205,7 @@ async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
 
     fs::write(&path, "").unwrap();
     let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Older { found: 0, known: 4, .. }), "{error}");
+    assert!(matches!(error, StoreError::Older { found: 0, known: 5, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 

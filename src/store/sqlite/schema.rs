@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0002_keys_and_audit.sql"),
     include_str!("../../../migrations/sqlite/0003_spending.sql"),
     include_str!("../../../migrations/sqlite/0004_children.sql"),
+    include_str!("../../../migrations/sqlite/0005_parents.sql"),
 ];
 
 /// The version this program works with.
