@@ -1,6 +1,6 @@
 //! The port [`Journal`], over the writer and the readers.
 
-use super::{Store, read, records::Change, stored::Encoded, writer::Request};
+use super::{Store, open_sessions::Known, read, records::Change, stored::Encoded, writer::Request};
 use crate::audit;
 use async_trait::async_trait;
 use greenroom_actors::ports::{
@@ -65,14 +65,16 @@ impl Journal for Store {
 
     async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
         let open = self.writer.open_sessions();
-        if let Some(counts) = open.count(owner) {
-            return Ok(counts);
+        let mut known = open.count(owner);
+        if known == Known::Nothing {
+            // The writer reads them, so that no commit falls between.
+            self.writer.ask(|| Ok(Request::LearnOpen(owner.clone()))).await?;
+            known = open.count(owner);
         }
-        // The writer reads them, so that no commit falls between.
-        self.writer.ask(|| Ok(Request::LearnOpen(owner.clone()))).await?;
-        match open.count(owner) {
-            Some(counts) => Ok(counts),
-            None => read::session_counts(&self.readers, owner).await,
+        match known {
+            Known::Counts(counts) => Ok(counts),
+            // Forgotten at once, as when a write fails.
+            Known::TooMany | Known::Nothing => read::session_counts(&self.readers, owner).await,
         }
     }
 

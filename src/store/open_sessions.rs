@@ -16,51 +16,66 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Open sessions of one user that are remembered; of who has more, they are counted each time.
+/// Open sessions of one user that are remembered; of who has more, it is remembered that they must be
+/// counted each time.
 pub(super) const OF_ONE_USER_MAX: usize = 4_096;
 /// Open sessions that are remembered altogether; beyond it all are forgotten and read again.
 const REMEMBERED_MAX: usize = 64 * 1024;
 
 /// What is known; clones are one.
 #[derive(Clone, Default)]
-pub(super) struct OpenSessions(Arc<Mutex<Known>>);
+pub(super) struct OpenSessions(Arc<Mutex<Users>>);
+
+/// How many sessions a user has, as far as is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The writer must find out.
+    Nothing,
+    /// So many.
+    Counts(SessionCounts),
+    /// Too many to remember.
+    TooMany,
+}
 
 #[derive(Default)]
-struct Known {
-    users: HashMap<UserId, HashMap<SessionId, SessionStatus>>,
+struct Users {
+    /// `None` for who has too many.
+    users: HashMap<UserId, Option<HashMap<SessionId, SessionStatus>>>,
     /// Sessions of all of them, and one more for each.
     size: usize,
 }
 
 impl OpenSessions {
-    /// How many the user has, if that is known.
-    pub(super) fn count(&self, owner: &UserId) -> Option<SessionCounts> {
+    /// How many the user has.
+    pub(super) fn count(&self, owner: &UserId) -> Known {
         let known = self.known();
-        let sessions = known.users.get(owner)?;
-        let runs = |status: &&SessionStatus| **status != SessionStatus::Idle;
-        let running = sessions.values().filter(runs).count();
-        Some(SessionCounts { open: sessions.len() as u64, running: running as u64 })
+        match known.users.get(owner) {
+            None => Known::Nothing,
+            Some(None) => Known::TooMany,
+            Some(Some(sessions)) => {
+                let runs = |status: &&SessionStatus| **status != SessionStatus::Idle;
+                let running = sessions.values().filter(runs).count();
+                let (open, running) = (sessions.len() as u64, running as u64);
+                Known::Counts(SessionCounts { open, running })
+            }
+        }
     }
 
-    /// These are all that the user has.
+    /// These are all that the user has, or more than are remembered.
     pub(super) fn learn(&self, owner: UserId, sessions: Vec<(SessionId, SessionStatus)>) {
-        if sessions.len() > OF_ONE_USER_MAX {
-            return;
-        }
+        let sessions = (sessions.len() <= OF_ONE_USER_MAX).then_some(sessions);
         let mut known = self.known();
-        if known.size + sessions.len() >= REMEMBERED_MAX {
-            *known = Known::default();
+        if known.size + sessions.as_ref().map_or(0, Vec::len) >= REMEMBERED_MAX {
+            *known = Users::default();
         }
-        known.drop_user(&owner);
-        known.size += sessions.len() + 1;
-        known.users.insert(owner, sessions.into_iter().collect());
+        known.put(owner, sessions.map(|sessions| sessions.into_iter().collect()));
     }
 
     /// These commits are stored.
     pub(super) fn note(&self, commits: &[&Encoded]) {
         let mut known = self.known();
         for row in commits.iter().filter_map(|commit| commit.row.as_ref()) {
-            let Some(sessions) = known.users.get_mut(&row.owner) else { continue };
+            let Some(Some(sessions)) = known.users.get_mut(&row.owner) else { continue };
             let before = sessions.len();
             match row.status {
                 SessionStatus::Closed => sessions.remove(&row.session_id),
@@ -71,29 +86,31 @@ impl OpenSessions {
             let after = sessions.len();
             known.size = known.size + after - before;
             if after > OF_ONE_USER_MAX {
-                known.drop_user(&row.owner);
+                known.put(row.owner.clone(), None);
             }
         }
         if known.size > REMEMBERED_MAX {
-            *known = Known::default();
+            *known = Users::default();
         }
     }
 
     /// Nothing is known any more.
     pub(super) fn forget(&self) {
-        *self.known() = Known::default();
+        *self.known() = Users::default();
     }
 
     /// A panic while the lock was held leaves nothing half done that is read.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Users> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn drop_user(&mut self, owner: &UserId) {
-        if let Some(sessions) = self.users.remove(owner) {
-            self.size -= sessions.len() + 1;
+impl Users {
+    fn put(&mut self, owner: UserId, sessions: Option<HashMap<SessionId, SessionStatus>>) {
+        let size = |sessions: &Option<HashMap<_, _>>| sessions.as_ref().map_or(0, HashMap::len) + 1;
+        self.size += size(&sessions);
+        if let Some(before) = self.users.insert(owner, sessions) {
+            self.size -= size(&before);
         }
     }
 }
@@ -149,16 +166,16 @@ mod tests {
         use SessionStatus::{Closed, Idle, Running, Waiting};
         let open = OpenSessions::default();
         open.note(&[&commit(1, "ann", Running)]);
-        assert_eq!(open.count(&user("ann")), None);
+        assert_eq!(open.count(&user("ann")), Known::Nothing);
         open.learn(user("ann"), vec![(id(1), Running), (id(2), Idle)]);
-        assert_eq!(open.count(&user("ann")), Some(SessionCounts { open: 2, running: 1 }));
+        assert_eq!(open.count(&user("ann")), Known::Counts(SessionCounts { open: 2, running: 1 }));
         open.note(&[&commit(2, "ann", Waiting), &commit(3, "ann", Idle), &commit(4, "bob", Idle)]);
-        assert_eq!(open.count(&user("ann")), Some(SessionCounts { open: 3, running: 2 }));
+        assert_eq!(open.count(&user("ann")), Known::Counts(SessionCounts { open: 3, running: 2 }));
         open.note(&[&commit(1, "ann", Closed), &commit(1, "ann", Closed)]);
-        assert_eq!(open.count(&user("ann")), Some(SessionCounts { open: 2, running: 1 }));
-        assert_eq!(open.count(&user("bob")), None);
+        assert_eq!(open.count(&user("ann")), Known::Counts(SessionCounts { open: 2, running: 1 }));
+        assert_eq!(open.count(&user("bob")), Known::Nothing);
         open.forget();
-        assert_eq!(open.count(&user("ann")), None);
+        assert_eq!(open.count(&user("ann")), Known::Nothing);
     }
 
     #[test]
@@ -166,19 +183,21 @@ mod tests {
         let open = OpenSessions::default();
         let many = |count| (0..count).map(|n| (id(n), SessionStatus::Idle)).collect::<Vec<_>>();
         open.learn(user("ann"), many(OF_ONE_USER_MAX + 1));
-        assert_eq!(open.count(&user("ann")), None);
+        assert_eq!(open.count(&user("ann")), Known::TooMany);
         open.learn(user("ann"), many(OF_ONE_USER_MAX));
         let full = SessionCounts { open: OF_ONE_USER_MAX as u64, running: 0 };
-        assert_eq!(open.count(&user("ann")), Some(full));
+        assert_eq!(open.count(&user("ann")), Known::Counts(full));
         open.note(&[&commit(OF_ONE_USER_MAX, "ann", SessionStatus::Idle)]);
-        assert_eq!(open.count(&user("ann")), None);
+        assert_eq!(open.count(&user("ann")), Known::TooMany);
         for n in 0..40 {
             open.learn(user(&format!("user-{n}")), many(2_000));
             let known = open.known();
-            let size: usize = known.users.values().map(|sessions| sessions.len() + 1).sum();
+            let size: usize =
+                known.users.values().map(|it| it.as_ref().map_or(0, HashMap::len) + 1).sum();
             assert_eq!(size, known.size);
             assert!(size <= REMEMBERED_MAX + 1);
         }
-        assert_eq!(open.count(&user("user-39")).map(|counts| counts.open), Some(2_000));
+        let counts = SessionCounts { open: 2_000, running: 0 };
+        assert_eq!(open.count(&user("user-39")), Known::Counts(counts));
     }
 }
