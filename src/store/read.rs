@@ -20,13 +20,14 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// The commits that hold the events after `$2`, the first of which may begin before them. `$3` is
-/// at least their number, as each holds at least one of the events.
+/// at least their number, as each holds at least one of the events. A sum, as every limit here: SQLite
+/// looks at the value of a bare limit, and prepares the statement anew whenever it is bound.
 const SELECT_COMMITS: &str = "
     SELECT first_seq, last_seq, codec, events FROM commits
     WHERE session_id = $1 AND last_seq > $2 AND first_seq >= coalesce(
         (SELECT first_seq FROM commits WHERE session_id = $1 AND first_seq <= $2 + 1
          ORDER BY first_seq DESC LIMIT 1), 1)
-    ORDER BY first_seq LIMIT $3";
+    ORDER BY first_seq LIMIT 0 + $3";
 
 const SELECT_HEAD: &str = "SELECT last_seq FROM commits WHERE session_id = $1
     ORDER BY first_seq DESC LIMIT 1";
@@ -211,7 +212,7 @@ fn select_sessions(query: &SessionQuery) -> Query {
     if let Some(before) = query.before {
         sql.push_bind(" AND session_id < ", before.0);
     }
-    sql.push_bind(" ORDER BY session_id DESC LIMIT ", rows(query.limit));
+    sql.push_bind(" ORDER BY session_id DESC LIMIT 0 + ", rows(query.limit));
     sql
 }
 
@@ -226,7 +227,7 @@ fn select_approvals(query: &ApprovalQuery) -> Query {
         sql.push_bind(" AND root = ", session_id.to_string().as_str());
     }
     push_filters(&mut sql, query);
-    sql.push_bind(" ORDER BY approval_id DESC LIMIT ", rows(query.limit));
+    sql.push_bind(" ORDER BY approval_id DESC LIMIT 0 + ", rows(query.limit));
     sql
 }
 

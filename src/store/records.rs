@@ -24,7 +24,7 @@ use greenroom_core::{
 const PAGE: usize = 1000;
 
 const SELECT_KEYS: &str = "SELECT key_id, user_id, role, name, created_at, revoked_at
-    FROM api_keys ORDER BY key_id LIMIT $1";
+    FROM api_keys ORDER BY key_id LIMIT 0 + $1";
 const SELECT_KEY: &str = "SELECT key_id, user_id, role, name, created_at, revoked_at
     FROM api_keys WHERE hash = $1";
 /// The noted end of the audit log.
@@ -64,8 +64,8 @@ fn select(query: &AuditQuery) -> Query {
         sql.push_bind(" AND action = ", action.name());
     }
     let order = match query.order {
-        Order::Oldest => " ORDER BY n LIMIT ",
-        Order::Newest => " ORDER BY n DESC LIMIT ",
+        Order::Oldest => " ORDER BY n LIMIT 0 + ",
+        Order::Newest => " ORDER BY n DESC LIMIT 0 + ",
     };
     sql.push_bind(order, rows(query.limit));
     sql

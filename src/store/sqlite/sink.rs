@@ -39,7 +39,7 @@ const SELECT_CLAIMED: &str = "
     SELECT coalesce(sum(amount), 0.0) FROM spending
     WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
 const SELECT_OPEN: &str = "
-    SELECT session_id, status FROM sessions WHERE owner = ?1 AND status <> 'closed' LIMIT ?2";
+    SELECT session_id, status FROM sessions WHERE owner = ?1 AND status <> 'closed' LIMIT 0 + ?2";
 const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 const ADD_KEY: &str = "
     INSERT INTO api_keys (key_id, hash, user_id, role, name, created_at)

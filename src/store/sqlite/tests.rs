@@ -1,5 +1,6 @@
 use super::sink;
 use crate::store::{Store, StoreOptions, query::Readers, read, records};
+use rusqlite::{Connection, StatementStatus, ToSql};
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// D6: however much is stored, every question finds its answer through an index, already in its
@@ -46,5 +47,33 @@ async fn no_statement_of_the_writer_looks_through_a_table() {
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
     for (sql, index) in sink::every_statement() {
         assert_index(&store.readers, sql, index).await;
+    }
+}
+
+/// SQLite looks at the value of a bare `LIMIT ?`, and then prepares the statement anew whenever another
+/// one is bound, which takes longer than most answers.
+#[tokio::test]
+async fn no_statement_is_prepared_again_for_another_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    drop(Store::open(&path, StoreOptions::default()).await.unwrap());
+    let connection = Connection::open(&path).unwrap();
+    let asked = read::every_query().into_iter().chain(records::every_query());
+    let asked = asked.map(|(query, _)| query.sql().to_owned());
+    let written = sink::every_statement().into_iter().map(|(sql, _)| sql.to_owned());
+    let read_only = |sql: &String| sql.trim_start().starts_with("SELECT");
+    let times_prepared_again = |sql: &str| {
+        let mut statement = connection.prepare(sql).unwrap();
+        for value in 1..4_i64 {
+            let values = vec![&value as &dyn ToSql; statement.parameter_count()];
+            let mut rows = statement.query(&values[..]).unwrap();
+            while rows.next().unwrap().is_some() {}
+        }
+        statement.get_status(StatementStatus::RePrepare)
+    };
+    // Once this is none, neither need the others be a sum.
+    assert!(times_prepared_again("SELECT n FROM audit ORDER BY n LIMIT ?1") > 0);
+    for sql in asked.chain(written).filter(read_only) {
+        assert_eq!(times_prepared_again(&sql), 0, "{sql}");
     }
 }
