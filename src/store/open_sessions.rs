@@ -18,7 +18,7 @@ use std::{
 
 /// Open sessions of one user that are remembered; of who has more, it is remembered that they must be
 /// counted each time.
-pub(super) const OF_ONE_USER_MAX: usize = 4_096;
+pub(super) const OF_ONE_USER_MAX: usize = 16 * 1024;
 /// Open sessions that are remembered altogether; beyond it all are forgotten and read again.
 const REMEMBERED_MAX: usize = 64 * 1024;
 

@@ -18,7 +18,7 @@ use std::{
 /// Sessions in one generation; there are two.
 const SESSIONS_MAX: usize = 2_048;
 /// Bytes of stored events in one generation.
-const BYTES_MAX: usize = 8 * 1024 * 1024;
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Commits of one session.
 const COMMITS_MAX: usize = 32;
 
