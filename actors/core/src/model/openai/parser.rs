@@ -34,7 +34,7 @@ pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
     else {
         return Err(stream::unexpected(&text));
     };
-    reader.message(message, &mut out)?;
+    reader.message(*message, &mut out)?;
     reader.stop(reason.map(|reason| reason.0), &mut out)?;
     tell_usage(chunk.usage, &mut out);
     stream::fold(out)
@@ -66,8 +66,9 @@ struct Chunk<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     index: Option<u32>,
-    delta: Option<Piece>,
-    message: Option<Piece>,
+    // Boxed: large and mostly empty, and a choice is moved a few times.
+    delta: Option<Box<Piece>>,
+    message: Option<Box<Piece>>,
     #[serde(borrow)]
     finish_reason: Option<Text<'a>>,
 }
@@ -107,7 +108,7 @@ impl Wire for Reader {
         self.fail_on_error(&chunk, data)?;
         for choice in chunk.choices.into_iter().flatten().filter(Choice::is_first) {
             if let Some(piece) = choice.delta {
-                self.message(piece, out)?;
+                self.message(*piece, out)?;
             }
             self.stop(choice.finish_reason.map(|reason| reason.0), out)?;
         }
