@@ -18,6 +18,8 @@ use std::{fmt::Write as _, path::PathBuf, process::Command, time::Duration};
 /// Deltas of one step come 20 ms apart, so these make 10,000 in a second.
 const PACED_CLIENTS: usize = 200;
 const BURST_CLIENTS: usize = 50;
+/// Turns of one repetition in bursts. Short ones, as a machine may be half as fast a second later.
+const BURST_TURNS: usize = 5;
 
 fn burst_of(runs: usize) -> Load {
     Load { model: "burst", clients: BURST_CLIENTS, runs, apart: Duration::ZERO }
@@ -143,20 +145,23 @@ async fn of_runs(
         runs::measure(&entry.running, warm_up, &mut sessions).await?;
     }
     for repetition in 1..=arguments.repetitions {
-        for entry in &mut entries {
-            let contestant = entry.running.contestant;
-            if burst {
-                let runs = if contestant.is_peer() { 8 } else { 40 };
-                let cost = runs::measure(&entry.running, burst_of(runs), &mut sessions).await?;
-                eprintln!("{repetition} burst {}: {cost:?}", contestant.name());
+        for turn in 0..BURST_TURNS {
+            for entry in entries.iter_mut().filter(|_| burst) {
+                let contestant = entry.running.contestant;
+                if contestant.is_peer() && turn > 0 {
+                    continue; // One turn of them takes as long as all of the others'.
+                }
+                let cost = runs::measure(&entry.running, burst_of(8), &mut sessions).await?;
+                eprintln!("{repetition}.{turn} burst {}: {cost:?}", contestant.name());
                 entry.burst.push(cost);
             }
-            if paced {
-                let runs = if contestant.is_peer() { 2 } else { 4 };
-                let cost = runs::measure(&entry.running, paced_of(runs), &mut sessions).await?;
-                eprintln!("{repetition} paced {}: {cost:?}", contestant.name());
-                entry.paced.push(cost);
-            }
+        }
+        for entry in entries.iter_mut().filter(|_| paced) {
+            let contestant = entry.running.contestant;
+            let runs = if contestant.is_peer() { 2 } else { 4 };
+            let cost = runs::measure(&entry.running, paced_of(runs), &mut sessions).await?;
+            eprintln!("{repetition} paced {}: {cost:?}", contestant.name());
+            entry.paced.push(cost);
         }
     }
     let mut text = String::new();
@@ -182,8 +187,9 @@ fn table_of_runs(entries: &[Entry], of: fn(&Entry) -> &Vec<Cost>, with_delays: b
         let costs = of(entry);
         let column = |field: fn(&Cost) -> f64| costs.iter().map(field).collect::<Vec<_>>();
         let cpu = column(|cost| cost.cpu_ms);
-        // Of one repetition each, since the machine is not the same in all.
-        let ratios: Vec<f64> = cpu.iter().zip(&least).map(|(own, least)| own / least).collect();
+        // Of one turn each, since the machine is not the same in all; peers have fewer.
+        let least = least.iter().step_by((least.len() / cpu.len().max(1)).max(1));
+        let ratios: Vec<f64> = cpu.iter().zip(least).map(|(own, least)| own / least).collect();
         let name = entry.running.contestant.name().to_owned();
         let mut row = vec![name, median_of(&cpu, 2), median_of(&ratios, 2)];
         if with_delays {
@@ -309,7 +315,7 @@ fn about(arguments: &Arguments) -> String {
     format!(
         "# What it costs\n\n\
          Written by `make bench`, which repeats it; [README.md](README.md) says what is measured and how.\n\
-         Medians of {} repetitions that took turns, with the least and the most.\n\n\
+         Medians of {} repetitions that took turns, five turns each in bursts, with the least and the most.\n\n\
          - Greenroom at {}, {}\n\
          - {} cores of {}, Linux {}; load of the machine at the end: {}\n\
          - peers: {}; {}\n\n",
