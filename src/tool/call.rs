@@ -125,18 +125,24 @@ impl Attempt {
         }
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let options = PeerRequestOptions::no_options().with_meta(meta);
+        // Before it is sent: a server may ask before we have seen that it was.
+        let (mut heard, mut asked) = conversation.routes.hearing.begin();
         let sent = conversation.peer.send_cancellable_request(request, options).await;
         let mut handle = match sent {
             Ok(handle) => handle,
-            Err(error) if is_first => {
-                return Heard::End(ToolOutcome::NotSent { error: error.to_string() });
+            Err(error) => {
+                heard.answered();
+                let error = error.to_string();
+                // What it did before it asked nobody knows.
+                let outcome = match is_first {
+                    true => ToolOutcome::NotSent { error },
+                    false => ToolOutcome::Crashed { error },
+                };
+                return Heard::End(outcome);
             }
-            // What it did before it asked nobody knows.
-            Err(error) => return Heard::End(ToolOutcome::Crashed { error: error.to_string() }),
         };
         let _route =
             conversation.routes.route(handle.progress_token.clone(), self.progress.clone());
-        let (mut heard, mut asked) = conversation.routes.hearing.begin();
         let mut unanswered = Unanswered::new(handle.peer.clone(), handle.id.clone());
         let mut asking = FuturesUnordered::new();
         loop {

@@ -348,3 +348,111 @@ impl ClientHandler for Client {
         self.info.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use greenroom_actors::ports::People;
+    use rmcp::{
+        serve_client,
+        service::{RxJsonRpcMessage, TxJsonRpcMessage},
+        transport::Transport,
+    };
+    use serde_json::json;
+    use std::{convert::Infallible, thread};
+
+    /// A server that asks a person something in the moment in which it hears of a call.
+    struct Hasty {
+        routes: Arc<Routes>,
+        /// Is told whether anybody was asked.
+        asked: std::sync::mpsc::Sender<bool>,
+        answers: (mpsc::Sender<Value>, mpsc::Receiver<Value>),
+    }
+
+    impl Transport<RoleClient> for Hasty {
+        type Error = Infallible;
+
+        fn send(
+            &mut self,
+            item: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+            let message = serde_json::to_value(&item).unwrap();
+            let result = match message["method"].as_str() {
+                Some("initialize") => Some(json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "hasty", "version": "1"},
+                })),
+                Some("tools/call") => {
+                    let question: ElicitRequestParams = serde_json::from_value(json!({
+                        "mode": "url", "message": "Look", "url": "https://example.org", "elicitationId": "1",
+                    }))
+                    .unwrap();
+                    let put = self.routes.hearing.put(question, CancellationToken::new());
+                    // Whoever is asked thinks; that nobody can be asked is said at once.
+                    self.asked.send(put.now_or_never().is_none()).unwrap();
+                    Some(json!({"content": []}))
+                }
+                _ => None,
+            };
+            if let Some(result) = result {
+                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+                self.answers.0.try_send(answer).unwrap();
+            }
+            std::future::ready(Ok(()))
+        }
+
+        async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+            let answer = self.answers.1.recv().await?;
+            Some(serde_json::from_value(answer).unwrap())
+        }
+
+        async fn close(&mut self) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    /// Else its question would be put to whoever's call was under way before, or to nobody. A
+    /// conversation and a call of it live on threads of their own.
+    #[test]
+    fn t1_a_call_is_heard_before_its_server_can_know_of_it() {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = Client::new(ProtocolVersion::V_2025_11_25);
+        let (routes, (asked, was_asked)) = (client.routes.clone(), std::sync::mpsc::channel());
+        let server = Hasty { routes: routes.clone(), asked, answers: mpsc::channel(1) };
+        let (linked, link) = std::sync::mpsc::channel();
+        let stop = CancellationToken::new();
+        let ended = stop.clone();
+        let conversing = thread::spawn(move || {
+            runtime().block_on(async {
+                let running = serve_client(client, server).await.unwrap();
+                let limit = Duration::from_secs(60);
+                linked.send(McpLink::new(running, stop, ended.clone(), None, limit)).unwrap();
+                ended.cancelled().await;
+            });
+        });
+        let link = link.recv().unwrap();
+        let (people, _asks) = mpsc::channel(1);
+        let call = ToolCall {
+            caller: None,
+            tool: "ask".to_owned(),
+            arguments: Value::Null,
+            idempotency_key: "1".to_owned(),
+            timeout: None,
+            result_bytes_max: 1024,
+            people: People::over(people),
+        };
+        // What comes after sending has to wait.
+        let held = routes.progress();
+        let calling = thread::spawn(move || {
+            let (progress, _) = mpsc::channel(1);
+            runtime().block_on(link.call(call, progress, CancellationToken::new()))
+        });
+        let was_asked = was_asked.recv().unwrap();
+        drop(held);
+        assert!(was_asked, "the call is not heard yet");
+        assert!(matches!(calling.join().unwrap(), ToolOutcome::Completed(_)));
+        conversing.join().unwrap();
+    }
+}
