@@ -21,6 +21,7 @@ mod error;
 mod heads;
 mod journal;
 mod open_sessions;
+mod pace;
 mod postgres;
 mod query;
 mod read;

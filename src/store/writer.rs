@@ -9,6 +9,7 @@ use super::{
     error::journal_error,
     heads::{Heads, Trust},
     open_sessions::{OF_ONE_USER_MAX, OpenSessions},
+    pace::Pace,
     recent::Recent,
     records::Change,
     spending,
@@ -141,6 +142,7 @@ impl Writer {
             open: open.clone(),
             audit_head: None,
             is_failing: false,
+            pace: Pace::default(),
             counts: counts.clone(),
         };
         let thread = thread::Builder::new()
@@ -200,12 +202,17 @@ struct Work<S> {
     /// The audit log's last row, once it is known. Sound because one process alone writes.
     audit_head: Option<Head>,
     is_failing: bool,
+    pace: Pace,
     counts: Arc<Counts>,
 }
 
 impl<S: Sink> Work<S> {
     async fn run(&mut self, mut requests: mpsc::Receiver<Waiting>) {
         while let Some(first) = requests.recv().await {
+            let session = first.request.session();
+            if let Some(wait) = session.and_then(|it| self.pace.wait(it, Instant::now())) {
+                tokio::time::sleep(wait).await;
+            }
             let mut bytes = first.request.size();
             let mut group = vec![first];
             while group.len() < GROUP_REQUESTS_MAX && bytes < GROUP_BYTES_MAX {
@@ -213,6 +220,8 @@ impl<S: Sink> Work<S> {
                 bytes += next.request.size();
                 group.push(next);
             }
+            let sessions = group.iter().filter_map(|waiting| waiting.request.session());
+            self.pace.begin(sessions, Instant::now());
             self.perform(group).await;
         }
         if let Err(error) = self.sink.settle().await {
@@ -388,6 +397,18 @@ impl<S: Sink> Work<S> {
 }
 
 impl Request {
+    /// The session that it commits to.
+    fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Append(commit) => Some(commit.session_id),
+            Self::PutSettings { .. }
+            | Self::Record { .. }
+            | Self::LearnOpen(_)
+            | Self::Check
+            | Self::Settle => None,
+        }
+    }
+
     /// About how many bytes it writes.
     fn size(&self) -> usize {
         match self {
