@@ -1,6 +1,6 @@
 //! What stands at a path: one value has both the route and what `/openapi.json` says of it, so that
 //! neither is without the other. Each resource lists its own; [`super::openapi`] makes the document
-//! of them, and [`super::configure`] the routes.
+//! of them when it is first asked for, and [`super::configure`] the routes.
 
 use super::problem_codes;
 use actix_web::{FromRequest, Handler, Responder, Route, http::Method, web};
@@ -36,9 +36,16 @@ pub(super) struct Endpoint {
     pub(super) path: &'static str,
     pub(super) method: Method,
     pub(super) route: Route,
-    /// What its description refers to.
-    pub(super) schemas: Schemas,
+    /// What there is to say of it. Said only where somebody wants to know: every thread makes routes
+    /// when it starts, and schemas are large.
+    says: Vec<Box<dyn FnOnce(&mut Description)>>,
+}
+
+/// What the document says of an endpoint.
+pub(super) struct Description {
     operation: Operation,
+    /// What it refers to.
+    pub(super) schemas: Schemas,
     problems: BTreeSet<&'static str>,
     /// Whether it needs no credential.
     is_open: bool,
@@ -52,18 +59,8 @@ impl Endpoint {
         Args: FromRequest + 'static,
         F::Output: Responder + 'static,
     {
-        let mut operation = OperationBuilder::new();
-        let mut problems: BTreeSet<_> = problem_codes::OF_EVERYTHING.into();
-        for name in path.split('/').filter_map(|part| part.strip_prefix('{')) {
-            let name = name.trim_end_matches('}');
-            operation = operation.parameter(path_parameter(name));
-            if name.ends_with("_id") {
-                problems.insert("invalid_id");
-            }
-        }
         let route = web::method(method.clone()).to(handler);
-        let (operation, schemas) = (operation.build(), Vec::new());
-        Self { path, method, route, schemas, operation, problems, is_open: false }
+        Self { path, method, route, says: Vec::new() }
     }
 
     pub(super) fn get<F, Args>(path: &'static str, handler: F) -> Self
@@ -84,138 +81,148 @@ impl Endpoint {
         Self::new(Method::POST, path, handler)
     }
 
-    /// Its name in generated clients, and what it does in one line.
-    pub(super) fn named(mut self, name: &str, summary: &str) -> Self {
-        self.operation.operation_id = Some(name.to_owned());
-        self.operation.summary = Some(summary.to_owned());
+    fn say(mut self, what: impl FnOnce(&mut Description) + 'static) -> Self {
+        self.says.push(Box::new(what));
         self
+    }
+
+    /// Its name in generated clients, and what it does in one line.
+    pub(super) fn named(self, name: &'static str, summary: &'static str) -> Self {
+        self.say(move |it| {
+            it.operation.operation_id = Some(name.to_owned());
+            it.operation.summary = Some(summary.to_owned());
+        })
     }
 
     /// What there is to know beyond that.
-    pub(super) fn explained(mut self, description: &str) -> Self {
-        self.operation.description = Some(description.to_owned());
-        self
+    pub(super) fn explained(self, description: &'static str) -> Self {
+        self.say(move |it| it.operation.description = Some(description.to_owned()))
     }
 
     /// Its query.
-    pub(super) fn query<Q: IntoParams>(mut self) -> Self {
-        for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
-            self = self.parameter(parameter);
-        }
-        self.problems(&["invalid_query"])
+    pub(super) fn query<Q: IntoParams>(self) -> Self {
+        self.say(|it| {
+            for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
+                it.parameter(parameter);
+            }
+        })
+        .problems(&["invalid_query"])
     }
 
     /// How much the parameter of that name may be: what it is where nothing is said, and at most.
-    pub(super) fn at_most(mut self, name: &str, (default, max): (usize, usize)) -> Self {
-        let schema = ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .minimum(Some(1))
-            .maximum(Some(max))
-            .default(Some(default.into()))
-            .build();
-        for parameter in self.operation.parameters.iter_mut().flatten() {
-            if let RefOr::T(parameter) = parameter
-                && parameter.name == name
-            {
-                parameter.schema = Some(schema.clone().into());
+    pub(super) fn at_most(self, name: &'static str, (default, max): (usize, usize)) -> Self {
+        self.say(move |it| {
+            let schema = ObjectBuilder::new()
+                .schema_type(Type::Integer)
+                .minimum(Some(1))
+                .maximum(Some(max))
+                .default(Some(default.into()))
+                .build();
+            for parameter in it.operation.parameters.iter_mut().flatten() {
+                if let RefOr::T(parameter) = parameter
+                    && parameter.name == name
+                {
+                    parameter.schema = Some(schema.clone().into());
+                }
             }
-        }
-        self
+        })
     }
 
     /// A header that it looks at.
-    pub(super) fn header(self, name: &str, description: &str) -> Self {
-        let text = ObjectBuilder::new().schema_type(Type::String);
-        let parameter = ParameterBuilder::new()
-            .name(name)
-            .parameter_in(ParameterIn::Header)
-            .required(Required::False)
-            .description(Some(description))
-            .schema(Some(text));
-        self.parameter(parameter.build())
-    }
-
-    fn parameter(mut self, parameter: Parameter) -> Self {
-        self.operation.parameters.get_or_insert_default().push(parameter.into());
-        self
+    pub(super) fn header(self, name: &'static str, description: &'static str) -> Self {
+        self.say(move |it| {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let parameter = ParameterBuilder::new()
+                .name(name)
+                .parameter_in(ParameterIn::Header)
+                .required(Required::False)
+                .description(Some(description))
+                .schema(Some(text));
+            it.parameter(parameter.build());
+        })
     }
 
     /// Its JSON body. Where nothing of it is required it may be left out.
-    pub(super) fn body<B: ToSchema>(mut self) -> Self {
-        let required = match B::schema() {
-            RefOr::T(Schema::Object(object)) if object.required.is_empty() => Required::False,
-            RefOr::T(_) | RefOr::Ref(_) => Required::True,
-        };
-        let content = ContentBuilder::new().schema(Some(self.reference::<B>())).build();
-        let body = RequestBodyBuilder::new().content(JSON, content).required(Some(required));
-        self.operation.request_body = Some(body.build().into());
-        self.problems(problem_codes::OF_BODIES)
+    pub(super) fn body<B: ToSchema>(self) -> Self {
+        self.say(|it| {
+            let required = match B::schema() {
+                RefOr::T(Schema::Object(object)) if object.required.is_empty() => Required::False,
+                RefOr::T(_) | RefOr::Ref(_) => Required::True,
+            };
+            let content = ContentBuilder::new().schema(Some(it.reference::<B>())).build();
+            let body = RequestBodyBuilder::new().content(JSON, content).required(Some(required));
+            it.operation.request_body = Some(body.build().into());
+        })
+        .problems(problem_codes::OF_BODIES)
     }
 
     /// 200 with that JSON.
-    pub(super) fn answers<A: ToSchema>(self, description: &str) -> Self {
+    pub(super) fn answers<A: ToSchema>(self, description: &'static str) -> Self {
         self.answers_with::<A>(200, description)
     }
 
     /// That status with that JSON.
-    pub(super) fn answers_with<A: ToSchema>(mut self, status: u16, description: &str) -> Self {
-        let content = ContentBuilder::new().schema(Some(self.reference::<A>())).build();
-        self.answer(status, description, Some((JSON, content)))
+    pub(super) fn answers_with<A: ToSchema>(self, status: u16, description: &'static str) -> Self {
+        self.say(move |it| {
+            let content = ContentBuilder::new().schema(Some(it.reference::<A>())).build();
+            it.answer(status, description, Some((JSON, content)));
+        })
     }
 
     /// 200 with that text.
-    pub(super) fn answers_text(self, content_type: &str, description: &str) -> Self {
-        let text = ObjectBuilder::new().schema_type(Type::String);
-        let content = ContentBuilder::new().schema(Some(text)).build();
-        self.answer(200, description, Some((content_type, content)))
+    pub(super) fn answers_text(
+        self,
+        content_type: &'static str,
+        description: &'static str,
+    ) -> Self {
+        self.say(move |it| {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let content = ContentBuilder::new().schema(Some(text)).build();
+            it.answer(200, description, Some((content_type, content)));
+        })
     }
 
     /// 200 with a file.
-    pub(super) fn answers_bytes(self, description: &str) -> Self {
-        self.answer(200, description, Some(("*/*", Content::default())))
+    pub(super) fn answers_bytes(self, description: &'static str) -> Self {
+        self.say(move |it| it.answer(200, description, Some(("*/*", Content::default()))))
     }
 
     /// 200 with a text whose parts are JSON of that kind: lines, or events.
-    pub(super) fn streams<A: ToSchema>(mut self, content_type: &str, description: &str) -> Self {
-        let part = self.reference::<A>();
-        // What OpenAPI 3.2 calls `itemSchema`.
-        let extension = utoipa::openapi::extensions::ExtensionsBuilder::new();
-        let extension = extension.add("x-item-schema", serde_json::json!(part)).build();
-        let text = ObjectBuilder::new().schema_type(Type::String).description(Some(description));
-        let content = ContentBuilder::new().schema(Some(text)).extensions(Some(extension)).build();
-        self.answer(200, description, Some((content_type, content)))
+    pub(super) fn streams<A: ToSchema>(
+        self,
+        content_type: &'static str,
+        description: &'static str,
+    ) -> Self {
+        self.say(move |it| {
+            let part = it.reference::<A>();
+            // What OpenAPI 3.2 calls `itemSchema`.
+            let extension = utoipa::openapi::extensions::ExtensionsBuilder::new();
+            let extension = extension.add("x-item-schema", serde_json::json!(part)).build();
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let text = text.description(Some(description));
+            let content = ContentBuilder::new().schema(Some(text)).extensions(Some(extension));
+            it.answer(200, description, Some((content_type, content.build())));
+        })
     }
 
     /// A status without a body.
-    pub(super) fn answers_nothing(self, status: u16, description: &str) -> Self {
-        self.answer(status, description, None)
+    pub(super) fn answers_nothing(self, status: u16, description: &'static str) -> Self {
+        self.say(move |it| it.answer(status, description, None))
     }
 
     /// A status by which the connection becomes a WebSocket.
-    pub(super) fn upgrades(self, description: &str) -> Self {
-        self.answer(101, description, None).problems(&["websocket_required"])
-    }
-
-    fn answer(mut self, status: u16, description: &str, body: Option<(&str, Content)>) -> Self {
-        let responses = &mut self.operation.responses.responses;
-        let answer = responses.entry(status.to_string());
-        let answer = answer.or_insert_with(|| Response::new(description).into());
-        if let (RefOr::T(answer), Some((content_type, content))) = (answer, body) {
-            answer.content.insert(content_type.to_owned(), content.into());
-        }
-        self
+    pub(super) fn upgrades(self, description: &'static str) -> Self {
+        self.answers_nothing(101, description).problems(&["websocket_required"])
     }
 
     /// What may go wrong, beyond what may with everything of its kind.
-    pub(super) fn problems(mut self, codes: &[&'static str]) -> Self {
-        self.problems.extend(codes);
-        self
+    pub(super) fn problems(self, codes: &'static [&'static str]) -> Self {
+        self.say(move |it| it.problems.extend(codes))
     }
 
     /// It needs no credential.
-    pub(super) fn open(mut self) -> Self {
-        self.is_open = true;
-        self
+    pub(super) fn open(self) -> Self {
+        self.say(|it| it.is_open = true)
     }
 
     /// The path without what only the router understands.
@@ -224,11 +231,29 @@ impl Endpoint {
     }
 
     /// What the document says of it.
-    pub(super) fn operation(&self, tag: &str) -> Operation {
-        let mut operation = self.operation.clone();
+    pub(super) fn describe(self) -> Description {
+        let mut operation = OperationBuilder::new();
+        let mut problems: BTreeSet<_> = problem_codes::OF_EVERYTHING.into();
+        for name in self.path.split('/').filter_map(|part| part.strip_prefix('{')) {
+            let name = name.trim_end_matches('}');
+            operation = operation.parameter(path_parameter(name));
+            if name.ends_with("_id") {
+                problems.insert("invalid_id");
+            }
+        }
+        let (operation, schemas) = (operation.build(), Vec::new());
+        let mut description = Description { operation, schemas, problems, is_open: false };
+        self.says.into_iter().for_each(|say| say(&mut description));
+        description
+    }
+}
+
+impl Description {
+    /// What it says of the operation itself.
+    pub(super) fn operation(self, tag: &str) -> Operation {
+        let Self { mut operation, mut problems, is_open, .. } = self;
         operation.tags = Some(vec![tag.to_owned()]);
-        let mut problems = self.problems.clone();
-        if self.is_open {
+        if is_open {
             operation.security = Some(Vec::<SecurityRequirement>::new());
         } else {
             problems.extend(problem_codes::OF_THE_DOOR);
@@ -237,6 +262,19 @@ impl Endpoint {
             operation.responses.responses.entry(status).or_insert(response.into());
         }
         operation
+    }
+
+    fn parameter(&mut self, parameter: Parameter) {
+        self.operation.parameters.get_or_insert_default().push(parameter.into());
+    }
+
+    fn answer(&mut self, status: u16, description: &str, body: Option<(&str, Content)>) {
+        let responses = &mut self.operation.responses.responses;
+        let answer = responses.entry(status.to_string());
+        let answer = answer.or_insert_with(|| Response::new(description).into());
+        if let (RefOr::T(answer), Some((content_type, content))) = (answer, body) {
+            answer.content.insert(content_type.to_owned(), content.into());
+        }
     }
 
     /// A reference to the schema, which is put among the others.

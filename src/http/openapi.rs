@@ -133,10 +133,11 @@ pub(super) fn document() -> OpenApi {
     let mut paths = PathsBuilder::new();
     let mut schemas: Schemas =
         vec![(ProblemDocument::name().into_owned(), ProblemDocument::schema())];
-    for (tag, mut endpoint) in super::endpoints() {
-        schemas.append(&mut endpoint.schemas);
-        let item = PathItem::new(method(&endpoint), endpoint.operation(tag));
-        paths = paths.path(endpoint.documented_path(), item);
+    for (tag, endpoint) in super::endpoints() {
+        let (method, path) = (method(&endpoint), endpoint.documented_path());
+        let mut description = endpoint.describe();
+        schemas.append(&mut description.schemas);
+        paths = paths.path(path, PathItem::new(method, description.operation(tag)));
     }
     let cookie = SecurityScheme::ApiKey(ApiKey::Cookie(ApiKeyValue::new(COOKIE)));
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
