@@ -11,11 +11,14 @@ use crate::{
     policy::Tool,
     trace::Trace,
 };
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 /// Characters of a tool's name that every provider accepts.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
+/// Bytes of most requests.
+const REQUEST_BYTES: usize = 8 * 1024;
 /// The result of a call for which the conversation has none.
 pub(super) const NO_RESULT: &str = "error: the call has no recorded result";
 /// The result of a call that gave no text.
@@ -217,6 +220,13 @@ pub(super) fn input_schema(schema: &Value) -> Cow<'_, Value> {
         object.insert("properties".to_owned(), Value::Object(Map::new()));
     }
     Cow::Owned(Value::Object(object))
+}
+
+/// A request's body.
+pub(super) fn to_json(body: &impl Serialize) -> Vec<u8> {
+    let mut json = Vec::with_capacity(REQUEST_BYTES);
+    serde_json::to_writer(&mut json, body).expect("maps with text keys are always JSON");
+    json
 }
 
 /// The tools with their names on the wire, each name once.

@@ -52,7 +52,7 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
         thinking,
         messages: messages(&turns),
     };
-    serde_json::to_vec(&body).expect("maps with text keys are always JSON")
+    request::to_json(&body)
 }
 
 #[derive(Serialize)]

@@ -52,7 +52,7 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
         }),
         messages: messages(&system, &turns, options),
     };
-    serde_json::to_vec(&body).expect("maps with text keys are always JSON")
+    request::to_json(&body)
 }
 
 const FUNCTION: &str = "function";
