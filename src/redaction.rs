@@ -113,9 +113,17 @@ impl Redactor {
 
 /// Whether what stands under `key` is secret by its name alone.
 fn is_secret_key(key: &str) -> bool {
-    let is_letter = |c: &char| !matches!(c, '-' | '_' | ' ' | '.');
-    let from_the_end = key.chars().rev().filter(is_letter).flat_map(char::to_lowercase);
-    let ends_with = |secret: &str| from_the_end.clone().take(secret.len()).eq(secret.chars().rev());
+    // Nearly all keys are, and this is asked of each one of each frame.
+    if key.is_ascii() {
+        return is_secret(key.bytes().rev().map(|byte| char::from(byte.to_ascii_lowercase())));
+    }
+    is_secret(key.chars().rev().flat_map(char::to_lowercase))
+}
+
+/// The same of a key in small letters, from its end.
+fn is_secret(from_the_end: impl Iterator<Item = char> + Clone) -> bool {
+    let letters = from_the_end.filter(|c| !matches!(c, '-' | '_' | ' ' | '.'));
+    let ends_with = |secret: &str| letters.clone().take(secret.len()).eq(secret.chars().rev());
     SECRET_KEYS.iter().any(|secret| ends_with(secret))
 }
 
@@ -129,13 +137,15 @@ mod tests {
         let value = json!({
             "Password": "x", "access_token": 5, "X-Api-Key": ["a"], "apiKey": "k",
             "Authorization": {"a": 1}, "client_secret": "s", "Set-Cookie": "c", "token": null,
+            "clé-Token": "t", "to\u{212a}en": "t",
             "max_tokens": 7, "input_tokens": 9, "keyboard": "q", "secretary": "Ann",
             "deep": [{"refresh-token": "r", "name": "n"}],
         });
         let expected = json!({
             "Password": REDACTED, "access_token": REDACTED, "X-Api-Key": REDACTED,
             "apiKey": REDACTED, "Authorization": REDACTED, "client_secret": REDACTED,
-            "Set-Cookie": REDACTED, "token": null, "max_tokens": 7, "input_tokens": 9,
+            "Set-Cookie": REDACTED, "token": null, "clé-Token": REDACTED, "to\u{212a}en": REDACTED,
+            "max_tokens": 7, "input_tokens": 9,
             "keyboard": "q", "secretary": "Ann",
             "deep": [{"refresh-token": REDACTED, "name": "n"}],
         });
