@@ -31,6 +31,9 @@ pub(super) const TRACEPARENT: &str = "traceparent";
 /// Schemas that others refer to, by name.
 pub(super) type Schemas = Vec<(String, RefOr<Schema>)>;
 
+/// Says something of an endpoint.
+type Say = Box<dyn FnOnce(&mut Description)>;
+
 /// A method at a path.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
@@ -38,7 +41,7 @@ pub(super) struct Endpoint {
     pub(super) route: Route,
     /// What there is to say of it. Said only where somebody wants to know: every thread makes routes
     /// when it starts, and schemas are large.
-    says: Vec<Box<dyn FnOnce(&mut Description)>>,
+    says: Vec<Say>,
 }
 
 /// What the document says of an endpoint.
