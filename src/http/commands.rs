@@ -13,7 +13,10 @@ use greenroom_core::{
     json::Digest,
     limits::TITLE_CHARS_MAX,
     policy::{Autonomy, SettingsPatch, narrowed},
-    session::{ApprovalRow, Input, OnBusy, Reply, SessionRow, SessionState, SessionStatus, evolve},
+    session::{
+        ApprovalRow, Input, NewMessage, OnBusy, Reply, SessionRow, SessionState, SessionStatus,
+        evolve,
+    },
     trace::Trace,
 };
 use serde::Deserialize;
@@ -274,29 +277,11 @@ pub(super) async fn submit(
     let workflow = workflows::started(state, &session.agent, workflow).await?;
     let message_id = message_id.unwrap_or_else(fresh);
     let text = text.into();
+    let message = NewMessage { message_id, text, digest, preflight, workflow, traceparent };
     let input = match when_busy {
-        WhenBusy::Wait(on_busy) => Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
-            on_busy,
-            preflight,
-            workflow,
-            traceparent,
-        },
+        WhenBusy::Wait(on_busy) => Input::SubmitMessage { message, on_busy },
         WhenBusy::Interrupt => {
-            let by = principal.user.clone();
-            let partial = None;
-            Input::Interrupt {
-                message_id,
-                text,
-                digest,
-                preflight,
-                workflow,
-                traceparent,
-                by,
-                partial,
-            }
+            Input::Interrupt { message, by: principal.user.clone(), partial: None }
         }
     };
     match state.runtime.command(session.session_id, input).await? {

@@ -16,7 +16,7 @@ use greenroom_core::{
         request::{ModelRequest, SystemPrompt, tool_name},
     },
     policy::{Matrix, Risk, RiskSource, Settings, Tool, ToolBook, schema},
-    session::{Effect, Input, OnBusy, SessionState, decide, evolve},
+    session::{Effect, Input, NewMessage, OnBusy, SessionState, decide, evolve},
     usage::Usage,
 };
 use proptest::prelude::*;
@@ -545,13 +545,15 @@ fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
         let text = format!("Turn {turn}: what does it cost?").into();
         let (on_busy, preflight, workflow) = (OnBusy::Queue, None, None);
         talk.does(Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
+            message: NewMessage {
+                message_id,
+                text,
+                digest,
+                preflight,
+                workflow,
+                traceparent: None,
+            },
             on_busy,
-            preflight,
-            workflow,
-            traceparent: None,
         });
         assert!(talk.state.is_idle(), "turn {turn}");
     }

@@ -8,7 +8,7 @@ use crate::{
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use greenroom_core::{
     model::delta::ModelFailure,
-    session::{Input, StepFailure, StepPhase},
+    session::{Input, NewMessage, StepFailure, StepPhase},
 };
 
 impl Session {
@@ -50,7 +50,9 @@ impl Session {
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
             // Taken before: it will be answered, and ends nothing.
-            Input::Interrupt { message_id, .. } => !self.state.submissions.contains_key(message_id),
+            Input::Interrupt { message: NewMessage { message_id, .. }, .. } => {
+                !self.state.submissions.contains_key(message_id)
+            }
             Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ForkSession { .. }

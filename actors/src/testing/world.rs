@@ -17,7 +17,7 @@ use greenroom_core::{
     ids::{AgentName, MessageId, RunId, SessionId, UserId},
     json::Digest,
     policy::{Matrix, Preset, Settings},
-    session::{EventRecord, Input, OnBusy, Reply, SessionEvent},
+    session::{EventRecord, Input, NewMessage, OnBusy, Reply, SessionEvent},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -220,13 +220,15 @@ impl World {
     /// The input that submits `text`; the text is its message's id too.
     pub fn message(text: &str) -> Input {
         Input::SubmitMessage {
-            message_id: MessageId::parse(text).expect("the text can be an id"),
-            text: text.into(),
-            digest: Digest::of_bytes(text.as_bytes()),
+            message: NewMessage {
+                message_id: MessageId::parse(text).expect("the text can be an id"),
+                text: text.into(),
+                digest: Digest::of_bytes(text.as_bytes()),
+                preflight: None,
+                workflow: None,
+                traceparent: None,
+            },
             on_busy: OnBusy::Queue,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
         }
     }
 

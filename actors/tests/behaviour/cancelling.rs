@@ -15,7 +15,7 @@ use greenroom_core::{
     ids::Seq,
     model::delta::{Delta, ModelFailure},
     policy::{Risk, Settings},
-    session::{Input, Rejection, Reply as Answer, SessionEvent},
+    session::{Input, NewMessage, Rejection, Reply as Answer, SessionEvent},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -270,16 +270,20 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
     let queued = world.submit(session, "b").await;
     let seen = |items: &[FeedItem]| items.iter().any(|item| item.cursor.offset == 4).then_some(());
     listener.outlet.wait_for("the text so far", seen).await;
-    let Input::SubmitMessage { message_id, text, digest, .. } = World::message("c") else {
+    let Input::SubmitMessage { message: NewMessage { message_id, text, digest, .. }, .. } =
+        World::message("c")
+    else {
         panic!("a message is submitted");
     };
     let interrupt = Input::Interrupt {
-        message_id,
-        text,
-        digest,
-        preflight: None,
-        workflow: None,
-        traceparent: None,
+        message: NewMessage {
+            message_id,
+            text,
+            digest,
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        },
         by: World::user(),
         partial: None,
     };

@@ -21,8 +21,8 @@ use greenroom_core::{
         catalog::{CatalogEntry, RetryEntry},
     },
     session::{
-        ApprovalAnswer, EventRecord, Input, OnBusy, Projection, Reply as Answer, SessionEvent,
-        SessionState,
+        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, Projection, Reply as Answer,
+        SessionEvent, SessionState,
     },
 };
 use serde_json::json;
@@ -419,15 +419,20 @@ async fn s5_idempotency_survives_a_crash() {
     world.run_end(session, run).await;
     let world = world.crash_and_restart().await;
     assert_eq!(world.submit(session, "a").await, run);
-    let Input::SubmitMessage { message_id, .. } = World::message("a") else { unreachable!() };
+    let Input::SubmitMessage { message: NewMessage { message_id, .. }, .. } = World::message("a")
+    else {
+        unreachable!()
+    };
     let other = Input::SubmitMessage {
-        message_id,
-        text: "another body".into(),
-        digest: greenroom_core::json::Digest::of_bytes(b"another body"),
+        message: NewMessage {
+            message_id,
+            text: "another body".into(),
+            digest: greenroom_core::json::Digest::of_bytes(b"another body"),
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        },
         on_busy: OnBusy::Queue,
-        preflight: None,
-        workflow: None,
-        traceparent: None,
     };
     assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));
 }

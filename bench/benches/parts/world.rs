@@ -9,7 +9,9 @@ use greenroom_core::{
     message::{Arguments, AssistantMessage, ProposedCall},
     model::delta::{Completion, StopReason},
     policy::{Catalog, Matrix, RemoteTool, ServerFacts, ServerTools, Settings, UnknownTools},
-    session::{Decision, Effect, Input, OnBusy, Projection, SessionState, decide, evolve},
+    session::{
+        Decision, Effect, Input, NewMessage, OnBusy, Projection, SessionState, decide, evolve,
+    },
     usage::Usage,
 };
 use serde_json::json;
@@ -103,13 +105,15 @@ impl World {
         let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
         let on_busy = OnBusy::Queue;
         self.take(Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
+            message: NewMessage {
+                message_id,
+                text,
+                digest,
+                preflight: None,
+                workflow: None,
+                traceparent: None,
+            },
             on_busy,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
         })
     }
 

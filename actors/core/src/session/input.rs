@@ -79,35 +79,15 @@ pub enum Input {
     },
     /// Answer this message.
     SubmitMessage {
-        /// The client's id for it; the idempotency key (S5).
-        message_id: MessageId,
-        /// The text, not empty and within limits.
-        text: Arc<str>,
-        /// Digest of the request's body.
-        digest: Digest,
+        /// The message.
+        message: NewMessage,
         /// What to do when a run is going.
         on_busy: OnBusy,
-        /// Whether its run begins with a plan (G14); what the session says, where this does not.
-        preflight: Option<bool>,
-        /// The workflow that its run is started with (C3).
-        workflow: Option<Arc<StartedWorkflow>>,
-        /// The span of a trace in which it was sent (A4).
-        traceparent: Option<Trace>,
     },
     /// Cancel the run that is going and answer this message at once, before those that wait (S4).
     Interrupt {
-        /// The client's id for it; the idempotency key (S5).
-        message_id: MessageId,
-        /// The text, not empty and within limits.
-        text: Arc<str>,
-        /// Digest of the request's body.
-        digest: Digest,
-        /// Whether its run begins with a plan, as above.
-        preflight: Option<bool>,
-        /// The workflow that its run is started with.
-        workflow: Option<Arc<StartedWorkflow>>,
-        /// The span of a trace in which it was sent.
-        traceparent: Option<Trace>,
+        /// The message.
+        message: NewMessage,
         /// Who asks.
         by: UserId,
         /// What the stopped model stream had said.
@@ -223,6 +203,23 @@ pub enum Input {
     Wake,
     /// The state was rebuilt from the log; nothing that ran before runs any more (D2, D3).
     Rehydrated,
+}
+
+/// A message, as it is submitted.
+#[derive(Clone, Debug)]
+pub struct NewMessage {
+    /// The client's id for it; the idempotency key (S5).
+    pub message_id: MessageId,
+    /// The text, not empty and within limits.
+    pub text: Arc<str>,
+    /// Digest of the request's body.
+    pub digest: Digest,
+    /// Whether its run begins with a plan (G14); what the session says, where this does not.
+    pub preflight: Option<bool>,
+    /// The workflow that its run is started with (C3).
+    pub workflow: Option<Arc<StartedWorkflow>>,
+    /// The span of a trace in which it was sent (A4).
+    pub traceparent: Option<Trace>,
 }
 
 /// What to do with a message while a run is going (S4).

@@ -24,7 +24,7 @@ pub use effect::Effect;
 pub use event::{Allowance, EventRecord, RunFailure, SessionEvent, Steering};
 pub use evolve::evolve;
 pub use history::{ClosedApprovals, Submission, Submissions};
-pub use input::{ApprovalAnswer, Input, OnBusy, StepAnswer, StepFailure};
+pub use input::{ApprovalAnswer, Input, NewMessage, OnBusy, StepAnswer, StepFailure};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
 pub use state::{
     Active, Compacted, Compaction, Identity, Lifecycle, QueuedMessage, Run, SessionState, StepPhase,

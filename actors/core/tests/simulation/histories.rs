@@ -26,8 +26,8 @@ use greenroom_core::{
     policy::{Autonomy, BudgetLimit, Matrix, Period, Settings},
     preflight::{SUBMIT_PLAN, StepEdit},
     session::{
-        ApprovalAnswer, ApprovalRow, EventRecord, Input, OnBusy, SessionEvent, SessionRow,
-        SessionState, StepAnswer, StepFailure,
+        ApprovalAnswer, ApprovalRow, EventRecord, Input, NewMessage, OnBusy, SessionEvent,
+        SessionRow, SessionState, StepAnswer, StepFailure,
     },
     usage::{Spending, Usage},
 };
@@ -508,13 +508,15 @@ impl Story {
         let text = "How much is it?".into();
         let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::workflow_of_story()));
         self.take(Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
+            message: NewMessage {
+                message_id,
+                text,
+                digest,
+                preflight,
+                workflow,
+                traceparent: None,
+            },
             on_busy,
-            preflight,
-            workflow,
-            traceparent: None,
         });
     }
 

@@ -17,7 +17,9 @@ use greenroom_core::{
     message::{Arguments, AssistantMessage, ProposedCall},
     model::delta::{Completion, StopReason},
     policy::{Autonomy, Matrix, Settings},
-    session::{Allowance, ApprovalAnswer, Input, OnBusy, Reply, SessionEvent, StepAnswer},
+    session::{
+        Allowance, ApprovalAnswer, Input, NewMessage, OnBusy, Reply, SessionEvent, StepAnswer,
+    },
     usage::Usage,
 };
 use proptest::{
@@ -112,12 +114,14 @@ fn asked(seed: u64, chance: &mut Chance) -> (World, ApprovalId, Vec<PlanStep>) {
     let (text, digest) = ("go".into(), Digest::of_bytes(b"go"));
     world
         .take(Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
+            message: NewMessage {
+                message_id,
+                text,
+                digest,
+                preflight: None,
+                workflow: None,
+                traceparent: None,
+            },
             on_busy: OnBusy::Queue,
         })
         .expect("it is idle");

@@ -15,8 +15,8 @@ use greenroom_core::{
     model::delta::Completion,
     preflight::StepEdit,
     session::{
-        ApprovalAnswer, Decision, EventRecord, Input, Lifecycle, OnBusy, Rejection, Reply,
-        SessionEvent, StepAnswer,
+        ApprovalAnswer, Decision, EventRecord, Input, Lifecycle, NewMessage, OnBusy, Rejection,
+        Reply, SessionEvent, StepAnswer,
     },
 };
 use serde_json::{Value, json};
@@ -43,13 +43,15 @@ impl World {
         let choices = [OnBusy::Queue, OnBusy::Queue, OnBusy::Reject, OnBusy::Steer];
         let on_busy = *chance.pick(&choices);
         let input = Input::SubmitMessage {
-            message_id: message_id.clone(),
-            text: format!("{number} {text}").into(),
-            digest,
+            message: NewMessage {
+                message_id: message_id.clone(),
+                text: format!("{number} {text}").into(),
+                digest,
+                preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
+                workflow: chance.one_in(4).then(|| rules::workflow(chance)),
+                traceparent: rules::traceparent(chance),
+            },
             on_busy,
-            preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
-            workflow: chance.one_in(4).then(|| rules::workflow(chance)),
-            traceparent: rules::traceparent(chance),
         };
         let decision = self.take(input)?;
         let (run_id, seq) = match decision.reply {
@@ -81,12 +83,14 @@ impl World {
         let before = self.state.active.run.as_ref().map(|run| run.run_id);
         let partial = self.partial(chance).filter(|_| before.is_some());
         let result = self.take(Input::Interrupt {
-            message_id: message_id.clone(),
-            text: chance.text().into(),
-            digest: Digest::of_bytes(message_id.as_str().as_bytes()),
-            preflight: *chance.pick(&[None, Some(true)]),
-            workflow: None,
-            traceparent: rules::traceparent(chance),
+            message: NewMessage {
+                message_id: message_id.clone(),
+                text: chance.text().into(),
+                digest: Digest::of_bytes(message_id.as_str().as_bytes()),
+                preflight: *chance.pick(&[None, Some(true)]),
+                workflow: None,
+                traceparent: rules::traceparent(chance),
+            },
             by: user("bob"),
             partial,
         });
@@ -116,13 +120,15 @@ impl World {
         let same = chance.below(4) != 0;
         let body = if same { message_id.as_str() } else { "another" };
         let input = Input::SubmitMessage {
-            digest: Digest::of_bytes(body.as_bytes()),
-            message_id: message_id.clone(),
-            text: "again".into(),
+            message: NewMessage {
+                digest: Digest::of_bytes(body.as_bytes()),
+                message_id: message_id.clone(),
+                text: "again".into(),
+                preflight: *chance.pick(&[None, Some(true)]),
+                workflow: None,
+                traceparent: None,
+            },
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
-            preflight: *chance.pick(&[None, Some(true)]),
-            workflow: None,
-            traceparent: None,
         };
         match self.take(input) {
             Ok(Decision { events, claims: _, effects, reply }) => {

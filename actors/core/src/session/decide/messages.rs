@@ -2,30 +2,17 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
-    context::StartedWorkflow,
     delegation::Errand,
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::delta::Completion,
-    session::{OnBusy, QueuedMessage, SessionEvent, Steering},
-    trace::Trace,
+    session::{NewMessage, OnBusy, QueuedMessage, SessionEvent, Steering},
 };
-use std::sync::Arc;
-
-/// A message, as it was submitted.
-pub(super) struct Submitted {
-    pub(super) message_id: MessageId,
-    pub(super) text: Arc<str>,
-    pub(super) digest: Digest,
-    pub(super) preflight: Option<bool>,
-    pub(super) workflow: Option<Arc<StartedWorkflow>>,
-    pub(super) traceparent: Option<Trace>,
-}
 
 impl Deciding<'_> {
     pub(super) fn submit(
         &mut self,
-        message: Submitted,
+        message: NewMessage,
         on_busy: OnBusy,
     ) -> Result<Reply, Rejection> {
         if let Some(reply) = self.taken_before(&message.message_id, message.digest)? {
@@ -70,7 +57,7 @@ impl Deciding<'_> {
 
     pub(super) fn interrupt(
         &mut self,
-        message: Submitted,
+        message: NewMessage,
         by: &UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
@@ -85,8 +72,8 @@ impl Deciding<'_> {
     }
 
     /// The message with a run to be.
-    fn queued(&self, message: Submitted) -> QueuedMessage {
-        let Submitted { message_id, text, digest, preflight, workflow, traceparent } = message;
+    fn queued(&self, message: NewMessage) -> QueuedMessage {
+        let NewMessage { message_id, text, digest, preflight, workflow, traceparent } = message;
         let run_id = RunId(self.env.uuid());
         // A workflow that wants a plan gets one, whatever else is said: it may only narrow.
         let by_workflow = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
@@ -115,7 +102,7 @@ impl Deciding<'_> {
 
     /// Starts with a child's task.
     pub(super) fn begin_task(&mut self, errand: &Errand) -> Reply {
-        let message = self.queued(Submitted {
+        let message = self.queued(NewMessage {
             message_id: errand.message_id(),
             text: errand.task.clone(),
             digest: errand.digest(),

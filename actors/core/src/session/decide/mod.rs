@@ -55,7 +55,6 @@ use crate::{
     usage::Spending,
 };
 use approvals::Person;
-use messages::Submitted;
 use std::sync::Arc;
 
 /// What an input leads to.
@@ -265,31 +264,8 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::Narrow { within } => d.narrow(&within),
         Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
-        Input::SubmitMessage {
-            message_id,
-            text,
-            digest,
-            on_busy,
-            preflight,
-            workflow,
-            traceparent,
-        } => {
-            let message = Submitted { message_id, text, digest, preflight, workflow, traceparent };
-            d.submit(message, on_busy)?
-        }
-        Input::Interrupt {
-            message_id,
-            text,
-            digest,
-            preflight,
-            workflow,
-            traceparent,
-            by,
-            partial,
-        } => {
-            let message = Submitted { message_id, text, digest, preflight, workflow, traceparent };
-            d.interrupt(message, &by, partial)?
-        }
+        Input::SubmitMessage { message, on_busy } => d.submit(message, on_busy)?,
+        Input::Interrupt { message, by, partial } => d.interrupt(message, &by, partial)?,
         Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
         Input::DecideApproval { approval_id, answer, for_session, by, role, surface } => {
             let person = Person { by, role, surface };

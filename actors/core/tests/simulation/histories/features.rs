@@ -15,7 +15,7 @@ use greenroom_core::{
     model::delta::{Completion, ModelFailure},
     policy::{Matrix, Period, Settings},
     preflight::{SUBMIT_PLAN, StepEdit},
-    session::{ApprovalAnswer, EventRecord, Input, OnBusy, StepAnswer, StepFailure},
+    session::{ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, StepAnswer, StepFailure},
     usage::Usage,
 };
 use serde_json::{Value, json};
@@ -238,13 +238,8 @@ fn meanwhile(story: &mut Story, message_id: &str, on_busy: OnBusy) {
     let preflight = None;
     let workflow = None;
     let input = Input::SubmitMessage {
-        message_id,
-        text,
-        digest,
+        message: NewMessage { message_id, text, digest, preflight, workflow, traceparent: None },
         on_busy,
-        preflight,
-        workflow,
-        traceparent: None,
     };
     story.take(input);
 }
@@ -269,12 +264,14 @@ fn interrupted() -> Vec<EventRecord> {
     let mut partial = Completion::default();
     partial.message.text = "The pri".to_owned();
     story.take(Input::Interrupt {
-        message_id: MessageId::parse("at-once").expect("it is short"),
-        text: "No, this.".into(),
-        digest: Digest::of_bytes(b"at-once"),
-        preflight: None,
-        workflow: None,
-        traceparent: None,
+        message: NewMessage {
+            message_id: MessageId::parse("at-once").expect("it is short"),
+            text: "No, this.".into(),
+            digest: Digest::of_bytes(b"at-once"),
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        },
         by: user("ann"),
         partial: Some(partial),
     });

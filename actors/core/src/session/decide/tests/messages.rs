@@ -258,7 +258,7 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
 fn a4_a_message_keeps_the_span_it_was_sent_in_until_its_run() {
     let sent_in = |message_id: &str, span_id: u64| {
         let mut input = submit(message_id);
-        if let Input::SubmitMessage { traceparent, .. } = &mut input {
+        if let Input::SubmitMessage { message: NewMessage { traceparent, .. }, .. } = &mut input {
             *traceparent = Some(Trace { trace_id: 7, span_id });
         }
         input

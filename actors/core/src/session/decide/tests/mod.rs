@@ -37,7 +37,8 @@ use crate::{
     model::delta::{Completion, ModelFailure, StopReason},
     policy::{Autonomy, Matrix, Risk, Settings, Tool, ToolBook, schema},
     session::{
-        ApprovalAnswer, EventRecord, Input, OnBusy, SessionState, StepAnswer, StepFailure, evolve,
+        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, SessionState, StepAnswer,
+        StepFailure, evolve,
     },
     time::Timestamp,
     usage::Usage,
@@ -364,13 +365,15 @@ fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
     let digest = Digest::of_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
     Input::SubmitMessage {
-        message_id,
-        text: text.into(),
-        digest,
+        message: NewMessage {
+            message_id,
+            text: text.into(),
+            digest,
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        },
         on_busy,
-        preflight: None,
-        workflow: None,
-        traceparent: None,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
 /// A message that wants a plan.
 fn submit_preflight(message_id: &str) -> Input {
     let mut input = submit(message_id);
-    if let Input::SubmitMessage { preflight, .. } = &mut input {
+    if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut input {
         *preflight = Some(true);
     }
     input
@@ -304,7 +304,7 @@ fn g14_the_session_says_where_the_message_does_not() {
     let is_planning = |scene: &Scene| scene.state.active.run.as_ref().unwrap().is_planning();
     assert!(is_planning(&scene));
     let mut plain = submit("u2");
-    if let Input::SubmitMessage { preflight, .. } = &mut plain {
+    if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut plain {
         *preflight = Some(false);
     }
     scene.does(plain).unwrap();

@@ -16,12 +16,14 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
         stop_reason: StopReason::EndTurn,
     });
     Input::Interrupt {
-        message_id,
-        text,
-        digest,
-        preflight: None,
-        workflow: None,
-        traceparent: None,
+        message: NewMessage {
+            message_id,
+            text,
+            digest,
+            preflight: None,
+            workflow: None,
+            traceparent: None,
+        },
         by: user("ann"),
         partial,
     }

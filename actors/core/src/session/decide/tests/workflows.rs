@@ -14,7 +14,7 @@ fn started(text: &str, change: impl FnOnce(&mut StartedWorkflow)) -> Input {
     };
     change(&mut workflow);
     let mut input = submit(text);
-    if let Input::SubmitMessage { workflow: wanted, .. } = &mut input {
+    if let Input::SubmitMessage { message: NewMessage { workflow: wanted, .. }, .. } = &mut input {
         *wanted = Some(Arc::new(workflow));
     }
     input
@@ -84,7 +84,7 @@ fn c3_g14_a_workflow_that_wants_a_plan_gets_one_also_from_the_queue() {
     let mut scene = Scene::streaming();
     let planned = |it: &mut StartedWorkflow| it.preflight = true;
     let mut queued = started("u2", planned);
-    if let Input::SubmitMessage { preflight, .. } = &mut queued {
+    if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut queued {
         *preflight = Some(false);
     }
     scene.does(queued).unwrap();
