@@ -44,6 +44,22 @@ pub enum FeedKind {
     Broken(String),
 }
 
+impl FeedKind {
+    /// Whether both are the very same, shared by all who are told of it: what was made of the one will do
+    /// for the other. Control frames are nobody else's.
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Event(own), Self::Event(other)) => {
+                own.index == other.index && Arc::ptr_eq(&own.commit, &other.commit)
+            }
+            (Self::Delta { text: own, .. }, Self::Delta { text: other, .. }) => {
+                Arc::ptr_eq(own, other)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// An event, shared by all who are told of it.
 #[derive(Clone, Debug)]
 pub struct CommittedEvent {

@@ -22,6 +22,7 @@ use crate::dialect::gateway::{
     ClientMessage, EditedStep, Frame, NotUnderstood, ServerMessage, decode, encode,
 };
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use bytestring::ByteString;
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use greenroom_core::{
     approval::Surface,
@@ -184,8 +185,8 @@ impl Gateway {
         let request_id = following.request_id.clone();
         self.requests.insert(request_id.clone(), (session.session_id, run_id));
         let (clock, redactor) = (line.state.runtime.clock.clone(), line.state.redactor.clone());
-        let encode = move |item: &_, put: &mut dyn FnMut(String)| {
-            encode(item, &following, clock.now(), &redactor, &mut |frame| put(text(&frame)));
+        let encode = move |item: &_, put: &mut dyn FnMut(ByteString)| {
+            encode(item, &following, clock.now(), &redactor, &mut |frame| put(text(&frame).into()));
         };
         let follow = Follow::Run { run_id, until_pause: false };
         line.attach(request_id, &session, cursor, follow, encode);

@@ -15,6 +15,7 @@ mod dashboard;
 mod decisions;
 #[cfg(test)]
 mod document_tests;
+mod encoder;
 mod endpoint;
 pub mod error;
 mod events;

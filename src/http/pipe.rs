@@ -6,6 +6,7 @@
 
 use super::follow::{Follow, Scope};
 use actix_web::rt;
+use bytestring::ByteString;
 use greenroom_actors::{
     feed::{FeedItem, Offer, Outlet},
     subscriber::{Drained, Stop},
@@ -29,7 +30,7 @@ pub(super) struct Pipe(Rc<RefCell<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    frames: VecDeque<String>,
+    frames: VecDeque<ByteString>,
     bytes: usize,
     waker: Option<Waker>,
     /// Nobody reads any more.
@@ -75,7 +76,7 @@ impl Pipe {
     where
         A: actix::Actor + actix::Handler<Drained> + actix::Handler<Stop>,
         A::Context: actix::dev::ToEnvelope<A, Drained> + actix::dev::ToEnvelope<A, Stop>,
-        E: FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static,
+        E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     {
         let flags = Rc::<Flags>::default();
         let frames = metrics::counter!("greenroom_frames_total", "transport" => transport);
@@ -90,7 +91,7 @@ impl Pipe {
 
     /// All frames that are ready. Pending while there are none; the reader knows by its
     /// subscriptions whether more can come.
-    pub(super) fn poll_frames(&self, cx: &Context<'_>) -> Poll<VecDeque<String>> {
+    pub(super) fn poll_frames(&self, cx: &Context<'_>) -> Poll<VecDeque<ByteString>> {
         let mut inner = self.0.borrow_mut();
         if inner.frames.is_empty() {
             inner.waker = Some(cx.waker().clone());
@@ -126,14 +127,14 @@ impl Pipe {
         }
     }
 
-    fn put(&self, frame: String) {
+    fn put(&self, frame: ByteString) {
         let mut inner = self.0.borrow_mut();
         inner.bytes += frame.len();
         inner.frames.push_back(frame);
     }
 }
 
-impl<E: FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static> Outlet for PipeOutlet<E> {
+impl<E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> Outlet for PipeOutlet<E> {
     fn offer(&mut self, item: &FeedItem) -> Offer {
         if self.flags.ended.get() {
             return Offer::Gone;
@@ -207,12 +208,14 @@ mod tests {
         ids::{AgentName, SessionId},
     };
 
-    fn outlet(pipe: &Pipe) -> PipeOutlet<impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static> {
+    fn outlet(
+        pipe: &Pipe,
+    ) -> PipeOutlet<impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> {
         PipeOutlet {
             pipe: pipe.clone(),
             flags: Rc::default(),
             follow: Follow::Everything,
-            encode: |_: &FeedItem, put: &mut dyn FnMut(String)| put("x".repeat(1000)),
+            encode: |_: &FeedItem, put: &mut dyn FnMut(ByteString)| put("x".repeat(1000).into()),
             frames: metrics::Counter::noop(),
         }
     }

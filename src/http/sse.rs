@@ -6,10 +6,11 @@
 
 use super::{
     AppState, Problem,
+    encoder::{Encoder, Shape},
     follow::Follow,
     pipe::{Pipe, Subscription},
 };
-use crate::dialect::{Dialect, Frame};
+use crate::dialect::Dialect;
 use actix_web::{
     HttpResponse,
     http::header,
@@ -20,14 +21,10 @@ use futures::Stream;
 use greenroom_core::{cursor::Cursor, session::SessionRow};
 use std::{
     convert::Infallible,
-    io::Write as _,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
-
-/// Bytes of most events.
-const EVENT_BYTES: usize = 512;
 
 /// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1_000;
@@ -41,11 +38,8 @@ pub(super) fn of_session(
     dialect: Dialect,
 ) -> HttpResponse {
     let pipe = Pipe::default();
-    let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
-    let encode = move |item: &_, put: &mut dyn FnMut(String)| {
-        dialect.encode(item, clock.now(), &redactor, |frame| put(event(&frame, true)));
-    };
-    let subscription = pipe.attach(follow, "sse", encode, |outlet| {
+    let encoder = Encoder::new(state, dialect, Shape::Event { with_id: true });
+    let subscription = pipe.attach(follow, "sse", encoder.into_encode(), |outlet| {
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });
@@ -56,12 +50,10 @@ pub(super) fn of_session(
 /// resume from.
 pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     let pipe = Pipe::default();
-    let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
-    let encode = move |item: &_, put: &mut dyn FnMut(String)| {
-        dialect.encode(item, clock.now(), &redactor, |frame| put(event(&frame, false)));
-    };
-    let subscription = pipe
-        .attach(Follow::Everything, "sse", encode, |outlet| state.runtime.subscribe_all(outlet));
+    let encoder = Encoder::new(state, dialect, Shape::Event { with_id: false });
+    let subscription = pipe.attach(Follow::Everything, "sse", encoder.into_encode(), |outlet| {
+        state.runtime.subscribe_all(outlet)
+    });
     respond(Body::new(pipe, subscription, state.limits.heartbeat))
 }
 
@@ -73,19 +65,6 @@ pub(super) fn check_room(state: &AppState, session: &SessionRow) -> Result<(), P
     }
     let detail = format!("the session has {max} subscribers already");
     Err(Problem::too_many("too_many_subscribers", detail, max as u64).retry_after(1))
-}
-
-/// A frame as an event of the stream.
-fn event(frame: &Frame, with_id: bool) -> String {
-    let mut event = Vec::with_capacity(EVENT_BYTES);
-    let written = match frame.cursor.filter(|_| with_id) {
-        Some(cursor) => write!(event, "id: {cursor}\ndata: "),
-        None => write!(event, "data: "),
-    };
-    // Plain data: serialising it can't fail. One line: JSON escapes line breaks.
-    drop(written.map(|()| serde_json::to_writer(&mut event, &frame.flat())));
-    event.extend_from_slice(b"\n\n");
-    String::from_utf8(event).unwrap_or_default()
 }
 
 fn respond(body: Body) -> HttpResponse {
@@ -127,10 +106,10 @@ impl Stream for Body {
             self.subscription.room_again();
             self.wrote_at = Instant::now();
             let bytes = match frames.len() {
-                1 => frames.pop_front().unwrap_or_default(),
-                _ => frames.into_iter().collect::<String>(),
+                1 => frames.pop_front().unwrap_or_default().into_bytes(),
+                _ => frames.iter().map(|frame| &**frame).collect::<String>().into(),
             };
-            return Poll::Ready(Some(Ok(Bytes::from(bytes))));
+            return Poll::Ready(Some(Ok(bytes)));
         }
         if self.subscription.has_ended() {
             return Poll::Ready(None);
@@ -153,44 +132,5 @@ impl Stream for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         self.pipe.close();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redaction::Redactor;
-    use greenroom_actors::feed::{FeedItem, FeedKind};
-    use greenroom_core::{
-        Timestamp,
-        ids::{AgentName, MessageId, RunId, Seq, SessionId},
-    };
-    use uuid::Uuid;
-
-    #[test]
-    fn e3_an_event_has_its_cursor_and_one_line_of_data_and_no_name() {
-        let item = FeedItem {
-            session_id: SessionId(Uuid::nil()),
-            agent: AgentName::parse("a").unwrap(),
-            cursor: Cursor { seq: Seq(7), offset: 9 },
-            kind: FeedKind::Delta {
-                run_id: RunId(Uuid::nil()),
-                step: 1,
-                message_id: MessageId::parse("m").unwrap(),
-                text: "two\nlines".into(),
-            },
-        };
-        let mut frames = Vec::new();
-        let redactor = Redactor::default();
-        Dialect::Agent.encode(&item, Timestamp(0), &redactor, |frame| frames.push(frame));
-        let [frame] = <[_; 1]>::try_from(frames).unwrap();
-        let text = event(&frame, true);
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        assert_eq!(lines[0], "id: 7.9");
-        assert!(lines[1].starts_with(r#"data: {"type":"text""#), "{text}");
-        assert!(lines[1].contains(r"two\nlines"));
-        assert_eq!(lines[2], "");
-        assert!(event(&frame, false).starts_with("data: "));
     }
 }

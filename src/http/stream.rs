@@ -5,6 +5,7 @@ use super::{
     AppState, Problem, State,
     commands::{self, Submitted},
     decisions,
+    encoder::{Encoder, Shape},
     endpoint::Endpoint,
     events::{self, DialectQuery},
     follow::Follow,
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{auth::Principal, dialect::Dialect};
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use bytestring::ByteString;
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
@@ -178,15 +180,8 @@ impl Sessions {
     fn encode(
         &self,
         line: &Line<Stream>,
-    ) -> impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static {
-        let (clock, redactor) = (line.state.runtime.clock.clone(), line.state.redactor.clone());
-        let dialect = self.dialect;
-        move |item, put| {
-            dialect.encode(item, clock.now(), &redactor, |frame| {
-                // Plain data: serialising it can't fail.
-                put(serde_json::to_string(&frame.nested()).unwrap_or_default());
-            });
-        }
+    ) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
+        Encoder::new(&line.state, self.dialect, Shape::Message).into_encode()
     }
 }
 

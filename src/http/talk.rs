@@ -8,6 +8,7 @@ use super::{
     ws_frames::ClientFrame,
 };
 use crate::auth::Principal;
+use bytestring::ByteString;
 use futures::future::LocalBoxFuture;
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{cursor::Cursor, session::SessionRow};
@@ -69,7 +70,7 @@ impl<K: Eq + Hash> Line<K> {
         session: &SessionRow,
         cursor: Cursor,
         follow: Follow,
-        encode: impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static,
+        encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     ) {
         self.forget_ended();
         drop(self.streams.remove(&name));
@@ -83,7 +84,7 @@ impl<K: Eq + Hash> Line<K> {
     pub(super) fn attach_to_all(
         &mut self,
         name: K,
-        encode: impl FnMut(&FeedItem, &mut dyn FnMut(String)) + 'static,
+        encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     ) {
         self.forget_ended();
         drop(self.streams.remove(&name));

@@ -20,6 +20,7 @@ use actix::{
 use actix_http::ws::Item;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws;
+use bytestring::ByteString;
 use futures::stream;
 use greenroom_actors::{
     observation::Watch,
@@ -128,7 +129,7 @@ impl Flow {
 }
 
 /// What is ready in the pipe.
-struct Ready(VecDeque<String>);
+struct Ready(VecDeque<ByteString>);
 
 impl<T: Talk> Actor for Socket<T> {
     type Context = Context<T>;
@@ -216,7 +217,7 @@ impl<T: Talk> Socket<T> {
         ctx.add_stream(futures::StreamExt::map(ready, Ready));
     }
 
-    fn write(&mut self, frame: String, ctx: &mut Context<T>) {
+    fn write(&mut self, frame: ByteString, ctx: &mut Context<T>) {
         let due = self.flow.wrote(frame.len());
         ctx.text(frame);
         if due {
@@ -279,7 +280,8 @@ impl<T: Talk> Socket<T> {
         if self.waiting.len() >= WAITING_FRAMES_MAX {
             let max = WAITING_FRAMES_MAX as u64;
             let problem = Problem::too_many("too_many_frames", "wait for answers", max);
-            return self.write(self.talk.refusal(frame.id.as_ref(), &problem), ctx);
+            let refusal = self.talk.refusal(frame.id.as_ref(), &problem);
+            return self.write(refusal.into(), ctx);
         }
         self.waiting.push_back(frame);
         self.work(ctx);
@@ -307,7 +309,7 @@ impl<T: Talk> Socket<T> {
                 Err(problem) => vec![socket.talk.refusal(id.as_ref(), &problem)],
             };
             for answer in answers {
-                socket.write(answer, ctx);
+                socket.write(answer.into(), ctx);
             }
             socket.working = false;
             socket.work(ctx);

@@ -1,0 +1,221 @@
+//! What is told, as the text of frames. Where many follow one session, each thread encodes a frame once,
+//! and not for each of them: it keeps the last ones, as who is told the same is told it right after.
+
+use super::AppState;
+use crate::{
+    dialect::{Dialect, Frame},
+    redaction::Redactor,
+};
+use bytestring::ByteString;
+use greenroom_actors::{
+    feed::{FeedItem, FeedKind},
+    ports::Clock,
+};
+use greenroom_core::cursor::Cursor;
+use std::{cell::RefCell, collections::VecDeque, io::Write as _, sync::Arc};
+
+/// Frames that a thread keeps. More than one, since a subscriber with several to tell tells all before
+/// the next one has its turn.
+const KEPT_MAX: usize = 16;
+/// Bytes of a frame that is kept.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of most frames.
+const FRAME_BYTES: usize = 512;
+
+/// How a frame is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// As an event of a stream; its cursor is its `id:`, if that is wanted and it has one.
+    Event { with_id: bool },
+    /// As a message of a WebSocket.
+    Message,
+}
+
+/// Encodes for one client.
+pub(super) struct Encoder {
+    dialect: Dialect,
+    shape: Shape,
+    clock: Arc<dyn Clock>,
+    redactor: Arc<Redactor>,
+}
+
+/// A frame that was made, and all that it depends on.
+struct Kept {
+    kind: FeedKind,
+    cursor: Cursor,
+    dialect: Dialect,
+    shape: Shape,
+    frame: ByteString,
+}
+
+thread_local! {
+    static KEPT: RefCell<VecDeque<Kept>> = const { RefCell::new(VecDeque::new()) };
+}
+
+impl Encoder {
+    /// One that writes in the words of `dialect`.
+    pub(super) fn new(state: &AppState, dialect: Dialect, shape: Shape) -> Self {
+        let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
+        Self { dialect, shape, clock, redactor }
+    }
+
+    /// As what an outlet calls.
+    pub(super) fn into_encode(self) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
+        move |item, put| self.encode(item, put)
+    }
+
+    /// Puts the frames that tell of `item`.
+    fn encode(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
+        if let Some(frame) = self.kept(item) {
+            return put(frame);
+        }
+        let mut made = 0;
+        let mut last = ByteString::new();
+        self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
+            last = self.shape.write(&frame).into();
+            made += 1;
+            put(last.clone());
+        });
+        if made == 1 {
+            self.keep(item, last);
+        }
+    }
+
+    fn kept(&self, item: &FeedItem) -> Option<ByteString> {
+        let is_same = |it: &&Kept| {
+            it.cursor == item.cursor
+                && it.kind.is_shared_with(&item.kind)
+                && (it.dialect, it.shape) == (self.dialect, self.shape)
+        };
+        KEPT.with_borrow(|kept| kept.iter().find(is_same).map(|it| it.frame.clone()))
+    }
+
+    fn keep(&self, item: &FeedItem, frame: ByteString) {
+        if frame.len() > KEPT_BYTES_MAX {
+            return;
+        }
+        let Self { dialect, shape, .. } = *self;
+        let (kind, cursor) = (item.kind.clone(), item.cursor);
+        KEPT.with_borrow_mut(|kept| {
+            kept.truncate(KEPT_MAX - 1);
+            kept.push_front(Kept { kind, cursor, dialect, shape, frame });
+        });
+    }
+}
+
+impl Shape {
+    fn write(self, frame: &Frame) -> String {
+        let mut text = Vec::with_capacity(FRAME_BYTES);
+        // Plain data: writing it to memory can't fail. One line: JSON escapes line breaks.
+        match self {
+            Self::Event { with_id } => {
+                if let Some(cursor) = frame.cursor.filter(|_| with_id) {
+                    drop(writeln!(text, "id: {cursor}"));
+                }
+                text.extend_from_slice(b"data: ");
+                drop(serde_json::to_writer(&mut text, &frame.flat()));
+                text.extend_from_slice(b"\n\n");
+            }
+            Self::Message => drop(serde_json::to_writer(&mut text, &frame.nested())),
+        }
+        String::from_utf8(text).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use greenroom_actors::feed::CommittedEvent;
+    use greenroom_core::{
+        Timestamp,
+        ids::{AgentName, MessageId, RunId, Seq, SessionId},
+        session::{EventRecord, SessionEvent},
+    };
+    use uuid::Uuid;
+
+    struct AtOnce;
+
+    impl Clock for AtOnce {
+        fn now(&self) -> Timestamp {
+            Timestamp(0)
+        }
+
+        fn seed(&self) -> u64 {
+            0
+        }
+    }
+
+    fn encoder(dialect: Dialect, shape: Shape) -> Encoder {
+        Encoder { dialect, shape, clock: Arc::new(AtOnce), redactor: Arc::default() }
+    }
+
+    fn frame(encoder: &Encoder, item: &FeedItem) -> ByteString {
+        let mut frames = Vec::new();
+        encoder.encode(item, &mut |frame| frames.push(frame));
+        let [frame] = <[_; 1]>::try_from(frames).unwrap();
+        frame
+    }
+
+    fn item(kind: FeedKind, offset: u64) -> FeedItem {
+        FeedItem {
+            session_id: SessionId(Uuid::nil()),
+            agent: AgentName::parse("a").unwrap(),
+            cursor: Cursor { seq: Seq(7), offset },
+            kind,
+        }
+    }
+
+    fn text(text: &str) -> FeedKind {
+        FeedKind::Delta {
+            run_id: RunId(Uuid::nil()),
+            step: 1,
+            message_id: MessageId::parse("m").unwrap(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn e3_an_event_has_its_cursor_and_one_line_of_data_and_no_name() {
+        let item = item(text("two\nlines"), 9);
+        let told = frame(&encoder(Dialect::Agent, Shape::Event { with_id: true }), &item);
+        let lines: Vec<_> = told.lines().collect();
+        assert_eq!(lines.len(), 3, "{told}");
+        assert_eq!(lines[0], "id: 7.9");
+        assert!(lines[1].starts_with(r#"data: {"type":"text""#), "{told}");
+        assert!(lines[1].contains(r"two\nlines"));
+        assert_eq!(lines[2], "");
+        let told = frame(&encoder(Dialect::Agent, Shape::Event { with_id: false }), &item);
+        assert!(told.starts_with("data: "));
+    }
+
+    #[test]
+    fn who_is_told_the_same_is_given_the_same_frame() {
+        let event = Shape::Event { with_id: true };
+        let closed = |seq| EventRecord {
+            seq: Seq(seq),
+            at: Timestamp(0),
+            run_id: None,
+            step: None,
+            event: SessionEvent::SessionClosed { by: "ann".parse().unwrap() },
+        };
+        let [first, second] = <[_; 2]>::try_from(Vec::from_iter(CommittedEvent::all_of(
+            &[closed(6), closed(7)].into(),
+        )))
+        .unwrap();
+        for told in [item(text("one"), 3), item(FeedKind::Event(second), 0)] {
+            let frame_of = |item: &_, shape| frame(&encoder(Dialect::Agent, shape), item);
+            let one = frame_of(&told, event);
+            assert_eq!(frame_of(&told.clone(), event).as_ptr(), one.as_ptr(), "encoded once");
+            let task = frame(&encoder(Dialect::Task, event), &told);
+            assert_ne!(task.as_ptr(), one.as_ptr(), "in other words");
+            assert!(frame_of(&told, Shape::Message).starts_with('{'), "in another shape");
+            let elsewhere = FeedItem { cursor: Cursor { seq: Seq(8), offset: 1 }, ..told.clone() };
+            assert!(frame_of(&elsewhere, event).starts_with("id: 8.1\n"), "at another place");
+        }
+        let told = frame(&encoder(Dialect::Agent, event), &item(FeedKind::Event(first), 0));
+        assert!(told.contains(r#""at":"1970"#), "another event of the commit: {told}");
+        let (one, other) = (item(text("x"), 1), item(text("y"), 1));
+        let told = [one, other].map(|item| frame(&encoder(Dialect::Agent, event), &item));
+        assert_ne!(told[0], told[1], "the same place, but another text");
+    }
+}
