@@ -1,5 +1,6 @@
-//! What is told, as the text of frames. Where many follow one session, each thread encodes a frame once,
-//! and not for each of them: it keeps the last ones, as who is told the same is told it right after.
+//! What is told, as the text of frames. Where many follow one session, a thread encodes a frame twice
+//! and not for each of them: what is asked for again is kept, and who is told the same is told it right
+//! after.
 
 use super::AppState;
 use crate::{
@@ -11,12 +12,12 @@ use greenroom_actors::{
     feed::{FeedItem, FeedKind},
     ports::Clock,
 };
-use greenroom_core::cursor::Cursor;
+use greenroom_core::{cursor::Cursor, ids::SessionId};
 use std::{cell::RefCell, collections::VecDeque, io::Write as _, sync::Arc};
 
-/// Frames that a thread keeps. More than one, since a subscriber with several to tell tells all before
-/// the next one has its turn.
-const KEPT_MAX: usize = 16;
+/// Frames that a thread remembers. More than one, since a subscriber with several to tell tells all
+/// before the next one has its turn.
+const REMEMBERED_MAX: usize = 16;
 /// Bytes of a frame that is kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of most frames.
@@ -39,17 +40,16 @@ pub(super) struct Encoder {
     redactor: Arc<Redactor>,
 }
 
-/// A frame that was made, and all that it depends on.
-struct Kept {
-    kind: FeedKind,
-    cursor: Cursor,
-    dialect: Dialect,
-    shape: Shape,
-    frame: ByteString,
+/// A frame that was asked for.
+struct Remembered {
+    frame: (SessionId, Cursor, Dialect, Shape),
+    /// Its text and what it tells of, if it was asked for again. A session that one client follows must not
+    /// pay for this: what is held is freed late, and out of the processor's cache.
+    kept: Option<(FeedKind, ByteString)>,
 }
 
 thread_local! {
-    static KEPT: RefCell<VecDeque<Kept>> = const { RefCell::new(VecDeque::new()) };
+    static REMEMBERED: RefCell<VecDeque<Remembered>> = const { RefCell::new(VecDeque::new()) };
 }
 
 impl Encoder {
@@ -66,39 +66,32 @@ impl Encoder {
 
     /// Puts the frames that tell of `item`.
     fn encode(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
-        if let Some(frame) = self.kept(item) {
-            return put(frame);
-        }
-        let mut made = 0;
-        let mut last = ByteString::new();
-        self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
-            last = self.shape.write(&frame).into();
-            made += 1;
-            put(last.clone());
+        let frame = (item.session_id, item.cursor, self.dialect, self.shape);
+        let (is_known, kept) = REMEMBERED.with_borrow(|remembered| {
+            let known = remembered.iter().find(|it| it.frame == frame);
+            let same = |(kind, _): &&(FeedKind, ByteString)| kind.is_shared_with(&item.kind);
+            let kept = known.and_then(|known| known.kept.as_ref()).filter(same);
+            (known.is_some(), kept.map(|(_, text)| text.clone()))
         });
-        if made == 1 {
-            self.keep(item, last);
+        if let Some(text) = kept {
+            return put(text);
         }
-    }
-
-    fn kept(&self, item: &FeedItem) -> Option<ByteString> {
-        let is_same = |it: &&Kept| {
-            it.cursor == item.cursor
-                && it.kind.is_shared_with(&item.kind)
-                && (it.dialect, it.shape) == (self.dialect, self.shape)
-        };
-        KEPT.with_borrow(|kept| kept.iter().find(is_same).map(|it| it.frame.clone()))
-    }
-
-    fn keep(&self, item: &FeedItem, frame: ByteString) {
-        if frame.len() > KEPT_BYTES_MAX {
-            return;
-        }
-        let Self { dialect, shape, .. } = *self;
-        let (kind, cursor) = (item.kind.clone(), item.cursor);
-        KEPT.with_borrow_mut(|kept| {
-            kept.truncate(KEPT_MAX - 1);
-            kept.push_front(Kept { kind, cursor, dialect, shape, frame });
+        let mut texts = 0;
+        let mut only = None;
+        self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
+            let text = ByteString::from(self.shape.write(&frame));
+            texts += 1;
+            only = (is_known && text.len() <= KEPT_BYTES_MAX).then(|| text.clone());
+            put(text);
+        });
+        let kept = only.filter(|_| texts == 1).map(|text| (item.kind.clone(), text));
+        REMEMBERED.with_borrow_mut(|remembered| {
+            if let Some(known) = remembered.iter_mut().find(|it| it.frame == frame) {
+                known.kept = kept;
+            } else {
+                remembered.truncate(REMEMBERED_MAX - 1);
+                remembered.push_front(Remembered { frame, kept });
+            }
         });
     }
 }
@@ -128,7 +121,7 @@ mod tests {
     use greenroom_actors::feed::CommittedEvent;
     use greenroom_core::{
         Timestamp,
-        ids::{AgentName, MessageId, RunId, Seq, SessionId},
+        ids::{AgentName, MessageId, RunId, Seq},
         session::{EventRecord, SessionEvent},
     };
     use uuid::Uuid;
@@ -204,9 +197,9 @@ mod tests {
         .unwrap();
         for told in [item(text("one"), 3), item(FeedKind::Event(second), 0)] {
             let frame_of = |item: &_, shape| frame(&encoder(Dialect::Agent, shape), item);
-            let one = frame_of(&told, event);
-            assert_eq!(frame_of(&told.clone(), event).as_ptr(), one.as_ptr(), "encoded once");
-            let task = frame(&encoder(Dialect::Task, event), &told);
+            let [_, one, another] = [(); 3].map(|()| frame_of(&told.clone(), event));
+            assert_eq!(another.as_ptr(), one.as_ptr(), "who came third is given the second's");
+            let [_, task] = [(); 2].map(|()| frame(&encoder(Dialect::Task, event), &told));
             assert_ne!(task.as_ptr(), one.as_ptr(), "in other words");
             assert!(frame_of(&told, Shape::Message).starts_with('{'), "in another shape");
             let elsewhere = FeedItem { cursor: Cursor { seq: Seq(8), offset: 1 }, ..told.clone() };
@@ -215,7 +208,8 @@ mod tests {
         let told = frame(&encoder(Dialect::Agent, event), &item(FeedKind::Event(first), 0));
         assert!(told.contains(r#""at":"1970"#), "another event of the commit: {told}");
         let (one, other) = (item(text("x"), 1), item(text("y"), 1));
-        let told = [one, other].map(|item| frame(&encoder(Dialect::Agent, event), &item));
-        assert_ne!(told[0], told[1], "the same place, but another text");
+        let told =
+            [&one, &one, &one, &other].map(|item| frame(&encoder(Dialect::Agent, event), item));
+        assert_ne!(told[2], told[3], "the same place, but another text");
     }
 }
