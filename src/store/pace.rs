@@ -1,32 +1,25 @@
 //! When the writer may take its next group. Pure: the writer brings the time.
 //!
 //! A group of ten commits costs little more than one of a single commit: one transaction, one wait for
-//! the disk, one time waking everybody. So while several sessions commit, groups begin some way apart,
-//! and what comes meanwhile shares the next one. A session that commits alone waits for nobody.
+//! the disk, one time waking everybody. So once commits of several sessions have met in a group, the next
+//! one begins some way after it, and what comes meanwhile shares it. Where commits do not meet, nobody
+//! waits.
 
 use greenroom_core::ids::SessionId;
 use std::time::{Duration, Instant};
 
-/// From the beginning of one group to that of the next, while several sessions commit.
+/// From the beginning of a group of several sessions' commits to that of the next one.
 const APART: Duration = Duration::from_millis(8);
 
-/// What is known of the last group that had commits.
+/// When the last group began, if commits of several sessions met in it.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Option<Last>);
-
-#[derive(Debug)]
-struct Last {
-    began: Instant,
-    /// The session that all of it was of; `None` if it was of several.
-    only: Option<SessionId>,
-}
+pub(super) struct Pace(Option<Instant>);
 
 impl Pace {
-    /// How long a group waits that begins with a commit of `session`. `None` is not at all, which is
-    /// less than a timer of no time takes.
-    pub(super) fn wait(&self, session: SessionId, now: Instant) -> Option<Duration> {
-        let last = self.0.as_ref().filter(|last| last.only != Some(session))?;
-        let waited = now.saturating_duration_since(last.began);
+    /// How long a group with a commit waits. `None` is not at all, which is less than a timer of no time
+    /// takes.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        let waited = now.saturating_duration_since(self.0?);
         APART.checked_sub(waited).filter(|left| !left.is_zero())
     }
 
@@ -34,8 +27,7 @@ impl Pace {
     pub(super) fn begin(&mut self, sessions: impl IntoIterator<Item = SessionId>, now: Instant) {
         let mut sessions = sessions.into_iter();
         let Some(first) = sessions.next() else { return };
-        let only = sessions.all(|other| other == first).then_some(first);
-        self.0 = Some(Last { began: now, only });
+        self.0 = sessions.any(|other| other != first).then_some(now);
     }
 }
 
@@ -50,22 +42,22 @@ mod tests {
     #[test]
     fn who_commits_alone_waits_for_nobody() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        assert_eq!(pace.wait(ANN, now), None);
-        pace.begin([ANN, ANN], now);
-        assert_eq!(pace.wait(ANN, now), None);
+        for sessions in [&[][..], &[ANN, ANN], &[BEN]] {
+            pace.begin(sessions.iter().copied(), now);
+            assert_eq!(pace.wait(now), None);
+        }
     }
 
     #[test]
-    fn groups_of_several_begin_apart() {
+    fn where_commits_meet_the_next_group_begins_some_way_after() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         let later = |ms| now + Duration::from_millis(ms);
-        pace.begin([ANN], now);
-        assert_eq!(pace.wait(BEN, now), Some(APART));
-        assert_eq!(pace.wait(BEN, later(3)), Some(Duration::from_millis(5)));
-        assert_eq!(pace.wait(BEN, later(8)), None);
-        pace.begin([ANN, BEN], later(9));
-        assert_eq!(pace.wait(ANN, later(9)), Some(APART));
-        pace.begin([], later(12));
-        assert_eq!(pace.wait(ANN, later(12)), Some(Duration::from_millis(5)));
+        pace.begin([ANN, BEN], now);
+        assert_eq!(pace.wait(now), Some(APART));
+        pace.begin([], later(2));
+        assert_eq!(pace.wait(later(3)), Some(Duration::from_millis(5)));
+        assert_eq!(pace.wait(later(8)), None);
+        pace.begin([ANN], later(9));
+        assert_eq!(pace.wait(later(9)), None, "nobody came along");
     }
 }

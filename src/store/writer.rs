@@ -209,8 +209,9 @@ struct Work<S> {
 impl<S: Sink> Work<S> {
     async fn run(&mut self, mut requests: mpsc::Receiver<Waiting>) {
         while let Some(first) = requests.recv().await {
-            let session = first.request.session();
-            if let Some(wait) = session.and_then(|it| self.pace.wait(it, Instant::now())) {
+            if first.request.session().is_some()
+                && let Some(wait) = self.pace.wait(Instant::now())
+            {
                 tokio::time::sleep(wait).await;
             }
             let mut bytes = first.request.size();
