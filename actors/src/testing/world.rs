@@ -220,14 +220,11 @@ impl World {
     /// The input that submits `text`; the text is its message's id too.
     pub fn message(text: &str) -> Input {
         Input::SubmitMessage {
-            message: NewMessage {
-                message_id: MessageId::parse(text).expect("the text can be an id"),
-                text: text.into(),
-                digest: Digest::of_bytes(text.as_bytes()),
-                preflight: None,
-                workflow: None,
-                traceparent: None,
-            },
+            message: NewMessage::new(
+                MessageId::parse(text).expect("the text can be an id"),
+                text.into(),
+                Digest::of_bytes(text.as_bytes()),
+            ),
             on_busy: OnBusy::Queue,
         }
     }

@@ -276,14 +276,7 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
         panic!("a message is submitted");
     };
     let interrupt = Input::Interrupt {
-        message: NewMessage {
-            message_id,
-            text,
-            digest,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
+        message: NewMessage::new(message_id, text, digest),
         by: World::user(),
         partial: None,
     };

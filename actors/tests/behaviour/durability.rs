@@ -424,14 +424,11 @@ async fn s5_idempotency_survives_a_crash() {
         unreachable!()
     };
     let other = Input::SubmitMessage {
-        message: NewMessage {
+        message: NewMessage::new(
             message_id,
-            text: "another body".into(),
-            digest: greenroom_core::json::Digest::of_bytes(b"another body"),
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
+            "another body".into(),
+            greenroom_core::json::Digest::of_bytes(b"another body"),
+        ),
         on_busy: OnBusy::Queue,
     };
     assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));

@@ -105,14 +105,7 @@ impl World {
         let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
         let on_busy = OnBusy::Queue;
         self.take(Input::SubmitMessage {
-            message: NewMessage {
-                message_id,
-                text,
-                digest,
-                preflight: None,
-                workflow: None,
-                traceparent: None,
-            },
+            message: NewMessage::new(message_id, text, digest),
             on_busy,
         })
     }

@@ -222,6 +222,13 @@ pub struct NewMessage {
     pub traceparent: Option<Trace>,
 }
 
+impl NewMessage {
+    /// A message that asks for nothing in particular.
+    pub fn new(message_id: MessageId, text: Arc<str>, digest: Digest) -> Self {
+        Self { message_id, text, digest, preflight: None, workflow: None, traceparent: None }
+    }
+}
+
 /// What to do with a message while a run is going (S4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

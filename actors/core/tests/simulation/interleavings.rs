@@ -114,14 +114,7 @@ fn asked(seed: u64, chance: &mut Chance) -> (World, ApprovalId, Vec<PlanStep>) {
     let (text, digest) = ("go".into(), Digest::of_bytes(b"go"));
     world
         .take(Input::SubmitMessage {
-            message: NewMessage {
-                message_id,
-                text,
-                digest,
-                preflight: None,
-                workflow: None,
-                traceparent: None,
-            },
+            message: NewMessage::new(message_id, text, digest),
             on_busy: OnBusy::Queue,
         })
         .expect("it is idle");

@@ -264,14 +264,11 @@ fn interrupted() -> Vec<EventRecord> {
     let mut partial = Completion::default();
     partial.message.text = "The pri".to_owned();
     story.take(Input::Interrupt {
-        message: NewMessage {
-            message_id: MessageId::parse("at-once").expect("it is short"),
-            text: "No, this.".into(),
-            digest: Digest::of_bytes(b"at-once"),
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
+        message: NewMessage::new(
+            MessageId::parse("at-once").expect("it is short"),
+            "No, this.".into(),
+            Digest::of_bytes(b"at-once"),
+        ),
         by: user("ann"),
         partial: Some(partial),
     });

@@ -160,14 +160,7 @@ fn s8_a_childs_tasks_are_its_parents_and_people_may_steer() {
     child.check(submit("u1"), "! works for another");
     let digest = Digest::of_bytes(b"u1");
     let interrupt = Input::Interrupt {
-        message: NewMessage {
-            message_id: MessageId::parse("u1").unwrap(),
-            text: "u1".into(),
-            digest,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
+        message: NewMessage::new(MessageId::parse("u1").unwrap(), "u1".into(), digest),
         by: user("ann"),
         partial: None,
     };

@@ -364,17 +364,7 @@ fn submit(message_id: &str) -> Input {
 fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
     let digest = Digest::of_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
-    Input::SubmitMessage {
-        message: NewMessage {
-            message_id,
-            text: text.into(),
-            digest,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
-        on_busy,
-    }
+    Input::SubmitMessage { message: NewMessage::new(message_id, text.into(), digest), on_busy }
 }
 
 fn cancel() -> Input {

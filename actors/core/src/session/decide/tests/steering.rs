@@ -16,14 +16,7 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
         stop_reason: StopReason::EndTurn,
     });
     Input::Interrupt {
-        message: NewMessage {
-            message_id,
-            text,
-            digest,
-            preflight: None,
-            workflow: None,
-            traceparent: None,
-        },
+        message: NewMessage::new(message_id, text, digest),
         by: user("ann"),
         partial,
     }
