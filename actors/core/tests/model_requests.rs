@@ -543,18 +543,8 @@ fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
         let message_id = MessageId::parse(&format!("u{turn}")).expect("the life goes on");
         let digest = Digest::of(&json!(turn));
         let text = format!("Turn {turn}: what does it cost?").into();
-        let (on_busy, preflight, workflow) = (OnBusy::Queue, None, None);
-        talk.does(Input::SubmitMessage {
-            message: NewMessage {
-                message_id,
-                text,
-                digest,
-                preflight,
-                workflow,
-                traceparent: None,
-            },
-            on_busy,
-        });
+        let message = NewMessage::new(message_id, text, digest);
+        talk.does(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
         assert!(talk.state.is_idle(), "turn {turn}");
     }
     assert_eq!(talk.requests, 400 + talk.summaries);

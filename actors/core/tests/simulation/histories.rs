@@ -507,17 +507,9 @@ impl Story {
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
         let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::workflow_of_story()));
-        self.take(Input::SubmitMessage {
-            message: NewMessage {
-                message_id,
-                text,
-                digest,
-                preflight,
-                workflow,
-                traceparent: None,
-            },
-            on_busy,
-        });
+        let message =
+            NewMessage { preflight, workflow, ..NewMessage::new(message_id, text, digest) };
+        self.take(Input::SubmitMessage { message, on_busy });
     }
 
     fn model(&mut self, result: Result<Completion, StepFailure>) {
