@@ -21,12 +21,12 @@ const BURST_CLIENTS: usize = 50;
 /// Turns of one repetition in bursts. Short ones, as a machine may be half as fast a second later.
 const BURST_TURNS: usize = 5;
 
-fn burst_of(runs: usize) -> Load {
+pub(crate) fn burst_of(runs: usize) -> Load {
     Load { model: "burst", clients: BURST_CLIENTS, runs, apart: Duration::ZERO }
 }
 
 /// The clients begin evenly over the time that one run takes, so that they do not speak in chorus.
-fn paced_of(runs: usize) -> Load {
+pub(crate) fn paced_of(runs: usize) -> Load {
     let run = PACE * DELTAS_PER_STEP * STEPS;
     let apart = run / u32::try_from(PACED_CLIENTS).unwrap_or(1);
     Load { model: "paced", clients: PACED_CLIENTS, runs, apart }

@@ -13,6 +13,7 @@ mod provider;
 mod relay;
 mod report;
 mod scenario;
+mod training;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +35,8 @@ struct Arguments {
 enum Command {
     /// Measure everything, print the tables and write them to a file.
     Run(everything::Arguments),
+    /// Work a build that notes which of its code is run.
+    Train,
     /// Be the scripted provider.
     Provider {
         /// Where to listen, on the loopback.
@@ -62,11 +65,8 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     let system = actix_web::rt::System::new();
     match Arguments::parse().command {
-        Command::Run(arguments) => {
-            process::move_to_core(process::LOAD_CORE)?;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(everything::run(&arguments))
-        }
+        Command::Run(arguments) => as_the_load(everything::run(&arguments)),
+        Command::Train => as_the_load(training::train()),
         Command::Provider { port } => {
             let provider = provider::Provider::start(port)?;
             println!("{}", provider.url());
@@ -79,4 +79,10 @@ fn main() -> anyhow::Result<()> {
             system.block_on(relay::least::serve(address, &provider, &database, durability))
         }
     }
+}
+
+/// Does `work` on the core of the load.
+fn as_the_load(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    process::move_to_core(process::LOAD_CORE)?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

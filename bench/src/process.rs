@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, ensure};
 use nix::{
+    sys::signal::{Signal, kill},
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,
 };
@@ -40,7 +41,7 @@ impl Server {
     /// Seconds of processor time that it has used, those of its threads that have ended included and
     /// its children not: to the nanosecond, where [`Self::cpu_seconds`] counts hundredths.
     pub(crate) fn own_cpu_seconds(&self) -> anyhow::Result<f64> {
-        let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(self.child.id())?))?;
+        let clock = clock_getcpuclockid(self.id()?)?;
         let time = clock_gettime(clock)?;
         Ok(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
     }
@@ -55,11 +56,23 @@ impl Server {
         Ok(self.tree()?.iter().filter_map(resident).sum())
     }
 
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
+        kill(self.id()?, Signal::SIGTERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "it ended with {status}");
+        Ok(())
+    }
+
     /// Ends it at once, as a crash would.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+
+    fn id(&self) -> anyhow::Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.child.id())?))
     }
 
     fn tree(&self) -> anyhow::Result<Vec<Process>> {

@@ -1,0 +1,32 @@
+//! The work that a build is trained on (`make release`): what a server spends its time on, in the
+//! proportions of a busy day, asked of a build that notes which of its code is run.
+
+use crate::{
+    contestant::{Contestant, Durability},
+    everything::{burst_of, paced_of},
+    provider::Provider,
+    scenario::{fan_out, runs},
+};
+use anyhow::Context as _;
+
+const RUNS_IN_BURSTS: usize = 20;
+const SUBSCRIBERS: usize = 100;
+
+/// Works each server that is measured, and ends it in peace, since what was noted is written then.
+pub(crate) async fn train() -> anyhow::Result<()> {
+    let provider = Provider::start(0)?;
+    let fsync = Durability::Fsync;
+    for contestant in [Contestant::Bare, Contestant::Least(fsync), Contestant::Greenroom(fsync)] {
+        let name = contestant.name();
+        let running = contestant.start(&provider.url()).await;
+        let mut running = running.with_context(|| format!("{name} did not start"))?;
+        let mut sessions = 0;
+        runs::measure(&running, burst_of(RUNS_IN_BURSTS), &mut sessions).await?;
+        runs::measure(&running, paced_of(1), &mut sessions).await?;
+        if !matches!(contestant, Contestant::Least(_)) {
+            fan_out::measure(&running, SUBSCRIBERS, &mut sessions).await?;
+        }
+        running.server.end().with_context(|| format!("{name} did not end"))?;
+    }
+    Ok(())
+}
