@@ -1,6 +1,6 @@
-//! What is told, as the text of frames. Where many follow one session, a thread encodes a frame twice
-//! and not for each of them: what is asked for again is kept, and who is told the same is told it right
-//! after.
+//! What is told, as the text of frames. Where many follow one session, a thread encodes what they are
+//! told twice and not for each of them: what is asked for again is kept, and who is told the same is
+//! told it right after.
 
 use super::AppState;
 use crate::{
@@ -15,10 +15,10 @@ use greenroom_actors::{
 use greenroom_core::{cursor::Cursor, ids::SessionId};
 use std::{cell::RefCell, collections::VecDeque, io::Write as _, sync::Arc};
 
-/// Frames that a thread remembers. More than one, since a subscriber with several to tell tells all
+/// Tellings that a thread remembers. More than one, since a subscriber with several to tell tells all
 /// before the next one has its turn.
 const REMEMBERED_MAX: usize = 16;
-/// Bytes of a frame that is kept.
+/// Bytes of the frames of one that are kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of most frames.
 const FRAME_BYTES: usize = 512;
@@ -40,16 +40,27 @@ pub(super) struct Encoder {
     redactor: Arc<Redactor>,
 }
 
-/// A frame that was asked for.
-struct Remembered {
-    frame: (SessionId, Cursor, Dialect, Shape),
-    /// Its text and what it tells of, if it was asked for again. A session that one client follows must not
-    /// pay for this: what is held is freed late, and out of the processor's cache.
-    kept: Option<(FeedKind, ByteString)>,
+/// What a subscriber was told.
+struct Told {
+    place: (SessionId, Cursor, Dialect, Shape),
+    /// Its frames, if they were asked for again. A session that one client follows must not pay for
+    /// this: what is held is freed late, and out of the processor's cache.
+    kept: Option<Kept>,
+}
+
+struct Kept {
+    kind: FeedKind,
+    frames: Vec<ByteString>,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.frames.iter().map(|frame| frame.len()).sum()
+    }
 }
 
 thread_local! {
-    static REMEMBERED: RefCell<VecDeque<Remembered>> = const { RefCell::new(VecDeque::new()) };
+    static REMEMBERED: RefCell<VecDeque<Told>> = const { RefCell::new(VecDeque::new()) };
 }
 
 impl Encoder {
@@ -66,32 +77,27 @@ impl Encoder {
 
     /// Puts the frames that tell of `item`.
     fn encode(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
-        let frame = (item.session_id, item.cursor, self.dialect, self.shape);
-        let (is_known, kept) = REMEMBERED.with_borrow(|remembered| {
-            let known = remembered.iter().find(|it| it.frame == frame);
-            let same = |(kind, _): &&(FeedKind, ByteString)| kind.is_shared_with(&item.kind);
-            let kept = known.and_then(|known| known.kept.as_ref()).filter(same);
-            (known.is_some(), kept.map(|(_, text)| text.clone()))
-        });
-        if let Some(text) = kept {
-            return put(text);
-        }
-        let mut texts = 0;
-        let mut only = None;
-        self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
-            let text = ByteString::from(self.shape.write(&frame));
-            texts += 1;
-            only = (is_known && text.len() <= KEPT_BYTES_MAX).then(|| text.clone());
-            put(text);
-        });
-        let kept = only.filter(|_| texts == 1).map(|text| (item.kind.clone(), text));
+        let place = (item.session_id, item.cursor, self.dialect, self.shape);
         REMEMBERED.with_borrow_mut(|remembered| {
-            if let Some(known) = remembered.iter_mut().find(|it| it.frame == frame) {
-                known.kept = kept;
-            } else {
+            let Some(told) = remembered.iter_mut().find(|told| told.place == place) else {
                 remembered.truncate(REMEMBERED_MAX - 1);
-                remembered.push_front(Remembered { frame, kept });
-            }
+                remembered.push_front(Told { place, kept: None });
+                return self.write(item, put);
+            };
+            let kept = told.kept.take().filter(|kept| kept.kind.is_shared_with(&item.kind));
+            let kept = kept.unwrap_or_else(|| {
+                let mut frames = Vec::new();
+                self.write(item, &mut |frame| frames.push(frame));
+                Kept { kind: item.kind.clone(), frames }
+            });
+            kept.frames.iter().cloned().for_each(put);
+            told.kept = Some(kept).filter(|kept| kept.bytes() <= KEPT_BYTES_MAX);
+        });
+    }
+
+    fn write(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
+        self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
+            put(ByteString::from(self.shape.write(&frame)));
         });
     }
 }
@@ -121,7 +127,7 @@ mod tests {
     use greenroom_actors::feed::CommittedEvent;
     use greenroom_core::{
         Timestamp,
-        ids::{AgentName, MessageId, RunId, Seq},
+        ids::{AgentName, CallId, MessageId, RunId, Seq},
         session::{EventRecord, SessionEvent},
     };
     use uuid::Uuid;
@@ -142,11 +148,31 @@ mod tests {
         Encoder { dialect, shape, clock: Arc::new(AtOnce), redactor: Arc::default() }
     }
 
-    fn frame(encoder: &Encoder, item: &FeedItem) -> ByteString {
+    fn frames<const N: usize>(encoder: &Encoder, item: &FeedItem) -> [ByteString; N] {
         let mut frames = Vec::new();
         encoder.encode(item, &mut |frame| frames.push(frame));
-        let [frame] = <[_; 1]>::try_from(frames).unwrap();
+        frames.try_into().unwrap()
+    }
+
+    fn frame(encoder: &Encoder, item: &FeedItem) -> ByteString {
+        let [frame] = frames(encoder, item);
         frame
+    }
+
+    fn committed<const N: usize>(events: [SessionEvent; N]) -> [FeedKind; N] {
+        let record = |(seq, event)| EventRecord {
+            seq: Seq(seq),
+            at: Timestamp(0),
+            run_id: None,
+            step: None,
+            event,
+        };
+        let records: Arc<[_]> = (6..).zip(events).map(record).collect();
+        Vec::from_iter(CommittedEvent::all_of(&records).map(FeedKind::Event)).try_into().unwrap()
+    }
+
+    fn closed() -> SessionEvent {
+        SessionEvent::SessionClosed { by: "ann".parse().unwrap() }
     }
 
     fn item(kind: FeedKind, offset: u64) -> FeedItem {
@@ -184,18 +210,8 @@ mod tests {
     #[test]
     fn who_is_told_the_same_is_given_the_same_frame() {
         let event = Shape::Event { with_id: true };
-        let closed = |seq| EventRecord {
-            seq: Seq(seq),
-            at: Timestamp(0),
-            run_id: None,
-            step: None,
-            event: SessionEvent::SessionClosed { by: "ann".parse().unwrap() },
-        };
-        let [first, second] = <[_; 2]>::try_from(Vec::from_iter(CommittedEvent::all_of(
-            &[closed(6), closed(7)].into(),
-        )))
-        .unwrap();
-        for told in [item(text("one"), 3), item(FeedKind::Event(second), 0)] {
+        let [first, second] = committed([closed(), closed()]);
+        for told in [item(text("one"), 3), item(second, 0)] {
             let frame_of = |item: &_, shape| frame(&encoder(Dialect::Agent, shape), item);
             let [_, one, another] = [(); 3].map(|()| frame_of(&told.clone(), event));
             assert_eq!(another.as_ptr(), one.as_ptr(), "who came third is given the second's");
@@ -205,11 +221,35 @@ mod tests {
             let elsewhere = FeedItem { cursor: Cursor { seq: Seq(8), offset: 1 }, ..told.clone() };
             assert!(frame_of(&elsewhere, event).starts_with("id: 8.1\n"), "at another place");
         }
-        let told = frame(&encoder(Dialect::Agent, event), &item(FeedKind::Event(first), 0));
+        let told = frame(&encoder(Dialect::Agent, event), &item(first, 0));
         assert!(told.contains(r#""at":"1970"#), "another event of the commit: {told}");
         let (one, other) = (item(text("x"), 1), item(text("y"), 1));
         let told =
             [&one, &one, &one, &other].map(|item| frame(&encoder(Dialect::Agent, event), item));
         assert_ne!(told[2], told[3], "the same place, but another text");
+    }
+    #[test]
+    fn what_takes_several_frames_is_shared_whole() {
+        let encoder = encoder(Dialect::Task, Shape::Event { with_id: true });
+        let [denied] = committed([SessionEvent::AuthorizationDenied {
+            call_id: CallId(Uuid::nil()),
+            tool: "buy".to_owned(),
+            reason: "not today".to_owned(),
+            required_level: None,
+        }]);
+        let item = item(denied, 0);
+        let [_, one, another] = [(); 3].map(|()| frames::<2>(&encoder, &item));
+        assert!(one[0].contains("authorization_denied"), "{one:?}");
+        assert!(one[1].contains("tool_result"), "{one:?}");
+        assert_eq!(another.map(|frame| frame.as_ptr()), one.map(|frame| frame.as_ptr()));
+    }
+
+    #[test]
+    fn what_is_large_is_not_kept() {
+        let encoder = encoder(Dialect::Agent, Shape::Event { with_id: true });
+        let item = item(text(&"x".repeat(KEPT_BYTES_MAX)), 0);
+        let told = [(); 3].map(|()| frame(&encoder, &item));
+        assert_eq!(told[1], told[2]);
+        assert_ne!(told[1].as_ptr(), told[2].as_ptr());
     }
 }
