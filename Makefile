@@ -4,7 +4,7 @@ CONFIG ?= examples/greenroom.toml
 # A path, or postgres://USER:PASSWORD@HOST/NAME; empty is what the configuration says.
 DATABASE ?=
 
-.PHONY: run test check crash test-real-model bench bench-core bench-store
+.PHONY: run test check release crash test-real-model bench bench-core bench-store
 
 # Everything that the README's tour needs, and one link to open.
 run:
@@ -28,6 +28,10 @@ check:
 	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
 	$(MAKE) test
 
+# The server to be deployed, target/guided/greenroom: optimised for what it does most.
+release:
+	scripts/release.sh
+
 # Two thousand kills, at random moments and at named points; see docs/durability.md.
 crash:
 	cargo build --workspace
@@ -43,10 +47,9 @@ test-real-model:
 bench-store:
 	cargo bench --bench store
 
-# What a run costs beside the limits and the peers, optimised; see bench/README.md. `BENCH` is passed on.
-bench:
-	cargo build --release --package greenroom --package greenroom-bench
-	$${CARGO_TARGET_DIR:-target}/release/greenroom-bench run --write bench/results.md $(BENCH)
+# What a run costs beside the limits and the peers; see bench/README.md. `BENCH` is passed on.
+bench: release
+	$${CARGO_TARGET_DIR:-target}/guided/greenroom-bench run --write bench/results.md $(BENCH)
 
 # What the parts cost alone, optimised: both parsers, decide and evolve, encoders, the journal, the bus;
 # and what they allocate.
