@@ -59,12 +59,7 @@ MARKET_COMMAND=$noting/greenroom-market \
   "$noting/greenroom" eval examples/evaluation/market.toml --config examples/greenroom.toml
 "$profdata" merge --output "$out/profile" "$out"/notes/*.profraw
 
-# A start alone. It ends by itself, as by SIGTERM.
-database=$(mktemp -d)
-GREENROOM_LISTEN=127.0.0.1:0 GREENROOM_DATABASE=$database/greenroom.db \
-  LLVM_PROFILE_FILE=$out/notes/start-%m.profraw \
-  timeout --preserve-status 10 "$noting/greenroom" serve --config bench/greenroom.toml
-rm -r "$database"
+LLVM_PROFILE_FILE=$out/notes/start-%m.profraw "$noting/greenroom-bench" train --start-only
 "$profdata" merge --output "$out/start" "$out"/notes/start-*.profraw
 
 # What runs at a start lies first, then what else has run: a process that waits for work occupies few

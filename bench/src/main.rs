@@ -36,7 +36,11 @@ enum Command {
     /// Measure everything, print the tables and write them to a file.
     Run(everything::Arguments),
     /// Work a build that notes which of its code is run.
-    Train,
+    Train {
+        /// Start the server, ask whether it is ready, and end it.
+        #[arg(long)]
+        start_only: bool,
+    },
     /// Be the scripted provider.
     Provider {
         /// Where to listen, on the loopback.
@@ -66,7 +70,8 @@ fn main() -> anyhow::Result<()> {
     let system = actix_web::rt::System::new();
     match Arguments::parse().command {
         Command::Run(arguments) => as_the_load(everything::run(&arguments)),
-        Command::Train => as_the_load(training::train()),
+        Command::Train { start_only: true } => as_the_load(training::start()),
+        Command::Train { start_only: false } => as_the_load(training::train()),
         Command::Provider { port } => {
             let provider = provider::Provider::start(port)?;
             println!("{}", provider.url());

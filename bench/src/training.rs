@@ -12,6 +12,13 @@ use anyhow::Context as _;
 const RUNS_IN_BURSTS: usize = 20;
 const SUBSCRIBERS: usize = 100;
 
+/// Starts Greenroom, and ends it once it is ready.
+pub(crate) async fn start() -> anyhow::Result<()> {
+    let provider = Provider::start(0)?;
+    let mut running = Contestant::Greenroom(Durability::Fsync).start(&provider.url()).await?;
+    running.server.end()
+}
+
 /// Works each server that is measured, and ends it in peace, since what was noted is written then.
 pub(crate) async fn train() -> anyhow::Result<()> {
     let provider = Provider::start(0)?;
