@@ -7,24 +7,26 @@
 
 mod children;
 mod commit;
+mod dispatch;
 mod orders;
 mod outage;
+mod publish;
 mod stopping;
 mod turns;
 
 pub use turns::TurnCame;
 
 use crate::{
-    approval_desk::{ApprovalDesk, DecidedInPart, Forget, Track},
+    approval_desk::ApprovalDesk,
     delegation::Delegation,
-    event_bus::{EventBus, Publish},
+    event_bus::EventBus,
     governance::Governance,
     limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX},
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
     observation::{Board, Watch},
     order::Order,
-    ports::{Caller, Clock, Journal, JournalError, Meter, ModelClient, People, ToolCall, ToolHost},
+    ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolHost},
     session_registry::{Ended, Home, Idle, SessionRegistry},
     tool_executor::{self, ToolExecutor},
     turnstile::Turnstile,
@@ -36,23 +38,12 @@ use actix::{
 use greenroom_core::{
     Rules,
     approval::{ApprovalKind, OpenApproval},
-    call::{Call, ToolOutcome},
-    context,
-    ids::{AgentName, AttemptId, CallId, RunId, Seq, SessionId},
-    message::Arguments,
-    scrub::Scrubber,
-    session::{
-        Effect, EventRecord, Identity, Input, Rejection, Reply, SessionEvent, SessionState,
-        StepPhase, evolve,
-    },
-    trace::Trace,
+    call::Call,
+    ids::{AgentName, AttemptId, Seq, SessionId},
+    session::{Identity, Input, Rejection, Reply, SessionState, StepPhase, evolve},
     usage::Usage,
 };
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// What every session works with.
@@ -240,131 +231,6 @@ impl Session {
                 Err(error) => actor.end(End::Failed(error.to_string()), ctx),
             },
         ));
-    }
-
-    fn publish(&self, records: &Arc<[EventRecord]>) {
-        let session_id = self.state.session_id;
-        for record in records.iter() {
-            if let SessionEvent::ApprovalRequested { approval } = &record.event {
-                let (approval_id, deadline) = (approval.approval_id, approval.due_at());
-                self.desk.tell(Track { approval_id, session_id, deadline });
-            } else if let SessionEvent::ApprovalEscalated { approval_id, deadline, .. } =
-                &record.event
-            {
-                let (approval_id, deadline) = (*approval_id, *deadline);
-                self.desk.tell(Track { approval_id, session_id, deadline });
-            } else if let SessionEvent::ApprovalDecided { approval_id, closed: true, .. }
-            | SessionEvent::ApprovalExpired { approval_id }
-            | SessionEvent::ApprovalCancelled { approval_id } = &record.event
-            {
-                self.desk.tell(Forget { approval_id: *approval_id });
-            } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
-                self.desk.tell(DecidedInPart);
-            }
-        }
-        let Some(identity) = &self.state.identity else { return };
-        for record in records.iter() {
-            self.around.meter.committed(session_id, &identity.agent, record);
-        }
-        let (agent, records) = (identity.agent.clone(), records.clone());
-        self.bus.tell(Publish { session_id, agent, records, at: Instant::now() });
-    }
-
-    fn dispatch(&mut self, effects: Vec<Effect>, rules: &Rules, ctx: &mut Context<Self>) {
-        for effect in effects {
-            match effect {
-                Effect::StartModel { run_id, step, attempt_id, message_id, model } => {
-                    let request = context::assemble(&self.state, rules, model);
-                    let session_id = self.state.session_id;
-                    let watch = self
-                        .around
-                        .board
-                        .watch(format!("/sessions/{session_id}/steps/{step}"), "LlmStream");
-                    let attempt = llm_stream::Attempt {
-                        session_id,
-                        run_id,
-                        step,
-                        attempt_id,
-                        message_id,
-                        trace: self.trace_of(run_id, attempt_id),
-                        session: self.myself(ctx),
-                        bus: self.bus.clone(),
-                    };
-                    let client = self.around.models.clone();
-                    let scrubber = Scrubber::new(self.around.governance.secrets.clone());
-                    let stream =
-                        LlmStream::new(attempt, client, request, scrubber, watch.clone()).start();
-                    self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
-                }
-                Effect::StopModel { attempt_id } => {
-                    if let Some((_, stream)) = self.stream.take_if(|live| live.0 == attempt_id) {
-                        // Usually stopped before, to learn what it had said.
-                        stream.tell(llm_stream::Stop);
-                    }
-                }
-                Effect::StartTool { run_id, call_id, attempt_id, tool, arguments } => {
-                    let trace = self.trace_of(run_id, attempt_id);
-                    self.start_tool((call_id, attempt_id, trace), tool, &arguments, rules, ctx);
-                }
-                Effect::AwaitTurn { call_id, key } => self.await_turn(call_id, key, ctx),
-                Effect::AnswerTool { attempt_id, ask, answer } => {
-                    if let Some(executor) = self.executors.get(&attempt_id) {
-                        executor.tell(tool_executor::Answer { ask, answer });
-                    }
-                }
-                Effect::StartChild { attempt_id, errand, after } => {
-                    self.start_child(attempt_id, errand, after, rules, ctx);
-                }
-                Effect::NarrowChild { child, within } => self.narrow_child(child, within),
-                Effect::CloseChild { child, call_id, after, by } => {
-                    self.close_child(child, call_id, after, by);
-                }
-                Effect::StopTool { call_id: _, attempt_id } => {
-                    if let Some(executor) = self.executors.remove(&attempt_id) {
-                        executor.tell(tool_executor::Cancel);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The place of an attempt in the trace of the run that is going.
-    fn trace_of(&self, run_id: RunId, attempt_id: AttemptId) -> Trace {
-        let parent = self.state.active.run.as_ref().and_then(|run| run.traceparent);
-        Trace::of_attempt(run_id, parent, attempt_id)
-    }
-
-    fn start_tool(
-        &mut self,
-        (call_id, attempt_id, trace): (CallId, AttemptId, Trace),
-        tool: String,
-        arguments: &Arguments,
-        rules: &Rules,
-        ctx: &mut Context<Self>,
-    ) {
-        let session_id = self.state.session_id;
-        let myself = self.myself(ctx);
-        let Some(known) = rules.tool(&tool) else {
-            // It may be back by now; but what it needs, as a turn of its own, was not known (T8).
-            let outcome = ToolOutcome::NotSent { error: format!("there is no tool `{tool}`") };
-            return myself.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
-        };
-        let path = format!("/sessions/{session_id}/calls/{call_id}");
-        let watch = self.around.board.watch(path, "ToolExecutor");
-        let agent = rules.agent.name.clone();
-        let call = ToolCall {
-            caller: Some(Caller { session_id, agent, trace }),
-            arguments: arguments.to_value(),
-            idempotency_key: call_id.to_string(),
-            timeout: known.timeout,
-            result_bytes_max: known.result_bytes_max,
-            people: People::default(),
-            tool,
-        };
-        let host = self.around.tools.clone();
-        let executor =
-            ToolExecutor::new(call_id, attempt_id, call, host, myself, watch.clone()).start();
-        self.executors.insert(attempt_id, Mailbox::new(executor, watch));
     }
 
     /// After every input: the alarm for the next backoff, the check for idleness, the board.

@@ -1,0 +1,40 @@
+//! Telling what was committed: to the desk what people are asked, to the meter what is counted, to the
+//! bus all of it.
+
+use super::Session;
+use crate::{
+    approval_desk::{DecidedInPart, Forget, Track},
+    event_bus::Publish,
+};
+use greenroom_core::session::{EventRecord, SessionEvent};
+use std::{sync::Arc, time::Instant};
+
+impl Session {
+    pub(super) fn publish(&self, records: &Arc<[EventRecord]>) {
+        let session_id = self.state.session_id;
+        for record in records.iter() {
+            if let SessionEvent::ApprovalRequested { approval } = &record.event {
+                let (approval_id, deadline) = (approval.approval_id, approval.due_at());
+                self.desk.tell(Track { approval_id, session_id, deadline });
+            } else if let SessionEvent::ApprovalEscalated { approval_id, deadline, .. } =
+                &record.event
+            {
+                let (approval_id, deadline) = (*approval_id, *deadline);
+                self.desk.tell(Track { approval_id, session_id, deadline });
+            } else if let SessionEvent::ApprovalDecided { approval_id, closed: true, .. }
+            | SessionEvent::ApprovalExpired { approval_id }
+            | SessionEvent::ApprovalCancelled { approval_id } = &record.event
+            {
+                self.desk.tell(Forget { approval_id: *approval_id });
+            } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
+                self.desk.tell(DecidedInPart);
+            }
+        }
+        let Some(identity) = &self.state.identity else { return };
+        for record in records.iter() {
+            self.around.meter.committed(session_id, &identity.agent, record);
+        }
+        let (agent, records) = (identity.agent.clone(), records.clone());
+        self.bus.tell(Publish { session_id, agent, records, at: Instant::now() });
+    }
+}
