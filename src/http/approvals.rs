@@ -39,7 +39,6 @@ const PAGE: (usize, usize) = (50, 200);
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = "/agent/approvals/{approval_id}";
-    let streamed = "The rest of the run, one frame in each `data:` line";
     vec![
         Endpoint::get("/agent/approvals", list)
             .named("list_approvals", "Questions, the newest first; or a stream of those that wait.")
@@ -67,27 +66,24 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .answers::<Answered>("What became of it")
             .problems(OF_COMMANDS)
             .problems(OF_ANSWERS),
-        Endpoint::post("/agent/execute", execute)
-            .named("execute_plan", "Approves all that is undecided of a plan.")
-            .query::<DialectQuery>()
-            .header(SURFACE, "`cli` or `rest`: through what the person answers")
-            .body::<PlanBody>()
-            .answers::<Answered>("What became of it")
-            .streams::<Flat>(EVENT_STREAM, streamed)
-            .problems(OF_COMMANDS)
-            .problems(OF_ANSWERS)
-            .problems(&["unknown_dialect", "too_many_subscribers"]),
-        Endpoint::post("/agent/reject", reject)
-            .named("reject_plan", "Rejects all that is undecided of a plan.")
-            .query::<DialectQuery>()
-            .header(SURFACE, "`cli` or `rest`: through what the person answers")
-            .body::<PlanBody>()
-            .answers::<Answered>("What became of it")
-            .streams::<Flat>(EVENT_STREAM, streamed)
-            .problems(OF_COMMANDS)
-            .problems(OF_ANSWERS)
-            .problems(&["unknown_dialect", "too_many_subscribers"]),
+        of_plan(Endpoint::post("/agent/execute", execute))
+            .named("execute_plan", "Approves all that is undecided of a plan."),
+        of_plan(Endpoint::post("/agent/reject", reject))
+            .named("reject_plan", "Rejects all that is undecided of a plan."),
     ]
+}
+
+/// What the two short forms have in common.
+fn of_plan(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .query::<DialectQuery>()
+        .header(SURFACE, "`cli` or `rest`: through what the person answers")
+        .body::<PlanBody>()
+        .answers::<Answered>("What became of it")
+        .streams::<Flat>(EVENT_STREAM, "The rest of the run, one frame in each `data:` line")
+        .problems(OF_COMMANDS)
+        .problems(OF_ANSWERS)
+        .problems(&["unknown_dialect", "too_many_subscribers"])
 }
 
 /// A question, and what became of it.
