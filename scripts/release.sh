@@ -45,9 +45,9 @@ out=$(realpath "$out")
 # Compiles into the folder $1, with the rest as flags. For a named target, so that build scripts are
 # compiled without them.
 build() {
-  local folder=$1
+  local folder=$1 IFS=$'\x1f'
   shift
-  CARGO_TARGET_DIR=$folder RUSTFLAGS=$* cargo build --release --target "$host" \
+  CARGO_TARGET_DIR=$folder CARGO_ENCODED_RUSTFLAGS=$* cargo build --release --target "$host" \
     --package greenroom --package greenroom-bench --package greenroom-market
 }
 
