@@ -15,10 +15,10 @@ use greenroom_actors::{
 use greenroom_core::{cursor::Cursor, ids::SessionId};
 use std::{cell::RefCell, collections::VecDeque, io::Write as _, sync::Arc};
 
-/// Tellings that a thread remembers. More than one, since a subscriber with several to tell tells all
+/// How many of [`Told`] a thread remembers. More than one, since a subscriber with several to tell tells all
 /// before the next one has its turn.
 const REMEMBERED_MAX: usize = 16;
-/// Bytes of the frames of one that are kept.
+/// Bytes of all frames of one that are kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of most frames.
 const FRAME_BYTES: usize = 512;
@@ -228,6 +228,7 @@ mod tests {
             [&one, &one, &one, &other].map(|item| frame(&encoder(Dialect::Agent, event), item));
         assert_ne!(told[2], told[3], "the same place, but another text");
     }
+
     #[test]
     fn what_takes_several_frames_is_shared_whole() {
         let encoder = encoder(Dialect::Task, Shape::Event { with_id: true });
