@@ -4,6 +4,7 @@
 //! encodes for clients, administrators or logs passes through a [`Redactor`]. It owns the list of
 //! secret keys and the configured secrets, and knows nothing of transports.
 
+use memchr::memmem;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -17,6 +18,9 @@ pub const SECRET_BYTES_MIN: usize = 8;
 /// are hyphenated: `api_key`, `X-Api-Key`, `accessToken` …
 const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
 
+/// The longest of them; nothing of a key matters but so many letters at its end.
+const SECRET_KEY_BYTES_MAX: usize = 13;
+
 /// Nesting below which nothing is looked at any more; it is blacked out as a whole.
 const DEPTH_MAX: usize = 128;
 
@@ -24,7 +28,14 @@ const DEPTH_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub struct Redactor {
     /// Longest first, so that a secret that contains another goes as a whole.
-    secrets: Vec<Box<str>>,
+    secrets: Vec<Secret>,
+}
+
+/// A configured secret, and what finds it: making that takes longer than a look at a short text.
+#[derive(Debug)]
+struct Secret {
+    text: Box<str>,
+    finder: memmem::Finder<'static>,
 }
 
 impl Redactor {
@@ -32,19 +43,22 @@ impl Redactor {
     /// [`SECRET_BYTES_MIN`] are left out.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let long = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
-        let mut secrets: Vec<Box<str>> =
-            secrets.into_iter().filter(long).map(String::into_boxed_str).collect();
+        let mut secrets: Vec<String> = secrets.into_iter().filter(long).collect();
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
-        Self { secrets }
+        let secret = |text: String| {
+            let finder = memmem::Finder::new(&text).into_owned();
+            Secret { text: text.into_boxed_str(), finder }
+        };
+        Self { secrets: secrets.into_iter().map(secret).collect() }
     }
 
     /// `text` without the configured secrets.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut clean = Cow::Borrowed(text);
-        for secret in &self.secrets {
-            if clean.contains(&**secret) {
-                clean = Cow::Owned(clean.replace(&**secret, REDACTED));
+        for Secret { text, finder } in &self.secrets {
+            if finder.find(clean.as_bytes()).is_some() {
+                clean = Cow::Owned(clean.replace(&**text, REDACTED));
             }
         }
         clean
@@ -70,8 +84,8 @@ impl Redactor {
         match value {
             Value::Object(map) => {
                 // A secret may even be a key.
-                let dirty: Vec<_> =
-                    map.keys().filter(|key| self.text(key) != key.as_str()).cloned().collect();
+                let is_dirty = |key: &&String| matches!(self.text(key), Cow::Owned(_));
+                let dirty: Vec<_> = map.keys().filter(is_dirty).cloned().collect();
                 for key in dirty {
                     if let Some(inner) = map.remove(&key) {
                         map.insert(self.text(&key).into_owned(), inner);
@@ -115,16 +129,19 @@ impl Redactor {
 fn is_secret_key(key: &str) -> bool {
     // Nearly all keys are, and this is asked of each one of each frame.
     if key.is_ascii() {
-        return is_secret(key.bytes().rev().map(|byte| char::from(byte.to_ascii_lowercase())));
+        return is_secret(key.as_bytes());
     }
-    is_secret(key.chars().rev().flat_map(char::to_lowercase))
+    is_secret(key.to_lowercase().as_bytes())
 }
 
-/// The same of a key in small letters, from its end.
-fn is_secret(from_the_end: impl Iterator<Item = char> + Clone) -> bool {
-    let letters = from_the_end.filter(|c| !matches!(c, '-' | '_' | ' ' | '.'));
-    let ends_with = |secret: &str| letters.clone().take(secret.len()).eq(secret.chars().rev());
-    SECRET_KEYS.iter().any(|secret| ends_with(secret))
+/// The same of a key whose letters beyond ASCII are small.
+fn is_secret(key: &[u8]) -> bool {
+    let is_letter = |byte: &&u8| !matches!(byte, b'-' | b'_' | b' ' | b'.');
+    let mut end = [0; SECRET_KEY_BYTES_MAX];
+    for (place, letter) in end.iter_mut().rev().zip(key.iter().rev().filter(is_letter)) {
+        *place = letter.to_ascii_lowercase();
+    }
+    SECRET_KEYS.iter().any(|secret| end.ends_with(secret.as_bytes()))
 }
 
 #[cfg(test)]

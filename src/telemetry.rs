@@ -18,7 +18,9 @@ use greenroom_core::{
     text::cut,
     usage::{Spending, Usage},
 };
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tokio::time::MissedTickBehavior;
@@ -111,12 +113,13 @@ const LOGGED_BYTES_MAX: usize = 256;
 pub struct SessionMeter {
     redactor: Arc<Redactor>,
     traces: Option<Arc<Traces>>,
+    bus_lag: Histogram,
 }
 
 impl SessionMeter {
-    /// A meter whose log lines are blacked out by `redactor`.
+    /// A meter whose log lines are blacked out by `redactor`. Metrics must have been started.
     pub fn new(redactor: Arc<Redactor>, traces: Option<Arc<Traces>>) -> Self {
-        Self { redactor, traces }
+        Self { redactor, traces, bus_lag: histogram!("greenroom_bus_lag_seconds") }
     }
 
     /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
@@ -148,7 +151,7 @@ impl Meter for SessionMeter {
     }
 
     fn published(&self, lag: Duration) {
-        histogram!("greenroom_bus_lag_seconds").record(lag.as_secs_f64());
+        self.bus_lag.record(lag.as_secs_f64());
     }
 
     fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {

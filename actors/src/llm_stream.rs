@@ -51,7 +51,8 @@ pub struct Attempt {
 pub struct LlmStream {
     attempt: Attempt,
     client: Arc<dyn ModelClient>,
-    request: Option<ModelRequest>,
+    /// Until the actor has started. Boxed, since its room stays for as long as the model speaks.
+    request: Option<Box<ModelRequest>>,
     builder: MessageBuilder,
     scrubber: Scrubber,
     streamed: bool,
@@ -72,7 +73,7 @@ impl LlmStream {
         Self {
             attempt,
             client,
-            request: Some(request),
+            request: Some(Box::new(request)),
             builder: MessageBuilder::default(),
             scrubber,
             streamed: false,
@@ -138,7 +139,7 @@ impl Actor for LlmStream {
         self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
         let model = request.model.clone();
         self.watch.set_state("streaming", Some(format!("model {model}")));
-        ctx.add_stream(self.client.stream(request));
+        ctx.add_stream(self.client.stream(*request));
         ctx.run_interval(MODEL_SILENCE_MAX / 8, |actor, ctx| {
             if actor.heard_at.elapsed() > MODEL_SILENCE_MAX {
                 let silence = MODEL_SILENCE_MAX.as_secs();

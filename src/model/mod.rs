@@ -35,10 +35,13 @@ struct Endpoint {
     /// Where every request goes.
     url: reqwest::Url,
     http: reqwest::Client,
+    /// Time from a request to the first text or call.
+    first_token: metrics::Histogram,
 }
 
 impl HttpModels {
-    /// Clients for these models. Errs when an address is none, or no TLS can be set up.
+    /// Clients for these models. Errs when an address is none, or no TLS can be set up. Metrics must
+    /// have been started.
     pub fn new(
         models: impl IntoIterator<Item = ModelEndpoint>,
         clock: Arc<dyn Clock>,
@@ -57,7 +60,10 @@ impl HttpModels {
                 .redirect(reqwest::redirect::Policy::none())
                 .tcp_nodelay(true)
                 .build()?;
-            Ok((model.name.clone(), Arc::new(Endpoint { model, url, http })))
+            let name = model.name.clone();
+            let first_token =
+                metrics::histogram!("greenroom_model_first_token_seconds", "model" => name.clone());
+            Ok((name, Arc::new(Endpoint { model, url, http, first_token })))
         };
         let endpoints = models.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         Ok(Self { endpoints, clock })
@@ -75,15 +81,14 @@ impl ModelClient for HttpModels {
         };
         request.model.clone_from(&endpoint.model.model);
         let clock = self.clock.clone();
-        let (asked_at, name) = (Instant::now(), endpoint.model.name.clone());
-        let opened = async move { endpoint.open(&request, clock.as_ref()).await };
+        let (asked_at, first_token) = (Instant::now(), endpoint.first_token.clone());
+        // Boxed: a connection that opens needs more room than one that streams, and gives it back.
+        let opened = Box::pin(async move { endpoint.open(&request, clock.as_ref()).await });
         let mut waits = true;
         let heard = move |item: &Result<Vec<Delta>, ModelFailure>| {
             if waits && item.as_ref().is_ok_and(|deltas| deltas.iter().any(says_something)) {
                 waits = false;
-                let latency = asked_at.elapsed().as_secs_f64();
-                let first = "greenroom_model_first_token_seconds";
-                metrics::histogram!(first, "model" => name.clone()).record(latency);
+                first_token.record(asked_at.elapsed().as_secs_f64());
             }
         };
         stream::once(opened).try_flatten().inspect(heard).boxed()

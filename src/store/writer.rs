@@ -22,7 +22,7 @@ use greenroom_core::{
     ids::{Seq, SessionId, UserId},
     session::SessionStatus,
 };
-use metrics::histogram;
+use metrics::{Histogram, histogram};
 use std::{
     io,
     sync::{
@@ -144,6 +144,8 @@ impl Writer {
             is_failing: false,
             pace: Pace::default(),
             counts: counts.clone(),
+            batch_seconds: histogram!("greenroom_journal_batch_seconds"),
+            batch_commits: histogram!("greenroom_journal_batch_commits"),
         };
         let thread = thread::Builder::new()
             .name("journal-writer".to_owned())
@@ -204,6 +206,8 @@ struct Work<S> {
     is_failing: bool,
     pace: Pace,
     counts: Arc<Counts>,
+    batch_seconds: Histogram,
+    batch_commits: Histogram,
 }
 
 impl<S: Sink> Work<S> {
@@ -316,8 +320,8 @@ impl<S: Sink> Work<S> {
             }
             let began = Instant::now();
             self.sink.store(&accepted, &sealed).await?;
-            histogram!("greenroom_journal_batch_seconds").record(began.elapsed().as_secs_f64());
-            histogram!("greenroom_journal_batch_commits").record(accepted.len() as f64);
+            self.batch_seconds.record(began.elapsed().as_secs_f64());
+            self.batch_commits.record(accepted.len() as f64);
             self.heads.remember(written);
             self.recent.note(&accepted);
             self.open.note(&accepted);
