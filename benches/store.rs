@@ -16,7 +16,6 @@ use greenroom::store::{Database, Durability, Store, StoreOptions};
 use greenroom_actors::ports::Journal as _;
 use greenroom_core::{
     ids::SessionId,
-    policy::Settings,
     session::{SessionEvent, SessionStatus},
 };
 use serde_json::json;
@@ -139,7 +138,7 @@ async fn fill(database: &Database) -> Vec<SessionId> {
             row.session_id = SessionId(Uuid::now_v7());
             row.grants.clear();
             let session_id = row.session_id;
-            let (owner, settings) = (row.owner.clone(), Settings::default());
+            let (owner, settings) = (row.owner.clone(), row.settings.clone());
             row.agent = agent.clone();
             let created =
                 SessionEvent::SessionCreated { owner, agent, title: None, settings, parent: None };

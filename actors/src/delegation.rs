@@ -182,7 +182,7 @@ impl Handler<Close> for Delegation {
 #[rtype(result = "()")]
 pub struct Narrow {
     /// What the parent allows.
-    pub within: Settings,
+    pub within: Arc<Settings>,
 }
 
 impl Handler<Narrow> for Delegation {

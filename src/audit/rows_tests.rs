@@ -12,7 +12,7 @@ use greenroom_core::{
     usage::Spending,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 use uuid::Uuid;
 
 const SECRET: &str = "hunter2";
@@ -101,7 +101,7 @@ fn told(event: E) -> Value {
 #[test]
 fn x6_every_decision_of_a_session_has_its_entry() {
     let at = "1970-01-01T00:00:01.000Z";
-    let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
+    let settings = Arc::new(Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() });
     let id = |n: u128| json!(Uuid::from_u128(n));
     let agent = "default".parse().unwrap();
     assert_eq!(

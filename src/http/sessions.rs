@@ -24,7 +24,7 @@ use greenroom_core::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
     openapi::{ObjectBuilder, RefOr, Schema, Type, schema::SchemaType},
@@ -96,7 +96,8 @@ struct SessionView {
     autonomy_level: Autonomy,
     /// Whether each message begins with a plan.
     preflight: bool,
-    settings: Settings,
+    #[schema(value_type = Settings)]
+    settings: Arc<Settings>,
     /// What it has used so far.
     usage: Spending,
     created_at: Timestamp,

@@ -16,7 +16,7 @@ use greenroom_core::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
     openapi::{ObjectBuilder, Ref, RefOr, Schema, Type},
@@ -154,7 +154,7 @@ async fn narrow_sessions(
                 continue;
             }
             let input = match session.parent {
-                Some(_) => Input::Narrow { within: allowed.clone() },
+                Some(_) => Input::Narrow { within: Arc::new(allowed.clone()) },
                 None => Input::ChangeSettings {
                     settings: session.settings.within(allowed),
                     title: session.title.clone(),

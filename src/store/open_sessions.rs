@@ -122,7 +122,6 @@ mod tests {
     use greenroom_core::{
         Timestamp,
         ids::Seq,
-        policy::Settings,
         session::{EventRecord, Projection, SessionEvent, SessionRow},
         usage::Spending,
     };
@@ -143,7 +142,7 @@ mod tests {
             agent: "assistant".parse().unwrap(),
             parent: None,
             title: None,
-            settings: Settings::default(),
+            settings: Arc::default(),
             status,
             created_at: Timestamp(0),
             updated_at: Timestamp(0),

@@ -18,6 +18,7 @@ use greenroom_core::{
     usage::{Spending, Usage},
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// 2026-01-01T00:00:00Z, in milliseconds.
@@ -82,7 +83,7 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
         owner: user(owner),
         agent: "assistant".parse().unwrap(),
         title: Some(format!("Nr. {n}: \"Γειά\" 'x'\u{1F980}")),
-        settings: Settings::default(),
+        settings: Arc::default(),
         status,
         created_at: Timestamp(NEW_YEAR + i64::from(n)),
         updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
@@ -188,14 +189,12 @@ fn session_events() -> Vec<SessionEvent> {
         Reasoning::Redacted { payload: "b3BhcXVl".to_owned() },
     ];
     vec![
-        E::SessionCreated {
-            owner,
-            agent,
-            title: None,
-            settings: Settings::default(),
-            parent: None,
+        E::SessionCreated { owner, agent, title: None, settings: Arc::default(), parent: None },
+        E::SessionSettingsChanged {
+            settings: settings.into(),
+            title: Some("T".to_owned()),
+            by: user("alice"),
         },
-        E::SessionSettingsChanged { settings, title: Some("T".to_owned()), by: user("alice") },
         E::MessageQueued {
             message_id: message_id(),
             text: "".into(),

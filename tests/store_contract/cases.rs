@@ -267,7 +267,7 @@ pub(crate) async fn a_session_row_is_the_last_one_written(journal: Subject) {
     assert_eq!(journal.session(session_id(1)).await.unwrap(), Some(row.clone()));
     row.title = None;
     row.status = SessionStatus::Closed;
-    row.settings.allowed_regions = Some([10].into());
+    Arc::make_mut(&mut row.settings).allowed_regions = Some([10].into());
     append(&journal, with_rows(talk(session_id(1), 2, 1, "x"), Some(row.clone()), vec![])).await;
     assert_eq!(journal.session(session_id(1)).await.unwrap(), Some(row));
 }

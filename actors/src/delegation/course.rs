@@ -18,7 +18,7 @@ use greenroom_core::{
     session::{EventRecord, Input, Rejection, SessionEvent},
     text::cut,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 use tokio::{
     sync::{Notify, oneshot},
     time::{sleep, timeout},
@@ -28,7 +28,7 @@ use tokio::{
 #[derive(Default)]
 pub(super) struct Wishes {
     close: RefCell<Option<UserId>>,
-    narrow: RefCell<Option<Settings>>,
+    narrow: RefCell<Option<Arc<Settings>>>,
     news: Notify,
 }
 
@@ -42,7 +42,7 @@ impl Wishes {
         self.look();
     }
 
-    pub(super) fn narrow(&self, within: Settings) {
+    pub(super) fn narrow(&self, within: Arc<Settings>) {
         *self.narrow.borrow_mut() = Some(within);
         self.look();
     }

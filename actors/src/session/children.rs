@@ -33,7 +33,7 @@ impl Session {
         self.see_to(Assignment { child, call_id, after, end });
     }
 
-    pub(super) fn narrow_child(&mut self, child: SessionId, within: Settings) {
+    pub(super) fn narrow_child(&mut self, child: SessionId, within: Arc<Settings>) {
         if let Some(delegation) = self.children.get(&child) {
             delegation.tell(delegation::Narrow { within });
         }

@@ -17,7 +17,7 @@ use greenroom_core::{
     ids::Seq,
     model::delta::ModelFailure,
     policy::{
-        Risk, Settings,
+        Risk,
         catalog::{CatalogEntry, RetryEntry},
     },
     session::{
@@ -163,7 +163,7 @@ async fn d1_whoever_else_has_written_the_log_is_the_truth() {
     let session = world.create().await;
     let before = SessionState::replay(session, &world.journal.events(session));
     let event = SessionEvent::SessionSettingsChanged {
-        settings: Settings::default(),
+        settings: Arc::default(),
         title: Some("theirs".to_owned()),
         by: World::user(),
     };

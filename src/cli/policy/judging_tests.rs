@@ -2,10 +2,11 @@ use super::*;
 use greenroom_core::{
     Timestamp,
     ids::{CallId, SessionId, UserId},
-    policy::{Risk, Settings},
+    policy::Risk,
     session::{SessionRow, SessionStatus},
     usage::Spending,
 };
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What the configuration says of a call that was recorded.
@@ -31,7 +32,7 @@ fn judged(toml: &str, tool: &str, arguments: Value, settings: Value) -> Finding 
         owner: UserId::parse("ann").unwrap(),
         agent: AgentName::parse("default").unwrap(),
         title: None,
-        settings: Settings::default(),
+        settings: Arc::default(),
         status: SessionStatus::Idle,
         created_at: Timestamp(0),
         updated_at: Timestamp(0),

@@ -37,7 +37,7 @@ pub(super) struct Recording {
     pub(super) owner: UserId,
     pub(super) agent: AgentName,
     /// The settings in force.
-    pub(super) settings: Settings,
+    pub(super) settings: Arc<Settings>,
     proposed: BTreeMap<CallId, RecordedCall>,
 }
 
@@ -48,7 +48,7 @@ impl Recording {
             session_id: row.session_id,
             owner: row.owner.clone(),
             agent: row.agent.clone(),
-            settings: Settings::default(),
+            settings: Arc::default(),
             proposed: BTreeMap::new(),
         }
     }
@@ -171,7 +171,7 @@ mod tests {
             owner: UserId::parse("ann").unwrap(),
             agent: AgentName::parse("default").unwrap(),
             title: None,
-            settings: Settings::default(),
+            settings: Arc::default(),
             status: SessionStatus::Idle,
             created_at: Timestamp(0),
             updated_at: Timestamp(0),
@@ -267,7 +267,8 @@ mod tests {
     #[test]
     fn g16_settings_are_those_in_force_when_the_call_came() {
         let recording = &mut recording();
-        let settings = Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() };
+        let settings =
+            Arc::new(Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() });
         let changed = SessionEvent::SessionSettingsChanged {
             settings: settings.clone(),
             title: None,

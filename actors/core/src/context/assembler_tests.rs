@@ -39,7 +39,13 @@ fn created() -> SessionState {
     happened(
         state,
         None,
-        SessionEvent::SessionCreated { owner, agent, title: None, settings, parent: None },
+        SessionEvent::SessionCreated {
+            owner,
+            agent,
+            title: None,
+            settings: settings.into(),
+            parent: None,
+        },
     )
 }
 

@@ -23,7 +23,7 @@ pub struct Errand {
     /// Whose it is: the parent's user.
     pub owner: UserId,
     /// What it allows: what the parent allows now.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// Where it comes from.
     pub parent: Arc<Parent>,
     /// The attempt in its run's trace: what the child does is done in it (A4).

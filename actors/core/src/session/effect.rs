@@ -76,7 +76,7 @@ pub enum Effect {
         /// The child.
         child: SessionId,
         /// What its parent allows.
-        within: Settings,
+        within: Arc<Settings>,
     },
     /// Close a child; its answer is no longer wanted, but its end is to be told.
     CloseChild {

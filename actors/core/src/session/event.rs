@@ -57,7 +57,7 @@ pub enum SessionEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
         /// What it allows.
-        settings: Settings,
+        settings: Arc<Settings>,
         /// The session that started it, if one did (S8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Arc<Parent>>,
@@ -77,14 +77,14 @@ pub enum SessionEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
         /// What it allows.
-        settings: Settings,
+        settings: Arc<Settings>,
         /// What was said up to there; each call has a result.
         conversation: Vec<Message>,
     },
     /// Its settings or title are these now.
     SessionSettingsChanged {
         /// What it allows.
-        settings: Settings,
+        settings: Arc<Settings>,
         /// For people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,

@@ -59,7 +59,7 @@ pub enum Input {
     /// Allow no more than this: a child's parent does not, any more (S8).
     Narrow {
         /// What the parent allows.
-        within: Settings,
+        within: Arc<Settings>,
     },
     /// Change what it allows, or its title.
     ChangeSettings {

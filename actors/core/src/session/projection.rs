@@ -47,7 +47,7 @@ pub struct SessionRow {
     /// For people.
     pub title: Option<String>,
     /// What it allows.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// What is going on.
     pub status: SessionStatus,
     /// When it was created.

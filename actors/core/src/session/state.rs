@@ -111,9 +111,9 @@ pub struct Active {
     /// For people.
     pub title: Option<String>,
     /// What it allows.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// What the run's workflow leaves of it, where that is less (C3).
-    pub narrowed: Option<Box<Settings>>,
+    pub narrowed: Option<Arc<Settings>>,
     /// Messages that wait, oldest first.
     pub queue: VecDeque<QueuedMessage>,
     /// The run that is going.

@@ -446,7 +446,7 @@ impl Story {
             Parent { session_id, run_id, call_id, root, depth: 1, bounds: Bounds::default() };
         let at = self.world.now;
         let told = |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
-        let settings = Settings::default();
+        let settings = Arc::default();
         let (owner, agent) = (user("ann"), AgentName::parse("researcher").expect("it is short"));
         let (title, parent) = (Some("Find the price".to_owned()), Some(Arc::new(parent)));
         let created = SessionEvent::SessionCreated { owner, agent, title, settings, parent };

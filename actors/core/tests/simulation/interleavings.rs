@@ -177,7 +177,7 @@ fn something_happens(
 
 /// Somebody blocks a tool while others decide.
 fn block(world: &mut World, chance: &mut Chance) {
-    let mut settings = world.state.active.settings.clone();
+    let mut settings = (*world.state.active.settings).clone();
     let tools = ["high", "high_again", "high_beside", "critical"];
     let tool = ToolName::parse(tools[chance.below(tools.len())]).expect("it is short");
     settings.blocked_tools.insert(tool);

@@ -120,7 +120,7 @@ impl World {
             owner: user("ann"),
             agent: rules::agent_name(),
             title: None,
-            settings: past.active.settings,
+            settings: (*past.active.settings).clone(),
             conversation,
         })
         .expect("it is new");

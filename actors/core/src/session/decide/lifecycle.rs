@@ -19,6 +19,7 @@ impl Deciding<'_> {
         title: Option<String>,
         settings: Settings,
     ) -> Reply {
+        let settings = settings.into();
         self.emit(SessionEvent::SessionCreated { owner, agent, title, settings, parent: None });
         Reply::Done
     }
@@ -39,7 +40,8 @@ impl Deciding<'_> {
     }
 
     pub(super) fn set_settings(&mut self, settings: Settings, title: Option<String>, by: UserId) {
-        if settings != self.active.settings || title != self.active.title {
+        if settings != *self.active.settings || title != self.active.title {
+            let settings = settings.into();
             let event = SessionEvent::SessionSettingsChanged { settings, title, by };
             self.emit_for(None, None, event);
             self.narrow_children();

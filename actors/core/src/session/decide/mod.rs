@@ -255,7 +255,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
                 owner,
                 agent,
                 title,
-                settings,
+                settings: settings.into(),
                 conversation,
             });
             Reply::Done

@@ -169,8 +169,8 @@ impl Active {
     }
 
     /// What is allowed now: what the session allows, and less where the run's workflow says so.
-    pub fn settings_in_force(&self) -> &Settings {
-        self.narrowed.as_deref().unwrap_or(&self.settings)
+    pub fn settings_in_force(&self) -> &Arc<Settings> {
+        self.narrowed.as_ref().unwrap_or(&self.settings)
     }
 
     /// Takes from the settings what the run's workflow does not want (C3).
@@ -179,7 +179,7 @@ impl Active {
         let most = run.and_then(|run| run.workflow.as_ref()?.autonomy);
         self.narrowed = most
             .filter(|most| *most < self.settings.autonomy_level)
-            .map(|most| Box::new(Settings { autonomy_level: most, ..self.settings.clone() }));
+            .map(|most| Arc::new(Settings { autonomy_level: most, ..(*self.settings).clone() }));
     }
 
     /// The question of that id, if it waits.

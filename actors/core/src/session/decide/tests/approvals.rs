@@ -359,7 +359,7 @@ fn g11_only_so_many_closed_approvals_are_remembered() {
 #[test]
 fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
     let mut scene = asking();
-    let mut settings = scene.state.active.settings.clone();
+    let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("high").unwrap());
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     scene.check(
@@ -376,7 +376,7 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
     // Somebody lowered the level while people thought.
     let mut scene = asking();
     let autonomy_level = Autonomy::ReadOnly;
-    let settings = Settings { autonomy_level, ..scene.state.active.settings.clone() };
+    let settings = Settings { autonomy_level, ..scene.settings() };
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     scene.check(
         scene.steps("p1", &[("c1", true)], "ann"),

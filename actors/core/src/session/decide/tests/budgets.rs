@@ -304,7 +304,7 @@ fn g6_the_limits_of_the_settings_count_for_the_session_and_for_the_user() {
     assert_eq!(decision.claims.iter().map(|claim| claim.limit).collect::<Vec<_>>(), [7.0]);
 
     let mut scene = with(vec![]);
-    let settings = Settings { budget_limit: Some(of(2.0)), ..scene.state.active.settings.clone() };
+    let settings = Settings { budget_limit: Some(of(2.0)), ..scene.settings() };
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     scene.does(submit("u1")).unwrap();
     let decision = scene.does(scene.model_calls(&[costing("low", 3.0)])).unwrap();
@@ -545,7 +545,7 @@ fn g6_a_plan_whose_budget_was_spent_meanwhile_is_asked_for_again() {
 fn g6_a_call_that_waits_for_a_budget_is_judged_again_before_it_runs() {
     let mut scene = short(gold(Scope::Session, 5.0));
     scene.does(scene.tool("c1", completed())).unwrap();
-    let mut settings = scene.state.active.settings.clone();
+    let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("low").unwrap());
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     scene.check(
@@ -602,7 +602,7 @@ fn g3_a_critical_call_runs_at_the_highest_level_only_where_a_budget_has_room() {
     let supervised = |budgets: Vec<Budget>, amount: f64| {
         let mut scene = with(budgets);
         let autonomy_level = Autonomy::Supervised;
-        let settings = Settings { autonomy_level, ..scene.state.active.settings.clone() };
+        let settings = Settings { autonomy_level, ..scene.settings() };
         scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
         scene.does(submit("u1")).unwrap();
         scene.propose(&[costing("crit", amount)]);

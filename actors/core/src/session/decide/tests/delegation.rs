@@ -405,11 +405,11 @@ fn s8_settings_that_narrow_while_a_child_works_narrow_the_child() {
         > narrow_child s1 L0
     ",
     );
-    let narrow = Input::Narrow { within: settings };
+    let narrow = Input::Narrow { within: settings.into() };
     child.check(narrow.clone(), "session_settings_changed L0 Find the price by ann");
     child.check(narrow, "");
     // It is not widened again, by nobody.
-    child.check(Input::Narrow { within: level(Autonomy::Supervised) }, "");
+    child.check(Input::Narrow { within: level(Autonomy::Supervised).into() }, "");
     let widen = Input::ChangeSettings {
         settings: level(Autonomy::Supervised),
         title: None,

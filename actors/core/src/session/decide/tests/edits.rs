@@ -67,7 +67,7 @@ fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
     let mut scene = buying(json!({"n": 1}));
     let settings = Settings {
         blocked_tools: [crate::ids::ToolName::parse("high").unwrap()].into(),
-        ..scene.state.active.settings.clone()
+        ..scene.settings()
     };
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     let refused = scene.does(edit(&scene, "c1", true, json!({"n": 2}))).unwrap_err();

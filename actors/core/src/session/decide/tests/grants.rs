@@ -51,7 +51,7 @@ fn g9_a_denial_is_stronger() {
     let mut scene = granted(None);
     let settings = Settings {
         blocked_tools: [crate::ids::ToolName::parse("high").unwrap()].into(),
-        ..scene.state.active.settings.clone()
+        ..scene.settings()
     };
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
     let input = scene.model_calls(&wants(["high"]));

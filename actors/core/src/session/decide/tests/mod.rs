@@ -61,6 +61,11 @@ struct Scene {
 }
 
 impl Scene {
+    /// What the session allows now.
+    fn settings(&self) -> Settings {
+        (*self.state.active.settings).clone()
+    }
+
     /// An open session at L2, whose agent has [`tools`], with backoffs of exactly
     /// `base * 2^n * jitter`.
     fn new() -> Self {

@@ -11,7 +11,7 @@ fn doubted() -> Scene {
 }
 
 fn block(scene: &mut Scene, tool: &str) {
-    let mut settings = scene.state.active.settings.clone();
+    let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse(tool).unwrap());
     scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
 }
