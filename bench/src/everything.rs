@@ -207,17 +207,21 @@ async fn of_fan_out(arguments: &Arguments, provider: &Provider) -> anyhow::Resul
         Table::new(&["", "processor time of a delivery, µs", "delta p50, ms", "delta p99, ms"]);
     let running =
         [Contestant::Bare.start(&provider.url()).await?, GREENROOM.start(&provider.url()).await?];
-    let mut found = [Vec::new(), Vec::new()];
+    let ways =
+        ["paced", "burst"].iter().flat_map(|model| running.iter().map(move |of| (*model, of)));
+    let mut found: Vec<_> = ways.map(|(model, running)| (model, running, Vec::new())).collect();
     let mut sessions = 0;
     for _ in 0..arguments.repetitions {
-        for (running, found) in running.iter().zip(&mut found) {
-            found.push(fan_out::measure(running, arguments.subscribers, &mut sessions).await?);
+        for (model, running, found) in &mut found {
+            let subscribers = arguments.subscribers;
+            found.push(fan_out::measure(running, model, subscribers, &mut sessions).await?);
         }
     }
-    for (running, found) in running.iter().zip(&found) {
+    for (model, running, found) in &found {
         let column = |field: fn(&fan_out::Told) -> f64| found.iter().map(field).collect::<Vec<_>>();
+        let in_bursts = if *model == "burst" { ", in bursts" } else { "" };
         table.push(vec![
-            running.contestant.name().to_owned(),
+            format!("{}{in_bursts}", running.contestant.name()),
             median_of(&column(|told| told.cpu_us), 1),
             median_of(&column(|told| told.delay_ms_p50), 1),
             median_of(&column(|told| told.delay_ms_p99), 1),

@@ -31,7 +31,7 @@ pub(crate) async fn train() -> anyhow::Result<()> {
         runs::measure(&running, burst_of(RUNS_IN_BURSTS), &mut sessions).await?;
         runs::measure(&running, paced_of(1), &mut sessions).await?;
         if !matches!(contestant, Contestant::Least(_)) {
-            fan_out::measure(&running, SUBSCRIBERS, &mut sessions).await?;
+            fan_out::measure(&running, "paced", SUBSCRIBERS, &mut sessions).await?;
         }
         running.server.end().with_context(|| format!("{name} did not end"))?;
     }

@@ -1,4 +1,4 @@
-//! What it costs to tell many: one session that streams at its pace, followed by a thousand.
+//! What it costs to tell many: one session that streams, followed by a thousand.
 
 use crate::{
     contestant::Running,
@@ -17,22 +17,23 @@ pub(crate) struct Told {
     pub(crate) delay_ms_p99: f64,
 }
 
-/// One repetition.
+/// One repetition, with the provider's model `model`.
 pub(crate) async fn measure(
     running: &Running,
+    model: &str,
     subscribers: usize,
     sessions: &mut usize,
 ) -> anyhow::Result<Told> {
     let mut speaker = Client::of(running).await?;
     *sessions += 1;
-    let session = speaker.session("paced", *sessions).await?;
+    let session = speaker.session(model, *sessions).await?;
     let mut followers = Vec::new();
     for _ in 0..subscribers {
         let mut follower = Client::of(running).await?;
         follower.follow(&session).await?;
         followers.push(follower);
     }
-    let before = running.server.cpu_seconds()?;
+    let before = running.server.own_cpu_seconds()?;
     let deltas = DELTAS_PER_STEP * STEPS;
     let follow = |mut follower: Client| async move {
         let mut heard = Heard::default();
@@ -47,7 +48,7 @@ pub(crate) async fn measure(
         let heard = task.await??;
         delays.extend(heard.delays_us.iter().map(|delay| f64::from(*delay) / 1e3));
     }
-    let cpu = running.server.cpu_seconds()? - before;
+    let cpu = running.server.own_cpu_seconds()? - before;
     Ok(Told {
         cpu_us: cpu * 1e6 / (subscribers as f64 * f64::from(deltas)),
         delay_ms_p50: quantile(&delays, 0.5),
