@@ -19,7 +19,16 @@ pub const SECRET_BYTES_MIN: usize = 8;
 const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
 
 /// The longest of them; nothing of a key matters but so many letters at its end.
-const SECRET_KEY_BYTES_MAX: usize = 13;
+const SECRET_KEY_BYTES_MAX: usize = {
+    let (mut most, mut at) = (0, 0);
+    while at < SECRET_KEYS.len() {
+        if SECRET_KEYS[at].len() > most {
+            most = SECRET_KEYS[at].len();
+        }
+        at += 1;
+    }
+    most
+};
 
 /// Nesting below which nothing is looked at any more; it is blacked out as a whole.
 const DEPTH_MAX: usize = 128;
