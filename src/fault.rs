@@ -20,10 +20,7 @@ use greenroom_core::{
     budget::{Measure, Spent},
     call::{ToolOutcome, ToolOutput},
     ids::{ApprovalId, Seq, SessionId, UserId},
-    model::{
-        delta::{Delta, ModelFailure},
-        request::ModelRequest,
-    },
+    model::{delta::Delta, failure::ModelFailure, request::ModelRequest},
     policy::{Settings, ToolBook},
     session::{ApprovalRow, EventRecord, SessionEvent, SessionRow},
     time::Day,

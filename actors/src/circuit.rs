@@ -16,7 +16,8 @@ use futures::{
 use greenroom_core::{
     breaker::{Breaker, Heard, Pass, Policy, State},
     model::{
-        delta::{Delta, FailureKind, ModelFailure},
+        delta::Delta,
+        failure::{FailureKind, ModelFailure},
         request::ModelRequest,
     },
     text::cut,

@@ -18,7 +18,9 @@ use actix::{
 use greenroom_core::{
     ids::{AttemptId, MessageId, RunId, SessionId},
     model::{
-        delta::{Completion, Delta, MessageBuilder, ModelFailure},
+        completion::{Completion, MessageBuilder},
+        delta::Delta,
+        failure::ModelFailure,
         request::ModelRequest,
     },
     scrub::Scrubber,

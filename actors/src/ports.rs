@@ -11,10 +11,7 @@ use greenroom_core::{
     call::{ToolOutcome, ToolOutput},
     ids::Seq,
     ids::{AgentName, ApprovalId, SessionId, UserId},
-    model::{
-        delta::{Delta, ModelFailure},
-        request::ModelRequest,
-    },
+    model::{delta::Delta, failure::ModelFailure, request::ModelRequest},
     policy::{Settings, ToolBook},
     session::{ApprovalRow, ApprovalState, EventRecord, Projection, Run, SessionRow},
     time::Day,

@@ -13,8 +13,9 @@ use futures::{
 use greenroom_actors::ports::{Clock, ModelClient};
 use greenroom_core::model::{
     anthropic,
-    delta::{Delta, ModelFailure},
-    failure, openai,
+    delta::Delta,
+    failure::{self, ModelFailure},
+    openai,
     request::ModelRequest,
 };
 use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Instant};

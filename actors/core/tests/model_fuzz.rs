@@ -6,9 +6,7 @@ mod model_fixtures;
 use greenroom_core::{
     limits,
     model::{
-        anthropic,
-        delta::{Completion, Delta, ModelFailure},
-        failure, openai,
+        anthropic, completion::Completion, delta::Delta, failure, failure::ModelFailure, openai,
     },
     time::Timestamp,
 };

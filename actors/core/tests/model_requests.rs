@@ -11,7 +11,8 @@ use greenroom_core::{
     message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall, Reasoning},
     model::{
         anthropic,
-        delta::{Completion, StopReason},
+        completion::Completion,
+        delta::StopReason,
         openai,
         request::{ModelRequest, SystemPrompt, tool_name},
     },

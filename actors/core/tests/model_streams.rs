@@ -4,7 +4,8 @@ mod model_fixtures;
 
 use greenroom_core::model::{
     anthropic,
-    delta::{Delta, FailureKind, ModelFailure, StopReason},
+    delta::{Delta, StopReason},
+    failure::{FailureKind, ModelFailure},
     openai,
 };
 use model_fixtures::{Wire, all, call, parse, says};

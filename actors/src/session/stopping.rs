@@ -7,7 +7,7 @@ use crate::{
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use greenroom_core::{
-    model::delta::ModelFailure,
+    model::failure::ModelFailure,
     session::{Input, NewMessage, StepFailure, StepPhase},
 };
 

@@ -5,7 +5,8 @@ use crate::ports::ModelClient;
 use futures::{StreamExt, stream, stream::BoxStream};
 use greenroom_core::{
     model::{
-        delta::{Delta, ModelFailure, StopReason},
+        delta::{Delta, StopReason},
+        failure::ModelFailure,
         request::ModelRequest,
     },
     usage::Usage,

@@ -13,7 +13,7 @@ use greenroom_core::{
     call::FailReason,
     cursor::Cursor,
     ids::Seq,
-    model::delta::{Delta, ModelFailure},
+    model::{delta::Delta, failure::ModelFailure},
     policy::{Risk, Settings},
     session::{Input, NewMessage, Rejection, Reply as Answer, SessionEvent},
 };

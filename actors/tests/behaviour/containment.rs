@@ -13,7 +13,7 @@ use greenroom_actors::{
 use greenroom_core::{
     call::{FailReason, ToolOutcome},
     ids::SessionId,
-    model::delta::ModelFailure,
+    model::failure::ModelFailure,
     policy::Risk,
     session::{Input, RunFailure, SessionEvent},
 };

@@ -15,7 +15,7 @@ use greenroom_core::{
     call::FailReason,
     ids::{AgentName, CallId, Seq, SessionId},
     message::Message,
-    model::{delta::ModelFailure, request::ModelRequest},
+    model::{failure::ModelFailure, request::ModelRequest},
     policy::{Autonomy, Risk, Settings},
     session::{
         ApprovalAnswer, EventRecord, Input, Rejection, SessionEvent, SessionRow, SessionStatus,

@@ -15,7 +15,7 @@ use greenroom_core::{
     cursor::Cursor,
     duration::Span,
     ids::Seq,
-    model::delta::ModelFailure,
+    model::failure::ModelFailure,
     policy::{
         Risk,
         catalog::{CatalogEntry, RetryEntry},

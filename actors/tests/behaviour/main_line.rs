@@ -9,7 +9,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::Seq,
     message::Message,
-    model::delta::ModelFailure,
+    model::failure::ModelFailure,
     policy::Risk,
     session::{RunFailure, SessionEvent},
 };

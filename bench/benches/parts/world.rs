@@ -7,7 +7,7 @@ use greenroom_core::{
     ids::{AgentName, CallId, MessageId, SessionId, UserId},
     json::Digest,
     message::{Arguments, AssistantMessage, ProposedCall},
-    model::delta::{Completion, StopReason},
+    model::{completion::Completion, delta::StopReason},
     policy::{Catalog, Matrix, RemoteTool, ServerFacts, ServerTools, Settings, UnknownTools},
     session::{
         Decision, Effect, Input, NewMessage, OnBusy, Projection, SessionState, decide, evolve,

@@ -1,13 +1,13 @@
-//! What a provider says when it refuses or breaks, as one kind of failure (M3).
+//! Why a model call failed, and what can be done about it (M3).
 //!
-//! Reads error bodies of HTTP answers and error events of streams, in the shapes that providers and
-//! their imitators use. The text is the provider's, shortened, without anything that looks like a
-//! key. Whoever holds the socket calls [`of_response`] and [`retry_after`]; the parsers call the
-//! rest.
+//! Also reads what a provider says when it refuses or breaks: error bodies of HTTP answers and
+//! error events of streams, in the shapes that providers and their imitators use. The text is the
+//! provider's, shortened, without anything that looks like a key. Whoever holds the socket calls
+//! [`of_response`] and [`retry_after`]; the parsers call the rest.
 
-use super::delta::{FailureKind, ModelFailure};
 use crate::{limits, text, time::Timestamp};
 use chrono::DateTime;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -33,6 +33,80 @@ const PERMANENT_WORDS: [&str; 12] = [
 const KEY_STARTS: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
 /// Letters and digits that a key has at least.
 const KEY_CHARS_MIN: usize = 8;
+
+/// Why a model call failed (M3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelFailure {
+    /// What can be done about it.
+    pub kind: FailureKind,
+    /// The provider's words, or ours; no secrets.
+    pub message: String,
+    /// The HTTP status, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// How long the provider asks to wait (`retry-after`), in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// What can be done about a failed model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// It may work later: 408, 409, 429, 5xx, overloaded, connection failed or cut.
+    Temporary,
+    /// It was not asked, because it failed again and again (R4). It may work later.
+    CircuitOpen,
+    /// It will not work: 400, 401, 403, 404, a stream that is no stream.
+    Permanent,
+}
+
+impl ModelFailure {
+    /// A failure that may pass.
+    pub fn temporary(message: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Temporary,
+            message: message.into(),
+            status: None,
+            retry_after_ms: None,
+        }
+    }
+
+    /// The failure of what was not even asked (R4), and how long until it may be.
+    pub fn circuit_open(message: impl Into<String>, wait: Duration) -> Self {
+        Self {
+            kind: FailureKind::CircuitOpen,
+            retry_after_ms: u64::try_from(wait.as_millis()).ok(),
+            ..Self::temporary(message)
+        }
+    }
+
+    /// A failure that will not pass.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Permanent,
+            message: message.into(),
+            status: None,
+            retry_after_ms: None,
+        }
+    }
+
+    /// The failure an HTTP answer with an error status tells of.
+    pub fn of_status(
+        status: u16,
+        message: impl Into<String>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        let temporary = matches!(status, 408 | 409 | 429 | 500..=599);
+        Self {
+            kind: if temporary { FailureKind::Temporary } else { FailureKind::Permanent },
+            message: message.into(),
+            status: Some(status),
+            retry_after_ms: retry_after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
 
 /// The failure that an HTTP answer with an error status tells of.
 pub fn of_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {

@@ -2,6 +2,7 @@
 //! as pure functions of bytes. Who opens the connection is not our business.
 
 pub mod anthropic;
+pub mod completion;
 pub mod delta;
 pub mod failure;
 pub mod openai;

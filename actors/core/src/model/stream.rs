@@ -5,8 +5,10 @@
 //! ignores what follows the end, and tells a complete stream from a cut one. It does no I/O.
 
 use super::{
-    delta::{Completion, Delta, MessageBuilder, ModelFailure},
+    completion::{Completion, MessageBuilder},
+    delta::Delta,
     failure,
+    failure::ModelFailure,
     sse::{Event, EventParser, TooLong},
 };
 use serde::de::{Deserialize, IgnoredAny};

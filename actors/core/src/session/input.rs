@@ -11,7 +11,7 @@ use crate::{
     },
     json::Digest,
     message::Message,
-    model::delta::{Completion, ModelFailure},
+    model::{completion::Completion, failure::ModelFailure},
     policy::Settings,
     session::EventRecord,
     trace::Trace,

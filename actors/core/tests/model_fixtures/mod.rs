@@ -5,7 +5,9 @@ use greenroom_core::{
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     model::{
         anthropic,
-        delta::{Completion, Delta, MessageBuilder, ModelFailure, StopReason},
+        completion::{Completion, MessageBuilder},
+        delta::{Delta, StopReason},
+        failure::ModelFailure,
         openai,
     },
     usage::Usage,

@@ -22,7 +22,7 @@ use greenroom_core::{
     ids::{AgentName, AttemptId, CallId, MessageId, Seq, SessionId, ToolName},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
-    model::delta::{Completion, ModelFailure, StopReason},
+    model::{completion::Completion, delta::StopReason, failure::ModelFailure},
     policy::{Autonomy, BudgetLimit, Matrix, Period, Settings},
     preflight::{SUBMIT_PLAN, StepEdit},
     session::{

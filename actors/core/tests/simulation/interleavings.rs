@@ -15,7 +15,7 @@ use greenroom_core::{
     ids::{ApprovalId, CallId, MessageId, ToolName, UserId},
     json::Digest,
     message::{Arguments, AssistantMessage, ProposedCall},
-    model::delta::{Completion, StopReason},
+    model::{completion::Completion, delta::StopReason},
     policy::{Autonomy, Matrix, Settings},
     session::{
         Allowance, ApprovalAnswer, Input, NewMessage, OnBusy, Reply, SessionEvent, StepAnswer,

@@ -12,7 +12,7 @@ use greenroom_core::{
     },
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
-    model::delta::Completion,
+    model::completion::Completion,
     preflight::StepEdit,
     session::{
         ApprovalAnswer, Decision, EventRecord, Input, Lifecycle, NewMessage, OnBusy, Rejection,

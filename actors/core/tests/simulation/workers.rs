@@ -6,7 +6,7 @@ use greenroom_core::{
     call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
     ids::{AttemptId, CallId},
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
-    model::delta::{Completion, ModelFailure, StopReason},
+    model::{completion::Completion, delta::StopReason, failure::ModelFailure},
     preflight::SUBMIT_PLAN,
     session::{Input, Lifecycle, Run, SessionEvent, StepFailure, StepPhase},
     usage::Usage,

@@ -5,8 +5,10 @@
 use crate::{
     limits,
     model::{
-        delta::{Completion, Delta, ModelFailure, StopReason},
+        completion::Completion,
+        delta::{Delta, StopReason},
         failure,
+        failure::ModelFailure,
         sse::Event,
         stream::{self, Wire},
     },

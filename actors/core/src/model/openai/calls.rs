@@ -6,7 +6,7 @@
 
 use crate::{
     limits,
-    model::delta::{Delta, ModelFailure},
+    model::{delta::Delta, failure::ModelFailure},
 };
 use serde::Deserialize;
 use serde_json::Value;

@@ -6,8 +6,10 @@
 use super::calls::{Calls, WireCall, WireFunction};
 use crate::{
     model::{
-        delta::{Completion, Delta, ModelFailure, StopReason},
+        completion::Completion,
+        delta::{Delta, StopReason},
         failure,
+        failure::ModelFailure,
         sse::Event,
         stream::{self, Wire},
     },

@@ -4,7 +4,7 @@ use super::{Deciding, Rejection, Reply};
 use crate::{
     call::{Call, CallPhase, FailReason},
     ids::{MessageId, RunId, UserId},
-    model::delta::Completion,
+    model::completion::Completion,
     policy::Risk,
     session::{Effect, RunFailure, SessionEvent, StepPhase},
     usage::{Spending, Usage},

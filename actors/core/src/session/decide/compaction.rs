@@ -6,7 +6,7 @@ use crate::{
     context::{Compact, summary_of},
     ids::AttemptId,
     message::Message,
-    model::delta::Completion,
+    model::completion::Completion,
     session::{Compacted, Compaction, Effect, SessionEvent},
     usage::Spending,
 };

@@ -5,7 +5,7 @@ use crate::{
     feedback::Feedback,
     ids::{AgentName, RunId, UserId},
     limits::FEEDBACK_PER_SESSION_MAX,
-    model::delta::Completion,
+    model::completion::Completion,
     policy::{Settings, Widening},
     session::{Lifecycle, SessionEvent},
     usage::Spending,

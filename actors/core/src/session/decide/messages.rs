@@ -5,7 +5,7 @@ use crate::{
     delegation::Errand,
     ids::{MessageId, RunId, UserId},
     json::Digest,
-    model::delta::Completion,
+    model::completion::Completion,
     session::{NewMessage, OnBusy, QueuedMessage, SessionEvent, Steering},
 };
 

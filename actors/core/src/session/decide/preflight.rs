@@ -8,7 +8,7 @@ use crate::{
     json::Digest,
     limits::PREFLIGHT_TEXT_BYTES_MAX,
     message::Message,
-    model::delta::Completion,
+    model::completion::Completion,
     policy::{Autonomy, Denial, Risk, Tool, Verdict},
     preflight::{
         ApprovedStep, Checklist, ChecklistStep, EstimatedCost, StepEdit, SubmittedPlan,

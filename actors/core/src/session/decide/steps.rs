@@ -3,7 +3,7 @@
 use super::{Deciding, Reply};
 use crate::{
     ids::{AttemptId, MessageId},
-    model::delta::{Completion, FailureKind},
+    model::{completion::Completion, failure::FailureKind},
     session::{Effect, Run, RunFailure, SessionEvent, StepFailure, StepPhase},
     usage::{Spending, Usage},
 };

@@ -12,7 +12,7 @@ use greenroom_core::{
     ids::MessageId,
     json::Digest,
     message::Arguments,
-    model::delta::{Completion, ModelFailure},
+    model::{completion::Completion, failure::ModelFailure},
     policy::{Matrix, Period, Settings},
     preflight::{SUBMIT_PLAN, StepEdit},
     session::{ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, StepAnswer, StepFailure},

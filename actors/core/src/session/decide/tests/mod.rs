@@ -34,7 +34,7 @@ use crate::{
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, SessionId, UserId},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall},
-    model::delta::{Completion, ModelFailure, StopReason},
+    model::{completion::Completion, delta::StopReason, failure::ModelFailure},
     policy::{Autonomy, Matrix, Risk, Settings, Tool, ToolBook, schema},
     session::{
         ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, SessionState, StepAnswer,

@@ -1,0 +1,364 @@
+//! The message that a model's stream adds up to (M2).
+//!
+//! [`MessageBuilder`] folds [`Delta`]s into a [`Completion`], within limits. Owned by whoever reads
+//! the stream.
+
+use super::{
+    delta::{Delta, StopReason},
+    failure::ModelFailure,
+};
+use crate::{
+    limits,
+    message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
+    usage::Usage,
+};
+
+/// A complete message with what it cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Completion {
+    /// The message. Its calls have nil `call_id`s; the session names them.
+    pub message: AssistantMessage,
+    /// Tokens.
+    pub usage: Usage,
+    /// Why it ended.
+    pub stop_reason: StopReason,
+}
+
+/// Folds deltas into a message.
+#[derive(Debug, Default)]
+pub struct MessageBuilder {
+    text: String,
+    reasoning: Vec<(u32, Reasoning)>,
+    calls: Vec<(u32, CallDraft)>,
+    usage: Usage,
+    stop_reason: StopReason,
+    finished: bool,
+}
+
+#[derive(Debug, Default)]
+struct CallDraft {
+    provider_id: String,
+    tool: String,
+    arguments: String,
+}
+
+impl MessageBuilder {
+    /// Adds one piece. Errs when the message outgrows its limits; it is then of no more use.
+    pub fn push(&mut self, delta: Delta) -> Result<(), ModelFailure> {
+        match delta {
+            Delta::Text(text) => {
+                self.text.push_str(&text);
+                return bounded("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX);
+            }
+            Delta::ReasoningStarted { index, redacted } => {
+                let block = match redacted {
+                    Some(payload) => Reasoning::Redacted { payload },
+                    None => Reasoning::Thinking { text: String::new(), signature: None },
+                };
+                self.reasoning.push((index, block));
+                return bounded("thinking blocks", self.reasoning.len(), limits::MODEL_BLOCKS_MAX);
+            }
+            Delta::Reasoning { index, text: piece } => {
+                if let Reasoning::Thinking { text, .. } = self.thinking(index) {
+                    text.push_str(&piece);
+                    let length = text.len();
+                    return bounded("thinking", length, limits::MODEL_TEXT_BYTES_MAX);
+                }
+            }
+            Delta::ReasoningSignature { index, signature: piece } => {
+                if let Reasoning::Thinking { signature, .. } = self.thinking(index) {
+                    let signature = signature.get_or_insert_default();
+                    signature.push_str(&piece);
+                    let length = signature.len();
+                    return bounded("signature", length, limits::MODEL_TEXT_BYTES_MAX);
+                }
+            }
+            Delta::CallStarted { index, provider_id, tool } => {
+                let call = self.call(index);
+                call.provider_id.push_str(&provider_id);
+                call.tool.push_str(&tool);
+                let length = call.tool.len() + call.provider_id.len();
+                bounded("tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
+                return bounded("tool calls", self.calls.len(), limits::CALLS_PER_STEP_MAX);
+            }
+            Delta::CallArguments { index, fragment } => {
+                let call = self.call(index);
+                call.arguments.push_str(&fragment);
+                let length = call.arguments.len();
+                return bounded("tool arguments", length, limits::ARGUMENTS_BYTES_MAX);
+            }
+            Delta::Usage(usage) => {
+                self.usage.input_tokens = self.usage.input_tokens.max(usage.input_tokens);
+                self.usage.output_tokens = self.usage.output_tokens.max(usage.output_tokens);
+                self.usage.cached_tokens = self.usage.cached_tokens.max(usage.cached_tokens);
+            }
+            Delta::Stopped(reason) => self.stop_reason = reason,
+            Delta::Finished => self.finished = true,
+        }
+        Ok(())
+    }
+
+    /// Whether the provider said that the message is complete.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The tokens as far as the provider has told.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// The text so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The message as it stands. Calls whose arguments are not JSON are malformed, not dropped.
+    pub fn complete(self) -> Completion {
+        // Where the message was broken off, a last call without arguments may only lack them yet.
+        let is_broken_off = match self.stop_reason {
+            StopReason::MaxTokens | StopReason::Refusal => true,
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => false,
+        };
+        let last = self.calls.len().wrapping_sub(1);
+        let propose = |(at, (_, draft)): (usize, (u32, CallDraft))| {
+            draft.propose(is_broken_off && at == last)
+        };
+        let calls = self.calls.into_iter().enumerate().map(propose).collect();
+        let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
+        let message = AssistantMessage { text: self.text, reasoning, calls };
+        Completion { message, usage: self.usage, stop_reason: self.stop_reason }
+    }
+
+    /// What is kept of a message that was stopped: its text and usage. Half a thinking block has
+    /// no signature yet, and half a call must not run.
+    pub fn stopped(self) -> Completion {
+        let message = AssistantMessage { text: self.text, ..AssistantMessage::default() };
+        Completion { message, usage: self.usage, stop_reason: self.stop_reason }
+    }
+
+    fn thinking(&mut self, index: u32) -> &mut Reasoning {
+        // A piece without its start opens the block: some compatible servers send no start.
+        let found = self.reasoning.iter().rposition(|(other, _)| *other == index);
+        let position = found.unwrap_or_else(|| {
+            let block = Reasoning::Thinking { text: String::new(), signature: None };
+            self.reasoning.push((index, block));
+            self.reasoning.len() - 1
+        });
+        &mut self.reasoning[position].1
+    }
+
+    fn call(&mut self, index: u32) -> &mut CallDraft {
+        let found = self.calls.iter().position(|(other, _)| *other == index);
+        let position = found.unwrap_or_else(|| {
+            self.calls.push((index, CallDraft::default()));
+            self.calls.len() - 1
+        });
+        &mut self.calls[position].1
+    }
+}
+
+impl CallDraft {
+    fn propose(self, may_lack_arguments: bool) -> ProposedCall {
+        // A call without arguments is a call with none, not a broken one: providers send no
+        // fragment at all for an empty object.
+        let is_empty = self.arguments.trim().is_empty() && !may_lack_arguments;
+        let text = if is_empty { "{}" } else { &self.arguments };
+        let arguments = match serde_json::from_str(text) {
+            Ok(value) => Arguments::Json(value),
+            Err(error) => Arguments::Malformed {
+                raw: crate::text::cut(text, limits::MALFORMED_ARGUMENTS_KEPT_BYTES).to_owned(),
+                error: format!("the arguments are not valid JSON: {error}"),
+            },
+        };
+        let call_id = crate::ids::CallId(uuid::Uuid::nil());
+        ProposedCall { call_id, provider_id: self.provider_id, tool: self.tool, arguments }
+    }
+}
+
+fn bounded(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
+    if size <= most {
+        return Ok(());
+    }
+    Err(ModelFailure::permanent(format!("the model's {what} exceed the limit of {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::failure::FailureKind;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn build(deltas: impl IntoIterator<Item = Delta>) -> Result<Completion, ModelFailure> {
+        let mut builder = MessageBuilder::default();
+        deltas.into_iter().try_for_each(|delta| builder.push(delta))?;
+        Ok(builder.complete())
+    }
+
+    fn started(index: u32, provider_id: &str, tool: &str) -> Delta {
+        let (provider_id, tool) = (provider_id.to_owned(), tool.to_owned());
+        Delta::CallStarted { index, provider_id, tool }
+    }
+
+    fn fragment(index: u32, fragment: &str) -> Delta {
+        Delta::CallArguments { index, fragment: fragment.to_owned() }
+    }
+
+    /// The arguments of the only call, sent in these pieces.
+    fn arguments(pieces: &[&str], stop_reason: StopReason) -> Arguments {
+        let pieces = pieces.iter().map(|piece| fragment(0, piece));
+        let deltas = [started(0, "a", "add")].into_iter().chain(pieces);
+        let completion = build(deltas.chain([Delta::Stopped(stop_reason)])).unwrap();
+        let [call] = completion.message.calls.try_into().expect("one call");
+        call.arguments
+    }
+
+    #[test]
+    fn pieces_become_a_message_in_order() {
+        let usage = |input_tokens, output_tokens, cached_tokens| {
+            Delta::Usage(Usage { input_tokens, output_tokens, cached_tokens })
+        };
+        let thought = |text: &str| Delta::Reasoning { index: 0, text: text.to_owned() };
+        let completion = build([
+            usage(30, 1, 20),
+            Delta::ReasoningStarted { index: 0, redacted: None },
+            thought("h"),
+            Delta::ReasoningSignature { index: 0, signature: "si".to_owned() },
+            Delta::ReasoningStarted { index: 5, redacted: Some("x".to_owned()) },
+            thought("m"),
+            Delta::ReasoningSignature { index: 0, signature: "g".to_owned() },
+            Delta::Text("a".to_owned()),
+            started(7, "c1", "get_"),
+            started(2, "c2", "sum"),
+            fragment(2, "{}"),
+            started(7, "", "time"),
+            Delta::Text("b".to_owned()),
+            usage(0, 9, 0),
+            Delta::Stopped(StopReason::EndTurn),
+            Delta::Stopped(StopReason::ToolUse),
+            Delta::Finished,
+        ])
+        .unwrap();
+        let call = |provider_id: &str, tool: &str| ProposedCall {
+            call_id: crate::ids::CallId(uuid::Uuid::nil()),
+            provider_id: provider_id.to_owned(),
+            tool: tool.to_owned(),
+            arguments: Arguments::Json(json!({})),
+        };
+        let thinking = Reasoning::Thinking { text: "hm".into(), signature: Some("sig".into()) };
+        let expected = Completion {
+            message: AssistantMessage {
+                text: "ab".to_owned(),
+                reasoning: vec![thinking, Reasoning::Redacted { payload: "x".to_owned() }],
+                calls: vec![call("c1", "get_time"), call("c2", "sum")],
+            },
+            usage: Usage { input_tokens: 30, output_tokens: 9, cached_tokens: 20 },
+            stop_reason: StopReason::ToolUse,
+        };
+        assert_eq!(completion, expected);
+    }
+
+    #[test]
+    fn a_stopped_message_keeps_its_text_alone() {
+        let mut builder = MessageBuilder::default();
+        let thought = Delta::Reasoning { index: 0, text: "hm".to_owned() };
+        for delta in [thought, Delta::Text("so".to_owned()), started(1, "c", "buy")] {
+            builder.push(delta).unwrap();
+        }
+        assert!(!builder.is_finished());
+        let message = AssistantMessage { text: "so".to_owned(), ..AssistantMessage::default() };
+        assert_eq!(builder.stopped().message, message);
+    }
+
+    #[test]
+    fn a_call_without_arguments_has_none_unless_the_message_was_broken_off() {
+        for reason in [StopReason::ToolUse, StopReason::EndTurn, StopReason::StopSequence] {
+            assert_eq!(arguments(&["", " "], reason), Arguments::Json(json!({})));
+        }
+        for reason in [StopReason::MaxTokens, StopReason::Refusal] {
+            assert!(matches!(arguments(&[], reason), Arguments::Malformed { .. }));
+            assert_eq!(arguments(&["{}"], reason), Arguments::Json(json!({})));
+        }
+        // Only the last call can lack its arguments.
+        let stop = Delta::Stopped(StopReason::MaxTokens);
+        let calls =
+            build([started(0, "a", "f"), started(1, "b", "g"), stop]).unwrap().message.calls;
+        assert_eq!(calls[0].arguments, Arguments::Json(json!({})));
+        assert!(matches!(calls[1].arguments, Arguments::Malformed { .. }));
+    }
+
+    #[test]
+    fn a_message_is_bounded() {
+        let too_long = |length: usize| "x".repeat(length + 1);
+        let blocks = (0..).map(|index| Delta::ReasoningStarted { index, redacted: None });
+        let cases: [Vec<Delta>; 6] = [
+            vec![Delta::Text(too_long(limits::MODEL_TEXT_BYTES_MAX))],
+            vec![Delta::Reasoning { index: 0, text: too_long(limits::MODEL_TEXT_BYTES_MAX) }],
+            vec![started(0, "a", &too_long(limits::TOOL_NAME_BYTES_MAX))],
+            vec![fragment(0, &too_long(limits::ARGUMENTS_BYTES_MAX))],
+            (0..65).map(|index| started(index, "", "f")).collect(),
+            blocks.take(limits::MODEL_BLOCKS_MAX + 1).collect(),
+        ];
+        for deltas in cases {
+            let failure = build(deltas).expect_err("too much");
+            assert_eq!(failure.kind, FailureKind::Permanent);
+        }
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(".{0,4}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// `value` as JSON in ASCII, so that it can be cut inside every escape.
+    fn escaped(value: &Value) -> String {
+        let escape = |c: char| match c.is_ascii() {
+            true => c.to_string(),
+            false => {
+                let mut units = [0; 2];
+                c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+            }
+        };
+        value.to_string().chars().map(escape).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn cut_arguments_are_malformed_and_never_guessed(
+            map in prop::collection::btree_map(".{0,4}", values(), 0..4),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            end in any::<prop::sample::Index>(),
+        ) {
+            // M2: "cut-off tool JSON is an error result for that call, never a guess"
+            let value = Value::Object(map.into_iter().collect());
+            let text = escaped(&value);
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(arguments(&pieces, StopReason::ToolUse), Arguments::Json(value));
+
+            let start = &text[..1 + end.index(text.len() - 1)];
+            match arguments(&[start], StopReason::MaxTokens) {
+                Arguments::Json(guess) => prop_assert!(false, "{start} became {guess}"),
+                Arguments::Malformed { raw, error } => {
+                    let kept = limits::MALFORMED_ARGUMENTS_KEPT_BYTES;
+                    prop_assert_eq!(raw.as_str(), crate::text::cut(start, kept));
+                    prop_assert!(error.starts_with("the arguments are not valid JSON"));
+                }
+            }
+        }
+    }
+}
