@@ -43,7 +43,7 @@ use greenroom_core::{
     session::{Identity, Input, Rejection, Reply, SessionState, StepPhase, evolve},
     usage::Usage,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 use tokio::sync::oneshot;
 
 /// What every session works with.
@@ -136,6 +136,7 @@ pub struct Session {
     commands_handled: u64,
     alarm: Option<SpawnHandle>,
     idle_check: Option<SpawnHandle>,
+    /// How it ends, once it was ended.
     end: End,
 }
 
@@ -180,8 +181,7 @@ impl Session {
             commands_handled: 0,
             alarm: None,
             idle_check: None,
-            // Replaced by every orderly end; a panic leaves it.
-            end: End::Failed("the session's actor panicked".to_owned()),
+            end: End::Left,
         }
     }
 
@@ -361,7 +361,8 @@ impl Actor for Session {
         self.rehydrate(ctx);
     }
 
-    /// Also runs when a handler panicked.
+    /// Also runs when a handler panicked; and when the registry has let go of an idle session, which
+    /// may end before it reads why.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         if let Some((_, stream)) = self.stream.take() {
             stream.tell(llm_stream::Stop);
@@ -372,7 +373,10 @@ impl Actor for Session {
         self.leave_children();
         self.leave_all_turns();
         let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
-        let end = std::mem::replace(&mut self.end, End::Left);
+        let end = match thread::panicking() {
+            true => End::Failed("the session's actor panicked".to_owned()),
+            false => std::mem::replace(&mut self.end, End::Left),
+        };
         let (session_id, generation) = (self.state.session_id, self.generation);
         self.registry.tell(Ended { session_id, generation, end, unfinished });
     }

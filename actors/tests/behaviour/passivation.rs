@@ -117,3 +117,26 @@ async fn d6_a_burst_finds_room_while_the_session_comes_back() {
         assert_eq!(refused, "no run is going");
     }
 }
+
+#[actix::test]
+async fn a3_leaving_is_no_failure() {
+    let world = World::builder().idle_timeout(Duration::ZERO).arbiters(2).start().await;
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        sessions.push(world.create().await);
+    }
+    for round in 0..60 {
+        for session in &sessions {
+            let change = Input::ChangeSettings {
+                settings: Default::default(),
+                title: Some(format!("title {round}")),
+                by: World::user(),
+            };
+            let answer = world.runtime.command(*session, change).await;
+            assert_eq!(answer.expect("it is not parked"), Answer::Done);
+        }
+    }
+    eventually("all to leave", || world.runtime.board.snapshots("/sessions/").is_empty()).await;
+    let registry = world.runtime.board.snapshot("/registry").expect("it is there");
+    assert_eq!(registry.last_error, None);
+}
