@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// What became of a call when it was judged.
-enum Judged {
+pub(super) enum Judged {
     /// It may run, or it has ended.
     Settled,
     /// A person must be asked.
@@ -33,12 +33,21 @@ impl Deciding<'_> {
     /// Records the calls of a complete message, judges each, and asks for those that must be
     /// asked for, all in this one commit.
     pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
-        let (mut asks, mut unfunded) = (Vec::new(), Vec::new());
-        for call in proposed {
+        let propose = |call: ProposedCall| {
             let call_id = CallId(self.env.uuid());
             let tool = self.tool(&call.tool);
             self.propose(call_id, &call, tool.as_deref());
-            match self.judge_call(call_id, &call, tool) {
+            (call_id, self.judge_call(call_id, &call, tool))
+        };
+        let judged = proposed.into_iter().map(propose).collect();
+        self.ask_about(judged);
+    }
+
+    /// Asks for what the calls lack: a person's word, or room in a budget.
+    pub(super) fn ask_about(&mut self, judged: Vec<(CallId, Judged)>) {
+        let (mut asks, mut unfunded) = (Vec::new(), Vec::new());
+        for (call_id, judged) in judged {
+            match judged {
                 Judged::Settled => {}
                 Judged::Ask(ask) => asks.push(ask),
                 Judged::Unfunded(cost) => unfunded.push((call_id, cost)),
@@ -106,7 +115,10 @@ impl Deciding<'_> {
                         self.allow(call_id, arguments, by, None);
                         self.fund(call_id, cost)
                     }
-                    None => Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget }),
+                    None => {
+                        let edited = None;
+                        Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget, edited })
+                    }
                 }
             }
             Verdict::Deny(denial) => {

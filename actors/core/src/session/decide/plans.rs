@@ -1,7 +1,7 @@
 //! Plans: bundling the calls of a step that need a person, and taking the person's word on each
 //! (G8, G9).
 
-use super::{Deciding, Rejection, Reply, approvals::Person};
+use super::{Deciding, Rejection, Reply, approvals::Person, calls::Judged};
 use crate::{
     approval::{
         ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
@@ -26,6 +26,8 @@ pub(super) struct Ask {
     pub(super) cost: Option<Cost>,
     /// Whether that is more than a budget has left.
     pub(super) exceeds_budget: bool,
+    /// What a person made of its arguments, where it is asked for once more.
+    pub(super) edited: Option<Value>,
 }
 
 impl Deciding<'_> {
@@ -42,14 +44,15 @@ impl Deciding<'_> {
     }
 
     fn plan_step(&self, ask: Ask) -> Option<PlanStep> {
-        let Ask { call_id, tool, why, cost, exceeds_budget } = ask;
+        let Ask { call_id, tool, why, cost, exceeds_budget, edited } = ask;
         let call = self.call(call_id)?;
+        let arguments = edited.unwrap_or_else(|| call.passed().to_value());
         Some(PlanStep {
             call_id,
             tool: call.tool.clone(),
-            arguments: call.arguments.to_value(),
-            digest: call.digest,
-            risk: call.risk,
+            digest: Digest::of(&arguments),
+            arguments,
+            risk: tool.risk,
             description: tool.description.clone(),
             why,
             cost,
@@ -81,11 +84,11 @@ impl Deciding<'_> {
         for grant in grants {
             self.emit_for(None, None, SessionEvent::GrantAdded { grant });
         }
-        let mut unfunded = Vec::new();
-        for (step, decision) in decisions {
-            unfunded.extend(self.carry_out(approval_id, step, decision));
-        }
-        self.ask_for_budget(unfunded);
+        let carried_out = |(step, decision): (&PlanStep, StepDecision)| {
+            (step.call_id, self.carry_out(approval_id, step, decision))
+        };
+        let judged = decisions.into_iter().map(carried_out).collect();
+        self.ask_about(judged);
         Ok(Reply::Decided { closed, repeated: false })
     }
 
@@ -140,13 +143,14 @@ impl Deciding<'_> {
     }
 
     /// Lets an approved call run, and ends a rejected one. What the policy denies by now is denied,
-    /// whatever a person says; what a budget has no room for by now is given back, to be asked for.
+    /// whatever a person says; what is of a higher risk by now than they were told is asked for once
+    /// more, and what a budget has no room for by now is given back, to be asked for.
     fn carry_out(
         &mut self,
         approval_id: ApprovalId,
         step: &PlanStep,
         decision: StepDecision,
-    ) -> Option<(CallId, Cost)> {
+    ) -> Judged {
         let StepDecision { call_id, approved, reason, by, edited, .. } = decision;
         if !approved {
             let error = match reason {
@@ -154,32 +158,40 @@ impl Deciding<'_> {
                 None => "a person rejected this call".to_owned(),
             };
             self.fail_call(call_id, FailReason::Rejected, error, false);
-            return None;
+            return Judged::Settled;
         }
-        let arguments = edited.as_ref().unwrap_or(&step.arguments);
         let Some(tool) = self.tool(&step.tool) else {
             self.fail_gone(call_id);
-            return None;
+            return Judged::Settled;
         };
-        let cost = match self.verdict(&tool, arguments) {
+        let arguments = edited.unwrap_or_else(|| step.arguments.clone());
+        let cost = match self.verdict(&tool, &arguments) {
             Verdict::Deny(denial) => {
                 self.deny(call_id, denial);
-                return None;
+                return Judged::Settled;
+            }
+            Verdict::Ask { why, cost, exceeds_budget } if tool.risk > step.risk => {
+                let edited = Some(arguments);
+                return Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget, edited });
             }
             Verdict::Allow { cost, .. }
             | Verdict::Ask { cost, .. }
             | Verdict::OverBudget { cost, .. } => cost,
         };
-        let by = Allowance::Approval { approval_id, by };
-        let arguments = arguments.clone();
-        let edit = edited.map(|arguments| Edit { arguments, reason });
-        self.allow(call_id, &arguments, by, edit);
-        let cost = cost?;
-        if step.exceeds_budget || self.has_room_for(&cost) {
-            self.reserve(call_id, cost, !step.exceeds_budget);
-            return None;
+        // Edited now, or before it was asked for once more.
+        let is_edited = self.call(call_id).is_some_and(|it| it.digest != Digest::of(&arguments));
+        let edit = is_edited.then(|| Edit { arguments: arguments.clone(), reason });
+        self.allow(call_id, &arguments, Allowance::Approval { approval_id, by }, edit);
+        match cost {
+            Some(cost) if !step.exceeds_budget && !self.has_room_for(&cost) => {
+                Judged::Unfunded(cost)
+            }
+            Some(cost) => {
+                self.reserve(call_id, cost, !step.exceeds_budget);
+                Judged::Settled
+            }
+            None => Judged::Settled,
         }
-        Some((call_id, cost))
     }
 
     /// Ends a call whose tool went away while people were asked: nothing can be said of it now.

@@ -2,7 +2,7 @@
 //! says what became of them. Nothing is done twice in silence, and nothing is said to have failed
 //! that may have taken effect.
 
-use super::{Deciding, Rejection};
+use super::{Deciding, Rejection, plans::Ask};
 use crate::{
     approval::{Question, Resolution, UnknownOutcome, Word},
     call::{FailReason, ToolOutput},
@@ -26,7 +26,8 @@ impl Deciding<'_> {
             );
             return self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
         }
-        let risk = call.risk;
+        // It may be thought riskier by now than when it was called.
+        let risk = self.tool(&call.tool).map_or(call.risk, |tool| tool.risk.max(call.risk));
         let purpose = format!("Say what became of {}", cut(&call.tool, 128));
         let asked = UnknownOutcome {
             call_id,
@@ -55,13 +56,23 @@ impl Deciding<'_> {
                     let problem = "the tool is not there any more".to_owned();
                     return Err(Rejection::InvalidAnswer { problem });
                 };
-                // A person's word repeats the call; it does not lift what denies it by now.
-                if let Verdict::Deny(denial) = self.verdict(&tool, &asked.arguments) {
-                    return Err(Rejection::InvalidAnswer { problem: denial.reason });
+                // A person's word repeats the call; it does not lift what denies it by now, and
+                // covers no higher risk than they were told.
+                match self.verdict(&tool, &asked.arguments) {
+                    Verdict::Deny(denial) => {
+                        return Err(Rejection::InvalidAnswer { problem: denial.reason });
+                    }
+                    Verdict::Ask { why, cost, exceeds_budget } if tool.risk > asked.risk => {
+                        self.note_word(approval_id, word);
+                        let ask = Ask { call_id, tool, why, cost, exceeds_budget, edited: None };
+                        self.ask_for_plan(vec![ask]);
+                    }
+                    Verdict::Ask { .. } | Verdict::Allow { .. } | Verdict::OverBudget { .. } => {
+                        self.note_word(approval_id, word);
+                        let by = Allowance::Approval { approval_id, by };
+                        self.allow(call_id, &asked.arguments, by, None);
+                    }
                 }
-                self.note_word(approval_id, word);
-                let by = Allowance::Approval { approval_id, by };
-                self.allow(call_id, &asked.arguments, by, None);
             }
             Resolution::Done(value) => {
                 let output = output_of(value, asked)?;

@@ -16,6 +16,7 @@ mod messages;
 mod preflight;
 mod restart;
 mod retries;
+mod riskier;
 mod scheduling;
 mod script;
 mod steering;

@@ -1,0 +1,121 @@
+//! Tools that are thought riskier while people think about a call: their word covers no more than
+//! they were told (G8, G12).
+
+use super::*;
+
+impl Scene {
+    /// From now on `tool` is critical.
+    fn makes_critical(self, tool: &str) -> Self {
+        let judged = |mut it: Tool| {
+            if it.name.as_str() == tool {
+                it.risk = Risk::Critical;
+            }
+            it
+        };
+        self.rules(|rules| rules.tools = Arc::new(ToolBook::new(tools().into_iter().map(judged))))
+    }
+}
+
+fn edited(scene: &Scene, approval: &str, n: u32) -> Input {
+    let (call_id, arguments) = (scene.call("c1"), Some(json!({ "n": n })));
+    let answer = StepAnswer { call_id, approved: true, reason: None, arguments };
+    scene.answer(approval, ApprovalAnswer::Steps(vec![answer]), "ann")
+}
+
+#[test]
+fn g12_what_is_critical_by_now_is_asked_for_once_more_and_the_rest_runs() {
+    let mut scene = Scene::calling(&wants(["high", "high2"])).makes_critical("high");
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
+        tool_call_allowed c2 by ann p1 @r1.1
+        approval_requested p2 (Execute 1 tool) c1 critical within Some(60) @r1.1
+        = decided closed
+    ",
+    );
+    let open = &scene.state.active.approvals[0].approval;
+    assert_eq!(open.steps()[0].risk, Risk::Critical, "what people are told now");
+    scene.check(
+        scene.whole("p2", true, "bob"),
+        "
+        approval_decided p2 +c1 by bob closed @r1.1
+        tool_call_allowed c1 by bob p2 @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 high
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn g12_a_rejection_of_what_is_critical_by_now_stands() {
+    let mut scene = Scene::calling(&wants(["high"])).makes_critical("high");
+    scene.does(scene.whole("p1", false, "ann")).unwrap();
+    assert!(scene.state.active.approvals.is_empty());
+}
+
+#[test]
+fn g8_what_a_person_made_of_the_arguments_is_what_is_asked_for_once_more() {
+    let mut scene = Scene::calling(&[Wanted::With("high", json!({"n": 1000}))]);
+    scene = scene.makes_critical("high");
+    scene.does(edited(&scene, "p1", 10)).unwrap();
+    let step = scene.state.active.approvals[0].approval.steps()[0].clone();
+    assert_eq!((step.arguments, step.digest), (json!({"n": 10}), Digest::of(&json!({"n": 10}))));
+    scene.check(
+        scene.whole("p2", true, "bob"),
+        r#"
+        approval_decided p2 +c1 by bob closed @r1.1
+        tool_call_allowed c1 by bob p2 as {"n":10} @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 high
+        = decided closed
+    "#,
+    );
+    // Back to what the model wanted is no edit.
+    let mut scene = Scene::calling(&[Wanted::With("high", json!({"n": 1000}))]);
+    scene = scene.makes_critical("high");
+    scene.does(edited(&scene, "p1", 10)).unwrap();
+    scene.check(
+        edited(&scene, "p2", 1000),
+        "
+        approval_decided p2 +c1 by ann closed @r1.1
+        tool_call_allowed c1 by ann p2 @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 high
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn d3_a_call_that_is_critical_by_now_is_not_repeated_on_a_word_for_less() {
+    let doubted = || {
+        let mut scene = Scene::calling(&wants(["low"]));
+        scene.does(scene.tool("c1", timed_out())).unwrap();
+        scene
+    };
+    let mut scene = doubted().makes_critical("low");
+    scene.check(
+        scene.resolve("p1", Resolution::Retry, "ann"),
+        "
+        approval_decided p1 retry by ann closed @r1.1
+        approval_requested p2 (Execute 1 tool) c1 critical within Some(60) @r1.1
+        = decided closed
+    ",
+    );
+    scene.check(
+        scene.whole("p2", true, "bob"),
+        "
+        approval_decided p2 +c1 by bob closed @r1.1
+        tool_call_allowed c1 by bob p2 @r1.1
+        tool_call_attempt_started c1 a3 #2 @r1.1
+        > start_tool c1 a3 low
+        = decided closed
+    ",
+    );
+    // Whoever is asked what became of it is told how risky it is now.
+    let mut scene = Scene::calling(&wants(["low"])).makes_critical("low");
+    scene.does(scene.tool("c1", timed_out())).unwrap();
+    assert_eq!(scene.state.active.approvals[0].approval.max_risk_level, Risk::Critical);
+}
