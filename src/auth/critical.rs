@@ -1,11 +1,11 @@
-//! Who may agree to a critical step (G12). Pure. A rejection harms nobody and is everybody's who may
-//! answer at all; so is a step of lesser risk.
+//! Who may agree to a critical step, or have a critical call run once more (G12). Pure. A rejection
+//! harms nobody and is everybody's who may answer at all; so is a step of lesser risk.
 
 use super::{Principal, Role};
 use greenroom_core::{
     approval::{PlanStep, Question, Resolution},
     policy::Risk,
-    preflight::ChecklistStep,
+    preflight::{Checklist, ChecklistStep, StepEdit},
     session::{ApprovalAnswer, ApprovalRow, ApprovalState},
 };
 
@@ -52,7 +52,8 @@ impl CriticalRule {
             step.risk == Risk::Critical && is_undecided(step) && agrees(answer, step)
         });
         let of_plan = critical.next().map(|step| step.tool.clone());
-        let Some(tool) = of_plan.or_else(|| planned(row, answer)) else { return Ok(()) };
+        let of_word = || resolved(row, answer);
+        let Some(tool) = of_plan.or_else(of_word) else { return Ok(()) };
         if let Some(role) = self.role.filter(|role| principal.role < *role) {
             return Err(NotYours::ApproverRequired { tool, role });
         }
@@ -63,16 +64,25 @@ impl CriticalRule {
     }
 }
 
-/// The tool of a critical step of a preflight that the answer lets stand (G14). A change can't make
-/// a step critical that was not.
-fn planned(row: &ApprovalRow, answer: &ApprovalAnswer) -> Option<String> {
-    let Question::Preflight(checklist) = &row.approval.question else { return None };
-    let ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), .. } = answer else {
-        return None;
-    };
+/// The critical tool that a word on a question without steps lets run.
+fn resolved(row: &ApprovalRow, answer: &ApprovalAnswer) -> Option<String> {
+    let ApprovalAnswer::Resolve { resolution, .. } = answer else { return None };
     if row.state != ApprovalState::Pending {
         return None;
     }
+    match (&row.approval.question, resolution) {
+        (Question::Preflight(checklist), Resolution::Approve(edits)) => planned(checklist, edits),
+        // It may run twice then; to tell what became of it runs nothing.
+        (Question::UnknownOutcome(asked), Resolution::Retry) => {
+            (asked.risk == Risk::Critical).then(|| asked.tool.clone())
+        }
+        _ => None,
+    }
+}
+
+/// The tool of a critical step that the edits let stand (G14). A change can't make a step critical
+/// that was not.
+fn planned(checklist: &Checklist, edits: &[StepEdit]) -> Option<String> {
     let is_skipped =
         |step: &ChecklistStep| edits.iter().any(|edit| edit.position == step.position && edit.skip);
     let mut steps = checklist.steps.iter();
@@ -97,7 +107,7 @@ mod tests {
     use crate::auth::Via;
     use greenroom_core::{
         Timestamp,
-        approval::{Approval, Overdue, StepDecision, Surface},
+        approval::{Approval, Overdue, StepDecision, Surface, UnknownOutcome},
         ids::{ApprovalId, CallId, RunId, SessionId, UserId},
         json::Digest,
         session::StepAnswer,
@@ -234,8 +244,43 @@ mod tests {
     }
 
     #[test]
+    fn g12_a_critical_call_runs_once_more_on_the_word_of_who_may_agree_to_it() {
+        let doubted = |risk| {
+            let mut row = row();
+            let mut approval = Approval::clone(&row.approval);
+            approval.question = Question::UnknownOutcome(UnknownOutcome {
+                call_id: call(1),
+                tool: "wire".to_owned(),
+                arguments: json!({}),
+                digest: Digest::of(&json!({})),
+                risk,
+                attempts: 1,
+                why: String::new(),
+            });
+            row.approval = approval.into();
+            row
+        };
+        let word = |resolution| ApprovalAnswer::Resolve { resolution, reason: None };
+        let role = Role::Approver;
+        let rule = CriticalRule { role: Some(role), four_eyes: true };
+        let (ada, bob) = (principal("ada", Role::User), principal("bob", role));
+        let critical = doubted(Risk::Critical);
+        let tool = "wire".to_owned();
+        let refused = Err(NotYours::ApproverRequired { tool, role });
+        assert_eq!(rule.check(&ada, &critical, &word(Resolution::Retry)), refused);
+        let (own, tool) = (principal("ada", role), "wire".to_owned());
+        let refused = Err(NotYours::FourEyes { tool });
+        assert_eq!(rule.check(&own, &critical, &word(Resolution::Retry)), refused);
+        assert_eq!(rule.check(&bob, &critical, &word(Resolution::Retry)), Ok(()));
+        for told in [Resolution::Failed, Resolution::Done(json!("it did"))] {
+            assert_eq!(rule.check(&ada, &critical, &word(told)), Ok(()), "runs nothing");
+        }
+        let lesser = doubted(Risk::WriteHighRisk);
+        assert_eq!(rule.check(&ada, &lesser, &word(Resolution::Retry)), Ok(()));
+    }
+
+    #[test]
     fn g14_a_critical_step_of_a_plan_is_not_for_everybody() {
-        use greenroom_core::preflight::StepEdit;
         let mut row = row();
         let mut approval = Approval::clone(&row.approval);
         approval.question = serde_json::from_value(json!({
