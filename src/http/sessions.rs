@@ -18,7 +18,7 @@ use greenroom_core::{
     delegation::{Origin, Parent},
     ids::{AgentName, CallId, RunId, Seq, SessionId, UserId},
     limits::TITLE_CHARS_MAX,
-    policy::{Autonomy, Settings, SettingsPatch},
+    policy::{Autonomy, Settings, SettingsPatch, narrowed},
     session::{Input, SessionRow, SessionStatus},
     usage::Spending,
 };
@@ -357,18 +357,18 @@ async fn change_settings(
     let session_id = read::path_id(&request, "session_id")?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
     let title = match wish.remove("title") {
-        None => row.title.clone(),
-        Some(Value::Null) => None,
-        Some(Value::String(title)) => Some(commands::checked_title(title)?),
+        None => None,
+        Some(Value::Null) => Some(None),
+        Some(Value::String(title)) => Some(Some(commands::checked_title(title)?)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             return Err(Problem::invalid("title", "title must be a string or null"));
         }
     };
-    let patch: SettingsPatch = read::parse_value(Value::Object(wish))?;
-    let settings = patch.applied_to(&row.settings)?;
+    let change: SettingsPatch = read::parse_value(Value::Object(wish))?;
     let _unchanged = state.settings_lock.read().await;
-    settings.check_within(&state.user_settings(&row.owner).await?)?;
-    let input = Input::ChangeSettings { settings, title, by: caller.0.user.clone() };
+    // What stays is within what the user allows: whatever narrows that narrows the session.
+    narrowed(&state.user_settings(&row.owner).await?, &change)?;
+    let input = Input::ChangeSettings { change, title, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
     Ok(HttpResponse::Ok().json(SessionView::from(row)))

@@ -156,8 +156,8 @@ async fn narrow_sessions(
             let input = match session.parent {
                 Some(_) => Input::Narrow { within: Arc::new(allowed.clone()) },
                 None => Input::ChangeSettings {
-                    settings: session.settings.within(allowed),
-                    title: session.title.clone(),
+                    change: session.settings.within(allowed).into(),
+                    title: None,
                     by: actor.user.clone(),
                 },
             };

@@ -128,3 +128,25 @@ async fn g4_a_user_who_allows_less_narrows_every_session() {
     house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
 }
+
+#[actix_web::test]
+async fn s1_changes_at_the_same_time_are_all_kept() {
+    let house = Setup::tour(Wire::OpenAi).start().await;
+    for round in 0..10 {
+        let session = house.session(json!({})).await;
+        let path = format!("/agent/session/{session}/settings");
+        let title = format!("round {round}");
+        let (narrowed, blocked, named) = tokio::join!(
+            house.patch(&path, json!({"autonomy_level": 0})),
+            house.patch(&path, json!({"blocked_tools": ["get_war_losses"]})),
+            house.patch(&path, json!({ "title": title })),
+        );
+        for answer in [narrowed, blocked, named] {
+            answer.ok();
+        }
+        let now = house.get(&format!("/agent/session/{session}")).await.ok();
+        assert_eq!(now["settings"]["autonomy_level"], 0, "{now}");
+        assert_eq!(now["settings"]["blocked_tools"], json!(["get_war_losses"]), "{now}");
+        assert_eq!(now["title"], title.as_str(), "{now}");
+    }
+}

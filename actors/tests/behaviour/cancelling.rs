@@ -158,8 +158,8 @@ async fn s6_a_stream_that_ended_before_the_cancel_was_looked_at_counts_as_ended(
     // The session is busy storing; the cancel waits in its mailbox, before the stream's end.
     world.journal.fault(Operation::Append, Fault::Wait(log_gate.clone()), 1);
     let change = Input::ChangeSettings {
-        settings: Settings::default(),
-        title: Some("new".to_owned()),
+        change: Settings::default().into(),
+        title: Some(Some("new".to_owned())),
         by: World::user(),
     };
     let busy = actix::spawn({

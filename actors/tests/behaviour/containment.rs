@@ -203,8 +203,8 @@ async fn x4_a_full_mailbox_says_so_and_the_rest_is_answered() {
     let command = |title: String| {
         let runtime = world.runtime.clone();
         let change = Input::ChangeSettings {
-            settings: Default::default(),
-            title: Some(title),
+            change: Default::default(),
+            title: Some(Some(title)),
             by: World::user(),
         };
         actix::spawn(async move { runtime.command(session, change).await })

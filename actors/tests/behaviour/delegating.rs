@@ -357,7 +357,7 @@ async fn s8_settings_that_narrow_reach_a_child_that_works() {
     let world = world(model, tools).start().await;
     let [root, _, researcher] = asking_grandchild(&world).await;
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    let narrow = Input::ChangeSettings { settings, title: None, by: World::user() };
+    let narrow = Input::ChangeSettings { change: settings.into(), title: None, by: World::user() };
     world.command(root, narrow).await.unwrap();
     world
         .wait_for(researcher, "its settings", |events| {
@@ -370,7 +370,7 @@ async fn s8_settings_that_narrow_reach_a_child_that_works() {
         })
         .await;
     let widen = Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() };
-    let widen = Input::ChangeSettings { settings: widen, title: None, by: World::user() };
+    let widen = Input::ChangeSettings { change: widen.into(), title: None, by: World::user() };
     let refused = world.command(researcher, widen).await;
     assert!(
         matches!(refused, Err(CommandError::Rejected(Rejection::WidensChild { .. }))),

@@ -73,8 +73,8 @@ async fn d6_a_command_that_arrives_during_the_farewell_is_answered() {
     let mut answers = Vec::new();
     for round in 0..300 {
         let change = Input::ChangeSettings {
-            settings: Default::default(),
-            title: Some(format!("title {round}")),
+            change: Default::default(),
+            title: Some(Some(format!("title {round}"))),
             by: World::user(),
         };
         let runtime = world.runtime.clone();
@@ -128,8 +128,8 @@ async fn a3_leaving_is_no_failure() {
     for round in 0..60 {
         for session in &sessions {
             let change = Input::ChangeSettings {
-                settings: Default::default(),
-                title: Some(format!("title {round}")),
+                change: Default::default(),
+                title: Some(Some(format!("title {round}"))),
                 by: World::user(),
             };
             let answer = world.runtime.command(*session, change).await;

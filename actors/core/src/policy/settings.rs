@@ -188,26 +188,40 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
-    /// `settings` with these changes.
+    /// `settings` with these changes, if there are not too many of anything.
     pub fn applied_to(&self, settings: &Settings) -> Result<Settings, TooMany> {
-        let Self {
-            autonomy_level,
-            require_confirmation,
-            blocked_tools,
-            allowed_regions,
-            budget_limit,
-            preflight,
-        } = self.clone();
-        let settings = settings.clone();
-        let changed = Settings {
-            autonomy_level: autonomy_level.unwrap_or(settings.autonomy_level),
-            require_confirmation: require_confirmation.unwrap_or(settings.require_confirmation),
-            blocked_tools: blocked_tools.unwrap_or(settings.blocked_tools),
-            allowed_regions: allowed_regions.unwrap_or(settings.allowed_regions),
-            budget_limit: budget_limit.unwrap_or(settings.budget_limit),
-            preflight: preflight.unwrap_or(settings.preflight),
-        };
+        let changed = self.clone().onto(settings);
         changed.validate().map(|()| changed)
+    }
+
+    /// `settings` with these changes, which were looked at before.
+    #[must_use]
+    pub fn onto(self, settings: &Settings) -> Settings {
+        let settings = settings.clone();
+        Settings {
+            autonomy_level: self.autonomy_level.unwrap_or(settings.autonomy_level),
+            require_confirmation: self
+                .require_confirmation
+                .unwrap_or(settings.require_confirmation),
+            blocked_tools: self.blocked_tools.unwrap_or(settings.blocked_tools),
+            allowed_regions: self.allowed_regions.unwrap_or(settings.allowed_regions),
+            budget_limit: self.budget_limit.unwrap_or(settings.budget_limit),
+            preflight: self.preflight.unwrap_or(settings.preflight),
+        }
+    }
+}
+
+impl From<Settings> for SettingsPatch {
+    /// Changes everything.
+    fn from(settings: Settings) -> Self {
+        Self {
+            autonomy_level: Some(settings.autonomy_level),
+            require_confirmation: Some(settings.require_confirmation),
+            blocked_tools: Some(settings.blocked_tools),
+            allowed_regions: Some(settings.allowed_regions),
+            budget_limit: Some(settings.budget_limit),
+            preflight: Some(settings.preflight),
+        }
     }
 }
 

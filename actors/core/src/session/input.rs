@@ -12,7 +12,7 @@ use crate::{
     json::Digest,
     message::Message,
     model::{completion::Completion, failure::ModelFailure},
-    policy::Settings,
+    policy::{Settings, SettingsPatch},
     session::EventRecord,
     trace::Trace,
     usage::Usage,
@@ -63,10 +63,10 @@ pub enum Input {
     },
     /// Change what it allows, or its title.
     ChangeSettings {
-        /// The settings as they shall be; already narrowed from the user's.
-        settings: Settings,
-        /// The title as it shall be.
-        title: Option<String>,
+        /// What shall change; nothing that the user does not allow.
+        change: SettingsPatch,
+        /// The title as it shall be, if it shall change.
+        title: Option<Option<String>>,
         /// Who asks.
         by: UserId,
     },

@@ -321,7 +321,11 @@ impl Story {
         settings.budget_limit =
             Some(BudgetLimit { amount: 2.0, unit: rules::UNIT.to_owned(), period: Period::Month });
         let title = Some("Prices é😀".to_owned());
-        self.take(Input::ChangeSettings { settings, title, by: user("ann") });
+        self.take(Input::ChangeSettings {
+            change: settings.into(),
+            title: Some(title),
+            by: user("ann"),
+        });
     }
 
     /// A cut stream, a restart, calls of every fate, a plan decided in part and expired, another

@@ -182,7 +182,7 @@ fn block(world: &mut World, chance: &mut Chance) {
     let tool = ToolName::parse(tools[chance.below(tools.len())]).expect("it is short");
     settings.blocked_tools.insert(tool);
     world
-        .take(Input::ChangeSettings { settings, title: None, by: user("ann") })
+        .take(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
         .expect("the session is open");
 }
 

@@ -215,7 +215,11 @@ impl World {
     pub(crate) fn somebody_changes_settings(&mut self, chance: &mut Chance) {
         let (settings, title) = (rules::settings(chance), Some(chance.text()));
         let is_open = self.state.active.lifecycle == Lifecycle::Open;
-        let result = self.take(Input::ChangeSettings { settings, title, by: user("ann") });
+        let result = self.take(Input::ChangeSettings {
+            change: settings.into(),
+            title: Some(title),
+            by: user("ann"),
+        });
         assert_eq!(result.is_ok(), is_open);
     }
 

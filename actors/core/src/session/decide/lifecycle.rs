@@ -6,7 +6,7 @@ use crate::{
     ids::{AgentName, RunId, UserId},
     limits::FEEDBACK_PER_SESSION_MAX,
     model::completion::Completion,
-    policy::{Settings, Widening},
+    policy::{Settings, SettingsPatch, Widening},
     session::{Lifecycle, SessionEvent},
     usage::Spending,
 };
@@ -26,11 +26,13 @@ impl Deciding<'_> {
 
     pub(super) fn change_settings(
         &mut self,
-        settings: Settings,
-        title: Option<String>,
+        change: SettingsPatch,
+        title: Option<Option<String>>,
         by: UserId,
     ) -> Result<Reply, Rejection> {
         self.must_be_open()?;
+        let settings = change.onto(&self.active.settings);
+        let title = title.unwrap_or_else(|| self.active.title.clone());
         if self.child_of.is_some() {
             let widens = |error: Widening| Rejection::WidensChild { problem: error.to_string() };
             settings.check_within(&self.active.settings).map_err(widens)?;

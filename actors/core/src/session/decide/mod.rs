@@ -262,7 +262,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         }
         _ if !exists => return Err(Rejection::UnknownSession),
         Input::Narrow { within } => d.narrow(&within),
-        Input::ChangeSettings { settings, title, by } => d.change_settings(settings, title, by)?,
+        Input::ChangeSettings { change, title, by } => d.change_settings(change, title, by)?,
         Input::Close { by, partial } => d.close(by, partial),
         Input::SubmitMessage { message, on_busy } => d.submit(message, on_busy)?,
         Input::Interrupt { message, by, partial } => d.interrupt(message, &by, partial)?,

@@ -361,7 +361,9 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
     let mut scene = asking();
     let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("high").unwrap());
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.check(
         scene.whole("p1", true, "ann"),
         "
@@ -377,7 +379,9 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
     let mut scene = asking();
     let autonomy_level = Autonomy::ReadOnly;
     let settings = Settings { autonomy_level, ..scene.settings() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.check(
         scene.steps("p1", &[("c1", true)], "ann"),
         "

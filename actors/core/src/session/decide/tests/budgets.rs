@@ -305,7 +305,9 @@ fn g6_the_limits_of_the_settings_count_for_the_session_and_for_the_user() {
 
     let mut scene = with(vec![]);
     let settings = Settings { budget_limit: Some(of(2.0)), ..scene.settings() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.does(submit("u1")).unwrap();
     let decision = scene.does(scene.model_calls(&[costing("low", 3.0)])).unwrap();
     assert_eq!(decision.claims, [], "what only the session knows needs no claim");
@@ -547,7 +549,9 @@ fn g6_a_call_that_waits_for_a_budget_is_judged_again_before_it_runs() {
     scene.does(scene.tool("c1", completed())).unwrap();
     let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("low").unwrap());
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.check(
         scene.resolve("p1", Resolution::Raise(100.0), "ann"),
         "
@@ -603,7 +607,9 @@ fn g3_a_critical_call_runs_at_the_highest_level_only_where_a_budget_has_room() {
         let mut scene = with(budgets);
         let autonomy_level = Autonomy::Supervised;
         let settings = Settings { autonomy_level, ..scene.settings() };
-        scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+        scene
+            .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+            .unwrap();
         scene.does(submit("u1")).unwrap();
         scene.propose(&[costing("crit", amount)]);
         scene

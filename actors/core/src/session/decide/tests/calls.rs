@@ -67,7 +67,9 @@ fn s7_a_tool_the_agent_may_not_use_is_unknown_to_it() {
 fn g7_denied_calls_say_which_level_is_required() {
     let mut scene = Scene::new();
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.does(submit("u1")).unwrap();
     scene.check(
         scene.model_calls(&wants(["low", "high", "crit"])),

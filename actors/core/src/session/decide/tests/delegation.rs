@@ -399,7 +399,7 @@ fn s8_settings_that_narrow_while_a_child_works_narrow_the_child() {
     let level = |level| Settings { autonomy_level: level, ..Settings::default() };
     let settings = level(Autonomy::ReadOnly);
     scene.check(
-        Input::ChangeSettings { settings: settings.clone(), title: None, by: user("ann") },
+        Input::ChangeSettings { change: settings.clone().into(), title: None, by: user("ann") },
         "
         session_settings_changed L0 - by ann
         > narrow_child s1 L0
@@ -411,7 +411,7 @@ fn s8_settings_that_narrow_while_a_child_works_narrow_the_child() {
     // It is not widened again, by nobody.
     child.check(Input::Narrow { within: level(Autonomy::Supervised).into() }, "");
     let widen = Input::ChangeSettings {
-        settings: level(Autonomy::Supervised),
+        change: level(Autonomy::Supervised).into(),
         title: None,
         by: user("ann"),
     };

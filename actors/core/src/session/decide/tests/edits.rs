@@ -69,7 +69,9 @@ fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
         blocked_tools: [crate::ids::ToolName::parse("high").unwrap()].into(),
         ..scene.settings()
     };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     let refused = scene.does(edit(&scene, "c1", true, json!({"n": 2}))).unwrap_err();
     let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
     assert!(problem.contains("blocked"), "{problem}");

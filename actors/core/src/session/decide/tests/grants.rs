@@ -53,7 +53,9 @@ fn g9_a_denial_is_stronger() {
         blocked_tools: [crate::ids::ToolName::parse("high").unwrap()].into(),
         ..scene.settings()
     };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     let input = scene.model_calls(&wants(["high"]));
     let decision = scene.does(input).unwrap();
     let denied =

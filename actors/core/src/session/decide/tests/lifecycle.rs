@@ -8,7 +8,11 @@ fn settings(autonomy_level: Autonomy) -> Settings {
 
 fn change(autonomy_level: Autonomy, title: Option<&str>) -> Input {
     let title = title.map(str::to_owned);
-    Input::ChangeSettings { settings: settings(autonomy_level), title, by: user("ann") }
+    Input::ChangeSettings {
+        change: settings(autonomy_level).into(),
+        title: Some(title),
+        by: user("ann"),
+    }
 }
 
 fn create() -> Input {
@@ -166,4 +170,24 @@ fn c5_feedback_is_kept_and_changes_nothing() {
     scene.does(give()).unwrap();
     scene.state.feedback = crate::limits::FEEDBACK_PER_SESSION_MAX;
     scene.check(give(), "! feedback was given 10000 times already");
+}
+
+#[test]
+fn s1_what_a_change_does_not_name_stays_as_it_is_by_then() {
+    let mut scene = Scene::new();
+    let by = || user("ann");
+    let autonomy_level = Some(Autonomy::ReadOnly);
+    let narrower = SettingsPatch { autonomy_level, ..SettingsPatch::default() };
+    let title = Some(Some("plans".to_owned()));
+    scene.check(
+        Input::ChangeSettings { change: narrower, title: None, by: by() },
+        "session_settings_changed L0 - by ann",
+    );
+    // By somebody who had seen the session before that.
+    let change = SettingsPatch::default();
+    scene.check(
+        Input::ChangeSettings { change: change.clone(), title, by: by() },
+        "session_settings_changed L0 plans by ann",
+    );
+    scene.check(Input::ChangeSettings { change, title: None, by: by() }, "");
 }

@@ -36,7 +36,7 @@ use crate::{
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall},
     model::{completion::Completion, delta::StopReason, failure::ModelFailure},
-    policy::{Autonomy, Matrix, Risk, Settings, Tool, ToolBook, schema},
+    policy::{Autonomy, Matrix, Risk, Settings, SettingsPatch, Tool, ToolBook, schema},
     session::{
         ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, SessionState, StepAnswer,
         StepFailure, evolve,

@@ -169,7 +169,9 @@ fn g14_each_step_covers_one_call_also_after_a_restart() {
 fn g14_deny_still_denies() {
     let mut scene = approved(json!([step("high", json!({})), step("crit", json!({}))]));
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.check(
         scene.model_calls(&wants(["high", "crit"])),
         "
@@ -193,7 +195,9 @@ fn g14_a_step_without_arguments_covers_only_what_risks_little() {
         rules.matrix = Arc::new(crate::policy::Preset::AskFirst.into());
     });
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.does(submit_preflight("u1")).unwrap();
     scene.does(submits(&scene, json!([open("low"), open("high")]))).unwrap();
     let expected = "step 2: it says no arguments, so you will be asked when the call comes";
@@ -299,7 +303,9 @@ fn g14_with_nobody_there_to_look_no_plan_is_asked_for() {
 fn g14_the_session_says_where_the_message_does_not() {
     let settings = Settings { preflight: true, ..Settings::default() };
     let mut scene = Scene::new();
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.does(submit("u1")).unwrap();
     let is_planning = |scene: &Scene| scene.state.active.run.as_ref().unwrap().is_planning();
     assert!(is_planning(&scene));
@@ -363,7 +369,9 @@ fn g14_what_people_read_of_a_plan() {
     scene.rules.prices =
         Arc::new([("small".to_owned(), Price { input: 1.0, output: 10.0, cached: None })].into());
     let settings = Settings { autonomy_level: Autonomy::Recommendations, ..Settings::default() };
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
     scene.does(submit_preflight("u1")).unwrap();
     let steps = json!([
         {"description": "Think"},

@@ -13,7 +13,9 @@ fn doubted() -> Scene {
 fn block(scene: &mut Scene, tool: &str) {
     let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse(tool).unwrap());
-    scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+    scene
+        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .unwrap();
 }
 
 #[test]

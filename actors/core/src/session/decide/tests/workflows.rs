@@ -74,7 +74,9 @@ fn c3_a_workflow_never_widens() {
         (Autonomy::ReadOnly, Autonomy::ReadOnly),
     ] {
         let settings = Settings { autonomy_level, ..Settings::default() };
-        scene.does(Input::ChangeSettings { settings, title: None, by: user("ann") }).unwrap();
+        scene
+            .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+            .unwrap();
         assert_eq!(level(&scene), in_force);
     }
 }
