@@ -6,6 +6,7 @@ pub mod completion;
 pub mod delta;
 pub mod failure;
 pub mod openai;
+mod repeat;
 pub mod request;
 pub mod sse;
 pub mod stream;

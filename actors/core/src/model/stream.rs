@@ -9,6 +9,7 @@ use super::{
     delta::Delta,
     failure,
     failure::ModelFailure,
+    repeat::Repetition,
     sse::{Event, EventParser, TooLong},
 };
 use serde::de::{Deserialize, IgnoredAny};
@@ -19,7 +20,8 @@ pub(super) const DONE: &str = "[DONE]";
 
 /// How one provider's events are read.
 pub trait Wire: Default {
-    /// Reads one event and adds what it says to `out`; [`Delta::Finished`] ends the stream.
+    /// Reads one event and adds what it says to `out`; [`Delta::Finished`] ends the stream. One that
+    /// says a text and nothing else leaves the reader as it is, or as the next such one would.
     fn read(&mut self, event: &Event<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure>;
 
     /// The bytes have ended without [`Delta::Finished`]. Adds it to `out` if the message is
@@ -32,6 +34,7 @@ pub trait Wire: Default {
 pub struct Parser<W> {
     events: EventParser,
     wire: W,
+    repetition: Repetition,
     phase: Phase,
 }
 
@@ -53,18 +56,18 @@ impl<W: Wire> Parser<W> {
     /// [`Delta::Finished`], further bytes are ignored.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
         let Phase::Open = self.phase else { return Ok(()) };
-        let Self { events, wire, phase } = self;
-        let result = events.push(bytes, |event| read(wire, phase, &event, out));
+        let Self { events, wire, repetition, phase } = self;
+        let result = events.push(bytes, |event| read(wire, repetition, phase, &event, out));
         self.settle(result)
     }
 
     /// The stream has ended. Adds [`Delta::Finished`] to `out` if the provider left it out of a
     /// complete message; errs when the message is not complete, and again if it failed before.
     pub fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
-        let Self { events, wire, phase } = self;
+        let Self { events, wire, repetition, phase } = self;
         if let Phase::Open = phase {
             let result = events.end(|event| match is_whole(&event.data) {
-                true => read(wire, phase, &event, out),
+                true => read(wire, repetition, phase, &event, out),
                 // The rest of an event that was cut says less than that the stream was.
                 false => Ok(()),
             });
@@ -108,15 +111,26 @@ impl<W: Wire> Parser<W> {
 
 fn read<W: Wire>(
     wire: &mut W,
+    repetition: &mut Repetition,
     phase: &mut Phase,
     event: &Event<'_>,
     out: &mut Vec<Delta>,
 ) -> Result<(), ModelFailure> {
     let Phase::Open = phase else { return Ok(()) };
+    if let Some(text) = repetition.text_of(event) {
+        out.push(Delta::Text(text.to_owned()));
+        return Ok(());
+    }
     let before = out.len();
     wire.read(event, out)?;
-    if out[before..].contains(&Delta::Finished) {
-        *phase = Phase::Finished;
+    match &out[before..] {
+        [Delta::Text(text)] => repetition.learn(event, text),
+        told => {
+            repetition.forget();
+            if told.contains(&Delta::Finished) {
+                *phase = Phase::Finished;
+            }
+        }
     }
     Ok(())
 }

@@ -1,0 +1,215 @@
+//! Events that repeat the one before but for their text, as nearly all of a stream do: they are told
+//! by comparing, and not parsed (docs/performance.md).
+//!
+//! What lies around the text is the same, byte for byte, so another text that needs no escapes in
+//! JSON is all the difference there can be. Whatever is not like that is left to the parser.
+
+use super::sse::Event;
+use memchr::memmem;
+
+/// Events that are learnt in vain before no more are: some providers put something else into each.
+const LEARNT_IN_VAIN_MAX: u32 = 4;
+
+/// What the last event had around its text. It keeps its buffers.
+#[derive(Debug, Default)]
+pub(super) struct Repetition {
+    name: String,
+    /// Up to the text, its opening quote included.
+    before: String,
+    /// From the text's closing quote on; empty where nothing is known.
+    after: String,
+    learnt_in_vain: u32,
+}
+
+impl Repetition {
+    /// The text of an event that is the last one's but for this.
+    pub(super) fn text_of<'e>(&mut self, event: &'e Event<'_>) -> Option<&'e str> {
+        if self.after.is_empty() || event.name != self.name {
+            return None;
+        }
+        let rest = event.data.strip_prefix(&*self.before)?;
+        let text = rest.strip_suffix(&*self.after)?;
+        if text.is_empty() || !text.bytes().all(is_plain) {
+            return None;
+        }
+        self.learnt_in_vain = 0;
+        Some(text)
+    }
+
+    /// Remembers an event that told of this text and of nothing else.
+    pub(super) fn learn(&mut self, event: &Event<'_>, text: &str) {
+        self.forget();
+        if self.learnt_in_vain == LEARNT_IN_VAIN_MAX {
+            return;
+        }
+        self.learnt_in_vain += 1;
+        let Some((before, after)) = around(&event.data, text) else { return };
+        self.name.push_str(&event.name);
+        self.before.push_str(before);
+        self.after.push_str(after);
+    }
+
+    /// The next event is another one.
+    pub(super) fn forget(&mut self) {
+        self.name.clear();
+        self.before.clear();
+        self.after.clear();
+    }
+}
+
+/// What is around the string `text` in `json`, quotes included; `None` where it can't be told which
+/// string it is. Without escapes a quote is always the start or the end of a string.
+fn around<'j>(json: &'j str, text: &str) -> Option<(&'j str, &'j str)> {
+    if json.contains('\\') || !text.bytes().all(is_plain) {
+        return None;
+    }
+    let quoted = format!("\"{text}\"");
+    let finder = memmem::Finder::new(&quoted);
+    let at = finder.find(json.as_bytes())?;
+    // One that begins within the first would share a quote with it.
+    let is_another = finder.find(&json.as_bytes()[at + 1..]).is_some();
+    let (before, after) = (json.get(..=at)?, json.get(at + quoted.len() - 1..)?);
+    (!is_another).then_some((before, after))
+}
+
+/// Whether JSON has the byte in a string as it is.
+fn is_plain(byte: u8) -> bool {
+    byte >= b' ' && byte != b'"' && byte != b'\\'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        anthropic,
+        delta::Delta,
+        openai,
+        stream::{Parser, Wire},
+    };
+    use proptest::prelude::*;
+    use std::borrow::Cow;
+
+    fn event(data: &str) -> Event<'_> {
+        Event { name: Cow::Borrowed(""), data: Cow::Borrowed(data) }
+    }
+
+    #[test]
+    fn another_text_is_told_and_anything_else_is_not() {
+        let mut repetition = Repetition::default();
+        let chunk = |text: &str| format!(r#"{{"i":0,"delta":{{"content":"{text}"}},"end":null}}"#);
+        assert_eq!(repetition.text_of(&event(&chunk("a"))), None, "nothing is known");
+        repetition.learn(&event(&chunk("Hello")), "Hello");
+        for text in [" world", "a", "né €", "{}[],:'", "content"] {
+            assert_eq!(repetition.text_of(&event(&chunk(text))), Some(text));
+        }
+        for text in ["", r"a\n", r#"a","b":"c"#, "a\u{1}"] {
+            assert_eq!(repetition.text_of(&event(&chunk(text))), None, "{text:?}");
+        }
+        for other in [
+            r#"{"i":1,"delta":{"content":"a"},"end":null}"#,
+            r#"{"i":0,"delta":{"content":"a"},"end":"stop"}"#,
+            r#"{"i":0,"delta":{"content":""#,
+            "",
+        ] {
+            assert_eq!(repetition.text_of(&event(other)), None, "{other}");
+        }
+        let named = Event { name: Cow::Borrowed("ping"), ..event("") };
+        assert_eq!(repetition.text_of(&Event { data: Cow::Owned(chunk("a")), ..named }), None);
+        repetition.forget();
+        assert_eq!(repetition.text_of(&event(&chunk("a"))), None);
+    }
+
+    #[test]
+    fn where_it_can_not_be_told_which_string_is_the_text_nothing_is_learnt() {
+        for (json, text) in [
+            (r#"{"role":"content","content":"role"}"#, "role"),
+            (r#"{"a":"b","content":","}"#, ","),
+            (r#"{"a":"\n","content":"x"}"#, "x"),
+            (r#"{"content":"\u0041","model":"A"}"#, "A"),
+            (r#"{"content":["x","y"]}"#, "xy"),
+            (r#"{"content":"aa","b":"aa"}"#, "aa"),
+        ] {
+            assert_eq!(around(json, text), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn events_that_never_repeat_are_not_learnt_for_ever() {
+        let mut repetition = Repetition::default();
+        let chunk = |n: u32| format!(r#"{{"n":{n},"content":"x"}}"#);
+        for n in 0..LEARNT_IN_VAIN_MAX {
+            repetition.learn(&event(&chunk(n)), "x");
+            assert!(repetition.text_of(&event(&chunk(n))).is_some());
+        }
+        for n in 0..=LEARNT_IN_VAIN_MAX {
+            assert_eq!(repetition.text_of(&event(&chunk(100 + n))), None);
+            repetition.learn(&event(&chunk(n)), "x");
+        }
+        assert_eq!(repetition.text_of(&event(&chunk(LEARNT_IN_VAIN_MAX))), None);
+    }
+
+    /// What a stream makes of the events, and what a reader does that parses each.
+    fn told_of<W: Wire>(mut parser: Parser<W>, events: &[String]) -> [Vec<Delta>; 2] {
+        let (mut wire, mut streamed, mut parsed) = (W::default(), Vec::new(), Vec::new());
+        for data in events {
+            if parser.push(format!("data: {data}\n\n").as_bytes(), &mut streamed).is_err() {
+                break;
+            }
+        }
+        for data in events {
+            if wire.read(&event(data), &mut parsed).is_err() || parsed.contains(&Delta::Finished) {
+                break;
+            }
+        }
+        [streamed, parsed]
+    }
+
+    fn chunks() -> impl Strategy<Value = String> {
+        let text = prop_oneof![
+            Just(r#"a"#.to_owned()),
+            Just("content".to_owned()),
+            Just("text".to_owned()),
+            Just("index".to_owned()),
+            Just(r"\n".to_owned()),
+            Just(r"\u20ac".to_owned()),
+            Just(String::new()),
+            Just(",".to_owned()),
+            "[a-z €:,{}]{0,6}",
+        ];
+        let shape = prop::sample::select(vec![
+            r#"{"choices":[{"index":0,"delta":{"content":"@"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"@"}}],"usage":null}"#,
+            r#"{"choices":[{"index":1,"delta":{"content":"@"}}]}"#,
+            r#"{"choices":[{"delta":{"refusal":"@"}}]}"#,
+            r#"{"choices":[{"delta":{"reasoning_content":"@"}}]}"#,
+            r#"{"choices":[{"delta":{"role":"@","content":"x"}}]}"#,
+            r#"{"choices":[{"delta":{"content":"@"},"finish_reason":"@"}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"@"}}]}}]}"#,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"@"}}"#,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"@","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"@"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"@","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"@"}}"#,
+            r#"{"type":"content_block_stop","index":0}"#,
+            r#"{"error":"@"}"#,
+            r#"{"type":"@","text":"@"}"#,
+            r#"{"@"#,
+        ]);
+        (shape, text).prop_map(|(shape, text)| shape.replace('@', &text))
+    }
+
+    proptest! {
+        /// Comparing tells the same as parsing (M2).
+        #[test]
+        fn m2_a_stream_tells_what_its_events_tell(
+            events in prop::collection::vec((chunks(), 1..4usize), 0..12),
+        ) {
+            let repeated = events.into_iter().flat_map(|(event, times)| vec![event; times]);
+            let events: Vec<_> = repeated.collect();
+            let [streamed, parsed] = told_of(openai::Parser::new(), &events);
+            prop_assert_eq!(streamed, parsed);
+            let [streamed, parsed] = told_of(anthropic::Parser::new(), &events);
+            prop_assert_eq!(streamed, parsed);
+        }
+    }
+}
