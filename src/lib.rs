@@ -14,6 +14,8 @@ pub mod http;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;
+#[cfg(target_os = "linux")]
+mod scheduling;
 pub mod skill;
 pub mod startup;
 pub mod store;

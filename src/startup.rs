@@ -163,6 +163,9 @@ impl Server {
         let sums = actix_web::rt::spawn(metrics.sum_up());
         let served = state.clone();
         let server = HttpServer::new(move || {
+            // This is called by each of its threads.
+            #[cfg(target_os = "linux")]
+            crate::scheduling::let_the_waker_go_on();
             let state = served.clone();
             App::new().configure(|app| http::configure(app, state))
         })
