@@ -11,6 +11,7 @@ use greenroom_core::{
     call::{ToolOutcome, ToolOutput},
     ids::AgentName,
     policy::{Annotations, RemoteTool},
+    uri::has_dot_segment,
 };
 use serde_json::json;
 use std::{
@@ -19,6 +20,9 @@ use std::{
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+/// What to do about dot segments.
+const NAMED_WITHOUT: &str = "name the resource without, encoded or not";
 
 /// Reads resources, for agents that may read them.
 pub struct ReadResource {
@@ -86,9 +90,8 @@ impl BuiltInTool for ReadResource {
                 let all = tools.resources().await;
                 return listed(&all, &reader, server.as_deref());
             };
-            // A resource that may not be read looks like one that is not there.
-            if !reader.may_read(&server, &uri) {
-                return failed(format!("there is no resource `{uri}` on `{server}`"));
+            if let Some(why) = refused(&reader, &server, &uri) {
+                return failed(why);
             }
             match tools.read_resource(&server, &uri, bytes_max).await {
                 Ok(output) => ToolOutcome::Completed(output),
@@ -97,6 +100,16 @@ impl BuiltInTool for ReadResource {
         }
         .boxed()
     }
+}
+
+/// Why that one is not read.
+fn refused(reader: &AgentProfile, server: &str, uri: &str) -> Option<String> {
+    if has_dot_segment(uri) {
+        return Some(format!("`{uri}` has a segment `.` or `..`: {NAMED_WITHOUT}"));
+    }
+    // A resource that may not be read looks like one that is not there.
+    let may = reader.may_read(server, uri);
+    (!may).then(|| format!("there is no resource `{uri}` on `{server}`"))
 }
 
 /// A line for each resource that may be read.
@@ -152,8 +165,23 @@ mod tests {
             ("docs", "file:///a.md", true),
             ("docs", "file:///secret/b.md", false),
             ("other", "file:///a.md", false),
+            ("docs", "file:///a/../secret/b.md", false),
+            ("docs", "file:///a/%2e%2E/secret/b.md", false),
         ] {
             assert_eq!(agent.may_read(server, uri), may, "{server} {uri}");
+            assert_eq!(refused(&agent, server, uri).is_none(), may, "{server} {uri}");
         }
+    }
+
+    #[test]
+    fn x5_who_writes_dot_segments_is_told_so() {
+        let resources = vec!["*".to_owned()];
+        let agent = AgentProfile::named(AgentName::parse("reader").unwrap());
+        let agent = AgentProfile { resources, ..agent };
+        let why = refused(&agent, "docs", "file:///a/%2e%2e/b.md").unwrap();
+        assert!(why.starts_with("`file:///a/%2e%2e/b.md` has a segment `.` or `..`"), "{why}");
+        let missing = "there is no resource `file:///a.md` on `docs`".to_owned();
+        let agent = AgentProfile { resources: Vec::new(), ..agent };
+        assert_eq!(refused(&agent, "docs", "file:///a.md"), Some(missing));
     }
 }

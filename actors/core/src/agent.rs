@@ -7,6 +7,7 @@ use crate::{
     delegation::DELEGATE,
     ids::AgentName,
     limits,
+    uri::has_dot_segment,
 };
 use std::sync::Arc;
 
@@ -80,7 +81,11 @@ impl AgentProfile {
     }
 
     /// Whether the agent may read that resource of a tool server, or fill in that template of some.
+    /// One with a dot segment nobody may: it would mean another than the globs see (X5).
     pub fn may_read(&self, server: &str, uri: &str) -> bool {
+        if has_dot_segment(uri) {
+            return false;
+        }
         let name = format!("{server}:{uri}");
         self.resources.iter().any(|glob| crate::text::glob_matches(glob, &name))
     }

@@ -28,6 +28,7 @@ pub mod session;
 pub mod text;
 pub mod time;
 pub mod trace;
+pub mod uri;
 pub mod usage;
 
 pub use env::{Env, Rules};
