@@ -239,6 +239,7 @@ async fn decide(
 
 /// Which plan.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct PlanBody {
     session_id: SessionId,
     /// The question; `approval_id` says the same.

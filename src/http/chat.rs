@@ -65,6 +65,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// A message for a session.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct StreamBody {
     session_id: SessionId,
     /// May be left out where there is a workflow.
@@ -158,6 +159,7 @@ fn traceparent(request: &HttpRequest) -> Option<Trace> {
 
 /// A message, for a session or for a new one.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct ChatBody {
     /// May be left out where there is a workflow.
     #[serde(default)]

@@ -54,6 +54,7 @@ pub(super) fn acting_for(principal: &Principal, user: Option<UserId>) -> Result<
 
 /// A session to be.
 #[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CreateSession {
     /// By default the server's default agent.
     #[serde(default)]
@@ -195,6 +196,7 @@ pub(super) fn checked_title(title: String) -> Result<String, Problem> {
 
 /// A message for a session, as every surface takes it.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Message {
     /// May be absent where a workflow says what is to be done.
     #[serde(default)]

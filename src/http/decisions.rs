@@ -24,6 +24,7 @@ const TAKE_A_VALUE: &str = "only `answer`, `done` and `raise` take a value";
 
 /// A person's answer as every surface takes it (G8, G11).
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Answer {
     /// `approve` or `reject`; of other questions `retry`, `done`, `failed`, `raise`, `stop` or `answer`.
     #[serde(default)]
@@ -53,6 +54,7 @@ pub(super) struct ForSession {
 /// A person's word on one step: of a plan, whose steps are calls, or of a preflight, whose steps
 /// have positions (G14).
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StepWord {
     #[serde(default)]
     call_id: Option<CallId>,

@@ -106,6 +106,39 @@ fn every_reference_leads_to_a_schema_and_no_two_schemas_share_a_name() {
     }
 }
 
+/// Adds all that `schema` refers to.
+fn reach<'a>(schema: &'a Value, document: &'a Value, found: &mut BTreeMap<String, &'a Value>) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get("$ref") {
+                let referred = document.pointer(&reference[1..]).unwrap();
+                if found.insert(reference.clone(), referred).is_none() {
+                    reach(referred, document, found);
+                }
+            }
+            members.values().for_each(|it| reach(it, document, found));
+        }
+        Value::Array(items) => items.iter().for_each(|it| reach(it, document, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What is misspelt would be passed over otherwise, and it may be a limit or a refusal.
+#[test]
+fn bodies_have_no_fields_but_those_documented() {
+    let document = document();
+    let operations = operations(&document);
+    let mut found = BTreeMap::new();
+    for operation in operations.values() {
+        reach(&operation["requestBody"], &document, &mut found);
+    }
+    assert!(found.len() > 10, "{:?}", found.keys());
+    for (name, schema) in found {
+        let open = schema["properties"].is_object() && schema["additionalProperties"] != false;
+        assert!(!open, "{name} takes fields that it has not: {schema}");
+    }
+}
+
 #[test]
 fn codes_are_those_that_the_protocol_lists() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/protocol.md");

@@ -43,6 +43,7 @@ struct Taken {
 
 /// What somebody thinks.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct Opinion {
     session_id: SessionId,
     #[serde(default)]

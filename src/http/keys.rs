@@ -60,6 +60,7 @@ struct FreshKey {
 
 /// A key to be.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = CreateKey)]
 struct Wish {
     /// Who shall call with it; `user` says the same.

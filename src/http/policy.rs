@@ -135,6 +135,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
 
 /// A call to be judged.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = JudgeQuestion)]
 struct Question {
     tool: String,

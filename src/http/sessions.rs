@@ -376,7 +376,7 @@ async fn change_settings(
 
 /// From where.
 #[derive(Default, Deserialize, ToSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct ForkBody {
     /// The last event that counts; by default the newest.
     at_seq: Option<Seq>,
@@ -399,6 +399,7 @@ async fn fork(
 
 /// Which run.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct CancelBody {
     #[serde(default)]
     run_id: Option<RunId>,

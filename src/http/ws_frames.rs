@@ -5,7 +5,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{ApprovalId, RunId, SessionId},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 /// A client's frame, in whatever words.
@@ -37,6 +37,7 @@ pub(super) enum Request {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Subscribe {
     #[serde(default)]
     session_id: Option<SessionId>,
@@ -45,6 +46,7 @@ struct Subscribe {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Cancel {
     #[serde(default)]
     session_id: Option<SessionId>,
@@ -53,16 +55,22 @@ struct Cancel {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Decide {
     #[serde(alias = "plan_id")]
     approval_id: ApprovalId,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct OfSession {
     #[serde(default)]
     session_id: Option<SessionId>,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bare {}
 
 impl<R> ClientFrame<R> {
     /// Reads a frame, whose members are read by `request`. Nonsense is a problem to answer with,
@@ -85,15 +93,15 @@ impl<R> ClientFrame<R> {
     }
 }
 
-/// Reads the members of a frame.
-pub(super) fn request(map: Map<String, Value>) -> Result<Request, Problem> {
-    let kind = map.get("type").and_then(Value::as_str).map(str::to_owned);
-    let missing = || Problem::invalid("type", "a frame must have a `type`");
-    let kind = kind.ok_or_else(missing)?;
-    let frame = Value::Object(map);
+/// Reads the members of a frame. One that is not known is a problem: it may be a misspelt other.
+pub(super) fn request(mut map: Map<String, Value>) -> Result<Request, Problem> {
+    map.remove("id");
+    let Some(Value::String(kind)) = map.remove("type") else {
+        return Err(Problem::invalid("type", "a frame must have a `type`"));
+    };
     match kind.as_str() {
         "subscribe" => {
-            let Subscribe { session_id, after } = read::parse_value(frame)?;
+            let Subscribe { session_id, after } = members(map)?;
             let after = match after {
                 None | Some(Value::Null) => Cursor::default(),
                 Some(Value::String(after)) => after.parse()?,
@@ -105,25 +113,35 @@ pub(super) fn request(map: Map<String, Value>) -> Result<Request, Problem> {
             Ok(Request::Subscribe { session_id, after })
         }
         "unsubscribe" => {
-            let OfSession { session_id } = read::parse_value(frame)?;
+            let OfSession { session_id } = members(map)?;
             Ok(Request::Unsubscribe { session_id })
         }
-        "watch" => Ok(Request::Watch),
-        "unwatch" => Ok(Request::Unwatch),
+        "watch" => members(map).map(|Bare {}| Request::Watch),
+        "unwatch" => members(map).map(|Bare {}| Request::Unwatch),
         "send" => {
-            let OfSession { session_id } = read::parse_value(frame.clone())?;
-            Ok(Request::Send { session_id, message: read::parse_value(frame)? })
+            let OfSession { session_id } = members(taken(&mut map, &["session_id"]))?;
+            Ok(Request::Send { session_id, message: members(map)? })
         }
         "cancel" => {
-            let Cancel { session_id, run_id } = read::parse_value(frame)?;
+            let Cancel { session_id, run_id } = members(map)?;
             Ok(Request::Cancel { session_id, run_id })
         }
         "decide" => {
-            let Decide { approval_id } = read::parse_value(frame.clone())?;
-            Ok(Request::Decide { approval_id, answer: read::parse_value(frame)? })
+            let own = taken(&mut map, &["approval_id", "plan_id"]);
+            let Decide { approval_id } = members(own)?;
+            Ok(Request::Decide { approval_id, answer: members(map)? })
         }
         other => Err(unknown_type(&other.chars().take(32).collect::<String>())),
     }
+}
+
+fn members<T: DeserializeOwned>(map: Map<String, Value>) -> Result<T, Problem> {
+    read::parse_value(Value::Object(map))
+}
+
+/// The members of those names, taken out of `map`.
+fn taken(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+    names.iter().filter_map(|name| map.remove_entry(*name)).collect()
 }
 
 /// 400: there is no frame of that type.
@@ -186,6 +204,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_frame_has_not_is_named() {
+        for (frame, field) in [
+            (json!({"type": "subscribe", "afterr": 7}), "afterr"),
+            (json!({"type": "unsubscribe", "sesion_id": SESSION}), "sesion_id"),
+            (json!({"type": "watch", "session_id": SESSION}), "session_id"),
+            (json!({"type": "unwatch", "all": true}), "all"),
+            (json!({"type": "send", "message": "hi", "preflite": true}), "preflite"),
+            (json!({"type": "cancel", "run": SESSION}), "run"),
+            (json!({"type": "decide", "plan_id": SESSION, "decison": "reject"}), "decison"),
+            (
+                json!({"type": "decide", "plan_id": SESSION, "steps": [{"call_id": SESSION, "argumnets": {}}]}),
+                "steps[0].argumnets",
+            ),
+        ] {
+            let problem = read(frame.clone()).request.unwrap_err().to_json();
+            let found = (&problem["status"], &problem["field"]);
+            assert_eq!(found, (&json!(422), &json!(field)), "{frame}: {problem}");
+        }
+    }
+
+    #[test]
     fn garbage_is_answered_with_a_code_and_the_frames_own_id() {
         for (text, code, id) in [
             ("{", "malformed_json", json!(null)),
@@ -196,6 +235,7 @@ mod tests {
             (r#"{"id": 5, "type": "subscribe", "after": -1}"#, "cursor_invalid", json!(5)),
             (r#"{"id": {"a": 1}, "type": "decide"}"#, "invalid_request", json!(null)),
             (r#"{"type": "send", "message": 1}"#, "invalid_request", json!(null)),
+            (r#"{"type": "watch", "id": 6, "all": true}"#, "invalid_request", json!(6)),
         ] {
             let frame = ClientFrame::parse(text, request);
             let problem = frame.request.unwrap_err();

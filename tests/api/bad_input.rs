@@ -79,6 +79,38 @@ async fn bodies_that_make_no_sense() {
 }
 
 #[actix_web::test]
+async fn fields_that_nobody_knows_are_refused_and_named() {
+    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let of_session = |path: &str| format!("/agent/session/{session}/{path}");
+    let message = |field: &str| json!({"session_id": session, "message": "hi", field: 0});
+    let plan = |field: &str| json!({"session_id": session, "plan_id": NOBODY, field: 0});
+    let step = json!({"decision": "approve", "steps": [{"call_id": NOBODY, "argumnets": {}}]});
+    for (path, body, field) in [
+        ("/agent/session".to_owned(), json!({"autonmy_level": 0}), "autonmy_level"),
+        ("/agent/session".to_owned(), json!({"preflite": true}), "preflite"),
+        ("/agent/session".to_owned(), json!({"settings": {"autonomy": 0}}), "settings.autonomy"),
+        ("/agent/chat".to_owned(), json!({"message": "hi", "autonomy_levl": 0}), "autonomy_levl"),
+        ("/agent/chat/stream".to_owned(), message("on_bussy"), "on_bussy"),
+        (format!("/agent/approvals/{NOBODY}"), json!({"decison": "reject"}), "decison"),
+        (format!("/agent/approvals/{NOBODY}"), step, "steps[0].argumnets"),
+        ("/agent/execute".to_owned(), plan("steps"), "steps"),
+        ("/agent/reject".to_owned(), plan("why"), "why"),
+        (of_session("fork"), json!({"at": 1}), "at"),
+        (of_session("cancel"), json!({"run": NOBODY}), "run"),
+        ("/agent/feedback".to_owned(), json!({"session_id": session, "stars": 1}), "stars"),
+        ("/agent/judge".to_owned(), json!({"tool": "find", "args": {}}), "args"),
+        ("/admin/keys".to_owned(), json!({"user_id": "u", "role": "user", "roles": []}), "roles"),
+    ] {
+        let refused = house.post(&path, body.clone()).await.problem(422, "invalid_request");
+        assert_eq!(refused["field"], field, "{path} {body}: {refused}");
+    }
+    usable(&house, &session).await;
+    let sessions = house.get("/agent/session").await.ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
+}
+
+#[actix_web::test]
 async fn requests_that_are_no_requests() {
     let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
     let session = house.session_at(1).await;

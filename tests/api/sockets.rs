@@ -85,6 +85,11 @@ async fn garbage_is_answered_and_the_connection_goes_on() {
             json!({"type": "send", "session_id": session, "message": " "}).to_string(),
             "invalid_request",
         ),
+        (
+            json!({"type": "send", "session_id": session, "message": "hi", "preflite": true})
+                .to_string(),
+            "invalid_request",
+        ),
         (json!({"type": "cancel", "session_id": session}).to_string(), "no_run"),
         (
             json!({"type": "decide", "plan_id": nobody, "decision": "approve"}).to_string(),

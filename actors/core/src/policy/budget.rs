@@ -10,7 +10,9 @@ pub(super) const UNIT_DEFAULT: &str = "credits";
 
 /// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
 /// unit, for ever.
+// It is read by hand below; this is for its schema.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BudgetLimit {
     /// Greater than 0.
     #[schema(exclusive_minimum = 0)]
