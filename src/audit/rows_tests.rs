@@ -177,6 +177,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         at: Timestamp(999),
         digest: digest(),
         edited: (n == 1).then(|| json!({"password": SECRET})),
+        for_session: None,
     };
     let decided = |n: u128, tool: &str, outcome: &str| {
         json!({"at": "1970-01-01T00:00:00.999Z", "action": "approval_decided",

@@ -238,6 +238,7 @@ mod tests {
             at: Timestamp(0),
             digest: Digest::of(&json!({})),
             edited: None,
+            for_session: None,
         });
         let rule = CriticalRule { role: Some(Role::Approver), four_eyes: true };
         assert_eq!(rule.check(&principal("ada", Role::User), &row, &whole(true)), Ok(()));

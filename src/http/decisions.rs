@@ -8,7 +8,7 @@ use crate::{
 };
 use greenroom_actors::session::CommandError;
 use greenroom_core::{
-    approval::{GrantWish, Resolution, StepDecision, Surface},
+    approval::{GrantWish, Resolution, StepDecision, Surface, Word},
     ids::{CallId, UserId},
     json::Digest,
     limits::{PREFLIGHT_TEXT_BYTES_MAX, REASON_BYTES_MAX},
@@ -275,7 +275,7 @@ async fn take_answer(
     let input = Input::DecideApproval {
         approval_id,
         answer: answer.clone(),
-        for_session,
+        for_session: for_session.clone(),
         by: by.clone(),
         role: principal.role,
         surface,
@@ -290,7 +290,7 @@ async fn take_answer(
         ) => Err(unexpected(&other)),
         // A session remembers the newest closed questions; the store has them all.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
-            Ok(answered_long_ago(row, &answer, &by)?)
+            Ok(answered_long_ago(row, &answer, for_session.as_ref(), &by)?)
         }
         Err(error) => Err(error.into()),
     }
@@ -299,6 +299,7 @@ async fn take_answer(
 fn answered_long_ago(
     row: &ApprovalRow,
     answer: &ApprovalAnswer,
+    for_session: Option<&GrantWish>,
     by: &UserId,
 ) -> Result<Decided, Rejection> {
     let approval_id = row.approval.approval_id;
@@ -308,7 +309,10 @@ fn answered_long_ago(
         ApprovalState::Cancelled => return Err(Rejection::ApprovalCancelled),
         ApprovalState::Decided => {}
     }
-    let same = |first: &StepDecision, approved| first.approved == approved && first.by == *by;
+    let same = |first: &StepDecision, approved| {
+        let is_wish = first.for_session.as_ref() == for_session;
+        first.approved == approved && first.by == *by && is_wish
+    };
     let repeated = match answer {
         ApprovalAnswer::Whole { approved, .. } => {
             let plain = |first: &StepDecision| first.edited.is_none();
@@ -324,7 +328,8 @@ fn answered_long_ago(
         }),
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
             let first = row.word.as_ref();
-            first.is_some_and(|first| first.resolution == *resolution && first.by == *by)
+            let is_same = |first: &Word| first.resolution == *resolution && first.by == *by;
+            for_session.is_none() && first.is_some_and(is_same)
         }
     };
     if repeated {

@@ -71,6 +71,12 @@ async fn g9_a_word_holds_for_the_session_until_revoked(wire: Wire) {
         |condition: &str| json!({"decision": "approve", "for_session": {"where": condition}});
     house.post(&path, granting("args.quantity <")).await.problem(422, "invalid_grant");
     house.post(&path, granting("args.quantity <= 10")).await.ok();
+    let again = house.post(&path, granting("args.quantity <= 10")).await.ok();
+    assert_eq!(again["repeated"], true);
+    for other in [granting("args.quantity <= 99"), json!({"decision": "approve"})] {
+        let refused = house.post(&path, other).await.problem(409, "already_decided");
+        assert_eq!(refused["first"][0]["for_session"], json!({"where": "args.quantity <= 10"}));
+    }
     stream.rest().await;
 
     let grants_path = format!("/agent/session/{session}/grants");

@@ -3,7 +3,9 @@
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
     Timestamp,
-    approval::{Approval, Edit, Grant, Overdue, PlanStep, Question, StepDecision, Surface},
+    approval::{
+        Approval, Edit, Grant, GrantWish, Overdue, PlanStep, Question, StepDecision, Surface,
+    },
     call::{FailReason, ToolOutput},
     delegation::{Bounds, Origin, Parent},
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
@@ -158,6 +160,7 @@ pub(crate) fn decision(n: u32) -> StepDecision {
         at: Timestamp(NEW_YEAR + 9),
         digest: Digest::of(&json!({})),
         edited: Some(json!({"n": 1})),
+        for_session: Some(GrantWish { condition: Some("args.n < 2".to_owned()) }),
     }
 }
 

@@ -26,8 +26,9 @@ pub struct Grant {
 }
 
 /// What a person wants to hold for the session, beside their answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrantWish {
     /// As [`Grant::condition`].
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
 }

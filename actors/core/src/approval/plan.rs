@@ -1,6 +1,6 @@
 //! A plan: the calls of one step that a person must see, as one question (G8).
 
-use super::Surface;
+use super::{GrantWish, Surface};
 use crate::{
     ids::{CallId, UserId},
     json::Digest,
@@ -57,4 +57,7 @@ pub struct StepDecision {
     /// What the person changed before approving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Value>,
+    /// What the person wanted to hold for the session with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_session: Option<GrantWish>,
 }

@@ -52,7 +52,7 @@ impl Deciding<'_> {
             let closed = self.session.closed_approval(approval_id);
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
             let answer = answer.to(&closed.approval.question);
-            return repeated_or_refused(closed, &answer, &person.by);
+            return repeated_or_refused(closed, &answer, for_session.as_ref(), &person.by);
         };
         let answer = answer.to(&open.approval.question);
         let reply = match (&open.approval.question, answer) {
@@ -198,16 +198,17 @@ impl Question {
 fn repeated_or_refused(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
+    for_session: Option<&GrantWish>,
     by: &UserId,
 ) -> Result<Reply, Rejection> {
     let is_decided = closed.end == ApprovalEnd::Decided;
     let repeated = match answer {
-        ApprovalAnswer::Resolve { resolution, reason: _ } => closed
-            .word
-            .as_ref()
-            .is_some_and(|first| first.by == *by && first.resolution == *resolution),
+        ApprovalAnswer::Resolve { resolution, reason: _ } => {
+            let is_same = |first: &Word| first.by == *by && first.resolution == *resolution;
+            for_session.is_none() && closed.word.as_ref().is_some_and(is_same)
+        }
         ApprovalAnswer::Whole { .. } | ApprovalAnswer::Steps(_) => {
-            plans::is_repeated(closed, answer, by)?
+            plans::is_repeated(closed, answer, for_session, by)?
         }
     };
     if repeated {

@@ -164,8 +164,8 @@ pub enum Rejection {
         /// The id.
         approval_id: ApprovalId,
     },
-    /// Somebody decided otherwise before (G11).
-    #[error("this was already decided")]
+    /// Somebody decided otherwise before (G11), or for the session otherwise.
+    #[error("this was already decided; the same again must say the same of `for_session`, too")]
     AlreadyDecided {
         /// What was decided first of a plan.
         first: Vec<StepDecision>,

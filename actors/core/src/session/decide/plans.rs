@@ -68,14 +68,18 @@ impl Deciding<'_> {
         person: &Person,
     ) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
-        let answers = new_answers(open, answer, &person.by)?;
+        let answers = new_answers(open, answer, for_session.as_ref(), &person.by)?;
         if answers.is_empty() {
             return Ok(Reply::Decided { closed: false, repeated: true });
         }
         self.must_be_theirs(open, person.role)?;
         let decisions = answers
             .into_iter()
-            .map(|(step, answer)| Ok((step, self.decision_on(step, answer, person)?)))
+            .map(|(step, answer)| {
+                let for_session = for_session.clone();
+                let decision = self.decision_on(step, answer, person)?;
+                Ok((step, StepDecision { for_session, ..decision }))
+            })
             .collect::<Result<Vec<_>, Rejection>>()?;
         let steps: Vec<_> = decisions.iter().map(|(_, decision)| decision.clone()).collect();
         let grants = self.wished_grants(for_session.as_ref(), &steps, &person.by)?;
@@ -113,6 +117,7 @@ impl Deciding<'_> {
             at: self.env.now,
             digest: edited.as_ref().map_or(step.digest, Digest::of),
             edited,
+            for_session: None,
         })
     }
 
@@ -213,6 +218,7 @@ impl Deciding<'_> {
 fn new_answers<'a>(
     open: &'a OpenApproval,
     answer: ApprovalAnswer,
+    for_session: Option<&GrantWish>,
     by: &UserId,
 ) -> Result<Vec<(&'a PlanStep, StepAnswer)>, Rejection> {
     let answers = match answer {
@@ -234,7 +240,7 @@ fn new_answers<'a>(
         let step = step.ok_or(Rejection::UnknownStep { call_id })?;
         match open.decisions.get(&call_id) {
             None => fresh.push((step, answer)),
-            Some(first) if is_the_same(first, step, &answer, by) => {}
+            Some(first) if is_the_same(first, step, &answer, for_session, by) => {}
             Some(first) => {
                 return Err(Rejection::AlreadyDecided { first: vec![first.clone()], word: None });
             }
@@ -249,10 +255,18 @@ fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Option<Value> {
     (Digest::of(&arguments) != step.digest).then_some(arguments)
 }
 
-/// Whether `answer` is what `first` was: the same person's same word on the same arguments.
-fn is_the_same(first: &StepDecision, step: &PlanStep, answer: &StepAnswer, by: &UserId) -> bool {
+/// Whether `answer` is what `first` was: the same person's same word on the same arguments, which
+/// shall hold for the session as much.
+fn is_the_same(
+    first: &StepDecision,
+    step: &PlanStep,
+    answer: &StepAnswer,
+    for_session: Option<&GrantWish>,
+    by: &UserId,
+) -> bool {
     let digest = changed_arguments(step, answer).as_ref().map_or(step.digest, Digest::of);
-    first.approved == answer.approved && first.by == *by && first.digest == digest
+    let is_word = first.approved == answer.approved && first.by == *by;
+    is_word && first.digest == digest && first.for_session.as_ref() == for_session
 }
 
 /// An answer decides something, and no step twice.
@@ -268,6 +282,7 @@ fn must_be_clear(answers: &[StepAnswer]) -> Result<(), Rejection> {
 pub(super) fn is_repeated(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
+    for_session: Option<&GrantWish>,
     by: &UserId,
 ) -> Result<bool, Rejection> {
     let steps = closed.approval.steps();
@@ -275,7 +290,9 @@ pub(super) fn is_repeated(
         // It was the last word if it was taken: it left no step undecided.
         ApprovalAnswer::Whole { approved, .. } => {
             let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
-            let plain = |first: &StepDecision| first.by == *by && first.edited.is_none();
+            let is_wish = |first: &StepDecision| first.for_session.as_ref() == for_session;
+            let plain =
+                |first: &StepDecision| first.by == *by && first.edited.is_none() && is_wish(first);
             let is_decided = closed.end == ApprovalEnd::Decided && !steps.is_empty();
             Ok(is_decided && last.all(|first| plain(first) && first.approved == *approved))
         }
@@ -284,7 +301,7 @@ pub(super) fn is_repeated(
             Ok(answers.iter().all(|answer| {
                 let step = steps.iter().find(|step| step.call_id == answer.call_id);
                 let first = closed.decisions.get(&answer.call_id).zip(step);
-                first.is_some_and(|(first, step)| is_the_same(first, step, answer, by))
+                first.is_some_and(|(first, step)| is_the_same(first, step, answer, for_session, by))
             }))
         }
         ApprovalAnswer::Resolve { .. } => Ok(false),

@@ -47,6 +47,39 @@ fn g9_a_condition_narrows_it_and_one_that_errs_covers_nothing() {
 }
 
 #[test]
+fn g11_the_same_again_wishes_the_same_for_the_session() {
+    let mut scene = granted(Some("args.n < 10"));
+    scene.check(grant(&scene, "p1", Some("args.n < 10")), "= decided closed repeated");
+    for other in [Some("args.n < 99"), Some("args.n <"), None] {
+        scene.check(grant(&scene, "p1", other), "! already decided +c1 by ann");
+    }
+    scene.check(scene.whole("p1", true, "ann"), "! already decided +c1 by ann");
+    scene.check(scene.steps("p1", &[("c1", true)], "ann"), "! already decided +c1 by ann");
+    assert_eq!(scene.state.active.grants.len(), 1);
+
+    let mut scene = Scene::calling(&wants(["high"]));
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.check(grant(&scene, "p1", None), "! already decided +c1 by ann");
+    scene.check(scene.whole("p1", true, "ann"), "= decided closed repeated");
+    assert!(scene.state.active.grants.is_empty());
+}
+
+#[test]
+fn g11_a_step_that_was_decided_is_not_granted_with_a_later_one() {
+    let mut scene = Scene::calling(&wants(["high", "high2"]));
+    scene.does(scene.steps("p1", &[("c1", true)], "ann")).unwrap();
+    let Input::DecideApproval { approval_id, answer, by, role, surface, .. } =
+        scene.steps("p1", &[("c1", true), ("c2", true)], "ann")
+    else {
+        panic!("it decides")
+    };
+    let for_session = Some(GrantWish::default());
+    let both = Input::DecideApproval { approval_id, answer, for_session, by, role, surface };
+    scene.check(both, "! already decided +c1 by ann");
+    assert!(scene.state.active.grants.is_empty());
+}
+
+#[test]
 fn g9_a_denial_is_stronger() {
     let mut scene = granted(None);
     let settings = Settings {
