@@ -136,8 +136,26 @@ impl fmt::Display for Budget {
             Period::Month => " for this month",
             Period::Total => "",
         };
-        write!(f, "budget of {} {} {scope}{period}", self.limit, self.measure)
+        write!(f, "budget of {} {} {scope}{period}", rounded(self.limit), self.measure)
     }
+}
+
+/// The amount as people read it: with two decimals, and below one with three digits.
+fn rounded(amount: f64) -> f64 {
+    let scale = scale_of(amount);
+    (amount * scale).round() / scale
+}
+
+/// The same, and not more than `amount`.
+pub(crate) fn rounded_down(amount: f64) -> f64 {
+    let scale = scale_of(amount);
+    // What stands for a round number may be a little less.
+    (amount * scale + 1e-6).floor() / scale
+}
+
+fn scale_of(amount: f64) -> f64 {
+    let digits = if amount > 0.0 && amount < 1.0 { 2.0 - amount.log10().floor() } else { 2.0 };
+    10_f64.powf(digits.min(12.0))
 }
 
 /// What something was spent on.
@@ -253,14 +271,19 @@ pub struct Claim {
 impl Claim {
     /// Whether it holds where `spent` is spent in its period, with this commit.
     pub fn holds(&self, spent: f64) -> bool {
-        // Sums of the same amounts in another order may differ in their last digits.
-        spent <= self.limit + self.limit.abs() * 1e-9
+        is_within(spent, self.limit)
     }
 
     /// The first day of its period; for ever has none.
     pub fn first_day(&self) -> Option<Day> {
         self.period.first_day(self.day)
     }
+}
+
+/// Whether `spent` is no more than `limit`. Sums of the same amounts in another order may differ in
+/// their last digits.
+pub(crate) fn is_within(spent: f64, limit: f64) -> bool {
+    spent <= limit + limit.abs() * 1e-9
 }
 
 /// What a commit adds to its user's spending, and what must hold of it; else nothing is committed.
@@ -354,6 +377,21 @@ mod tests {
         after.add("ISK", day, "sell", -1.0);
         let expected = Spend { measure: Measure::unit("ISK"), day, amount: 1.0 };
         assert_eq!(after.since(&before), [expected]);
+    }
+
+    #[test]
+    fn g6_amounts_are_rounded_for_people() {
+        for (amount, told, down) in [
+            (50.0 / 3.0, 16.67, 16.66),
+            (50.0 - 33.3, 16.7, 16.7),
+            (0.87 / 3.0, 0.29, 0.29),
+            (0.005 / 3.0, 0.001_67, 0.001_66),
+            (1e12 + 0.125, 1e12 + 0.13, 1e12 + 0.12),
+            (2.0, 2.0, 2.0),
+            (0.0, 0.0, 0.0),
+        ] {
+            assert_eq!((rounded(amount), rounded_down(amount)), (told, down), "{amount}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::{Deciding, Rejection};
 use crate::{
     approval::{BudgetQuestion, Question, Resolution, Word},
-    budget::{Budget, Claim, Expense, Measure, Raise, Scope},
+    budget::{Budget, Claim, Expense, Measure, Raise, Scope, is_within},
     delegation::DELEGATE,
     ids::{ApprovalId, CallId},
     policy::{Cost, Risk, Verdict},
@@ -136,6 +136,40 @@ impl Deciding<'_> {
         }
     }
 
+    /// The budgets for what tools cost that children draw on, with what is spent of each.
+    pub(super) fn spent_by_unit(&self) -> Vec<(Budget, f64)> {
+        let draws = |budget: &Budget| {
+            matches!(budget.measure, Measure::Unit(_)) && budget.scope != Scope::User
+        };
+        let budgets = self.budgets().into_iter().filter(draws);
+        budgets.map(|budget| (budget.clone(), self.spent_of(&budget))).collect()
+    }
+
+    /// Asks for more where children have spent more than there is since `before`: somebody raised the
+    /// share of one. What runs goes on, and the next step waits. What models cost is looked at
+    /// before each step anyway.
+    pub(super) fn ask_where_overdrawn(&mut self, before: &[(Budget, f64)]) {
+        for (budget, spent) in self.spent_by_unit() {
+            let known = before.iter().find(|(known, _)| known.is_of(&budget));
+            let is_more = known.is_none_or(|(_, before)| spent > *before);
+            let is_over = is_more && !is_within(spent, budget.limit);
+            if is_over && self.active.run.is_some() && !self.is_asked_for(&budget) {
+                self.budget_reached(budget, spent, 0.0, Vec::new());
+            }
+        }
+    }
+
+    /// Whether people are asked about that budget already.
+    fn is_asked_for(&self, budget: &Budget) -> bool {
+        self.active.approvals.iter().any(|open| match &open.approval.question {
+            Question::Budget(asked) => asked.calls.is_empty() && asked.budget.is_of(budget),
+            Question::Plan { .. }
+            | Question::UnknownOutcome(_)
+            | Question::Preflight(_)
+            | Question::Elicitation(_) => false,
+        })
+    }
+
     fn budget_reached(&mut self, budget: Budget, spent: f64, needed: f64, calls: Vec<CallId>) {
         let spent_on = self.spent_on(&budget, spent);
         // JSON has no NaN.
@@ -147,7 +181,10 @@ impl Deciding<'_> {
         }
         let risks = calls.iter().filter_map(|call_id| self.call(*call_id)).map(|call| call.risk);
         let risk = risks.max().unwrap_or(Risk::ReadOnly);
-        let purpose = format!("Raise the {budget}, or stop the run");
+        let mut purpose = format!("Raise the {budget}, or stop the run");
+        if budget.scope == Scope::Parent {
+            purpose += "; its parent is asked, too, where that is more than it has left";
+        }
         let asked = BudgetQuestion { budget, spent, needed, spent_on, calls };
         self.ask(Question::Budget(asked), purpose, risk);
     }

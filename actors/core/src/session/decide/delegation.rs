@@ -7,7 +7,7 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
-    budget::{Budget, Scope},
+    budget::{Budget, Scope, rounded_down},
     call::Call,
     delegation::{Assigned, Bounds, Child, Errand, Origin, Parent, Wish, is_delegate, mirrored},
     ids::{AttemptId, CallId, RunId, SessionId, UserId},
@@ -129,7 +129,7 @@ impl Deciding<'_> {
         for budget in self.budgets().into_iter().filter(|budget| budget.scope != Scope::User) {
             // A sum that is no number leaves nothing.
             let left = (budget.limit - self.spent_of(&budget)).max(0.0);
-            let limit = left / sharing.max(1) as f64;
+            let limit = part(left, sharing.max(1));
             match shares.iter_mut().find(|share| share.measure == budget.measure) {
                 Some(share) => share.limit = share.limit.min(limit),
                 None => {
@@ -143,6 +143,7 @@ impl Deciding<'_> {
 
     /// Mirrors what is new.
     pub(super) fn child_advanced(&mut self, child: SessionId, records: &[EventRecord]) -> Reply {
+        let before = self.spent_by_unit();
         for record in records {
             let known = self.active.children.iter().find(|known| known.session_id == child);
             let Some(known) = known else { break };
@@ -153,6 +154,7 @@ impl Deciding<'_> {
                 self.emit_beside(run_id, told);
             }
         }
+        self.ask_where_overdrawn(&before);
         self.after_children()
     }
 
@@ -218,4 +220,9 @@ impl Deciding<'_> {
         let effects: Vec<_> = open.map(narrow).collect();
         self.effects.extend(effects);
     }
+}
+
+/// One of so many equal parts: an amount that people can read. All together are no more than the whole.
+fn part(whole: f64, parts: usize) -> f64 {
+    if parts == 1 { whole } else { rounded_down(whole / parts as f64) }
 }

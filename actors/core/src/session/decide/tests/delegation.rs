@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::{
-    budget::{Budget, Scope},
     delegation::{self, Errand},
     ids::Seq,
-    policy::{BUILT_IN, Catalog, Period, ServerFacts},
+    policy::{BUILT_IN, Catalog, ServerFacts},
     session::{Effect, Lifecycle, SessionEvent, SessionRow, SessionStatus},
 };
 
@@ -20,7 +19,7 @@ fn delegate(agents: &[&str]) -> Tool {
 }
 
 /// Lets the agent ask `researcher` and `writer`.
-fn with_delegates(scene: Scene) -> Scene {
+pub(super) fn with_delegates(scene: Scene) -> Scene {
     let agents = ["researcher", "writer"];
     scene
         .agent(|agent| {
@@ -32,12 +31,12 @@ fn with_delegates(scene: Scene) -> Scene {
         })
 }
 
-fn ask(agent: &str, task: &str) -> Wanted {
+pub(super) fn ask(agent: &str, task: &str) -> Wanted {
     Wanted::With(delegation::DELEGATE, json!({"agent": agent, "task": task}))
 }
 
 /// What is to be done, by the effects of the decision.
-fn errands(decision: &Decision) -> Vec<Arc<Errand>> {
+pub(super) fn errands(decision: &Decision) -> Vec<Arc<Errand>> {
     let of = |effect: &Effect| match effect {
         Effect::StartChild { errand, .. } => Some(errand.clone()),
         Effect::StartModel { .. }
@@ -62,7 +61,7 @@ fn with_child() -> (Scene, Scene) {
 }
 
 /// The child that does it, under the same rules.
-fn child_of(errand: &Arc<Errand>) -> Scene {
+pub(super) fn child_of(errand: &Arc<Errand>) -> Scene {
     let mut child = Scene::vacant();
     child.state = SessionState::vacant(errand.child);
     child.rules = child.rules.under(&errand.parent);
@@ -72,7 +71,7 @@ fn child_of(errand: &Arc<Errand>) -> Scene {
 
 impl Scene {
     /// What the parent is told of this session's events after that one.
-    fn news(&self, after: u64) -> Input {
+    pub(super) fn news(&self, after: u64) -> Input {
         let new = self.log.iter().filter(|record| record.seq > Seq(after)).cloned();
         Input::ChildAdvanced { child: self.state.session_id, records: new.collect() }
     }
@@ -416,61 +415,4 @@ fn s8_settings_that_narrow_while_a_child_works_narrow_the_child() {
         by: user("ann"),
     };
     assert!(matches!(child.does(widen), Err(Rejection::WidensChild { .. })));
-}
-
-fn tokens(scope: Scope, limit: f64) -> Budget {
-    Budget { scope, period: Period::Total, measure: Measure::Tokens, limit }
-}
-
-#[test]
-fn s8_g6_children_share_what_is_left_and_ask_when_it_is_spent() {
-    let budget = |agent: &mut AgentProfile| agent.budgets = vec![tokens(Scope::Run, 75.0)];
-    let mut scene = with_delegates(Scene::streaming()).agent(budget);
-    let calls = scene.model_calls(&["one", "two"].map(|task| ask("researcher", task)));
-    let errands = errands(&scene.does(calls).unwrap());
-    // 15 of 75 are spent by the step that asks.
-    for errand in &errands {
-        assert_eq!(errand.parent.bounds.budgets, [tokens(Scope::Parent, 30.0)]);
-    }
-    let mut child = child_of(&errands[0]);
-    child.propose(&[want("read")]);
-    child.does(child.tool("c1", completed())).unwrap();
-    child.propose(&[want("read")]);
-    // Two steps of 15 have spent its share.
-    child.check(
-        child.tool("c2", completed()),
-        "
-        tool_call_completed c2 '42' @r1.2
-        budget_reached (budget of 30 tokens that its parent session left it) spent 30 needs 0 @r1.2
-        approval_requested p1 (Raise the budget of 30 tokens that its parent session left it, or \
-         stop the run) read_only within Some(60) @r1.2
-    ",
-    );
-    scene.does(child.news(0)).unwrap();
-    let spent = |scene: &Scene| scene.state.active.run.as_ref().unwrap().delegated.usage;
-    assert_eq!(spent(&scene).tokens.total(), 30);
-    assert_eq!(scene.state.active.delegated.usage, spent(&scene));
-    assert_eq!(scene.state.spent().tokens.total(), 15, "what children spend is not its own");
-    child.does(child.resolve("p1", Resolution::Stop, "ann")).unwrap();
-    assert_eq!(child.state.active.lifecycle, Lifecycle::Closed);
-    // Their spending is told once, by steps, and not again by the end of the run.
-    scene.does(child.news(0)).unwrap();
-    assert_eq!(spent(&scene).tokens.total(), 30);
-}
-
-#[test]
-fn s8_g6_a_parent_whose_children_have_spent_its_budget_asks_before_it_goes_on() {
-    let budget = |agent: &mut AgentProfile| agent.budgets = vec![tokens(Scope::Session, 30.0)];
-    let mut scene = with_delegates(Scene::streaming()).agent(budget);
-    let calls = scene.model_calls(&[ask("researcher", "one")]);
-    let errand = errands(&scene.does(calls).unwrap()).remove(0);
-    let mut child = child_of(&errand);
-    child.does(child.model_says("done")).unwrap();
-    scene.does(child.news(0)).unwrap();
-    let decision = scene.does(scene.tool("c1", completed())).unwrap();
-    let reached = |record: &EventRecord| {
-        matches!(record.event,
-        SessionEvent::BudgetReached { spent, .. } if (spent - 30.0).abs() < 0.1)
-    };
-    assert!(decision.events.iter().any(reached), "{:?}", decision.events);
 }

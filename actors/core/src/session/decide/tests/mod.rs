@@ -19,6 +19,7 @@ mod retries;
 mod riskier;
 mod scheduling;
 mod script;
+mod shares;
 mod steering;
 mod steps;
 mod turns;
