@@ -48,11 +48,17 @@ struct Secret {
 }
 
 impl Redactor {
-    /// One that also blacks out these texts wherever they stand. Those shorter than
-    /// [`SECRET_BYTES_MIN`] are left out.
+    /// One that also blacks out these texts wherever they stand, also where they are escaped in JSON.
+    /// Those shorter than [`SECRET_BYTES_MIN`] are left out.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let long = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
-        let mut secrets: Vec<String> = secrets.into_iter().filter(long).collect();
+        // A log line is JSON, and so may be what it quotes.
+        let spelled = |secret: String| {
+            let once = escaped(&secret);
+            let twice = escaped(&once);
+            [secret, once, twice]
+        };
+        let mut secrets: Vec<String> = secrets.into_iter().filter(long).flat_map(spelled).collect();
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
         let secret = |text: String| {
@@ -134,8 +140,14 @@ impl Redactor {
     }
 }
 
+/// `text` as it stands between the quotes of JSON.
+fn escaped(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 /// Whether what stands under `key` is secret by its name alone.
-fn is_secret_key(key: &str) -> bool {
+pub(crate) fn is_secret_key(key: &str) -> bool {
     // Nearly all keys are, and this is asked of each one of each frame.
     if key.is_ascii() {
         return is_secret(key.as_bytes());
@@ -188,6 +200,17 @@ mod tests {
         let value = json!({"hunter2hunter2": ["so hunter2h!"], "n": 1});
         let expected = json!({"[redacted]": ["so [redacted]!"], "n": 1});
         assert_eq!(redactor.scrubbed(value), expected);
+    }
+
+    #[test]
+    fn e7_configured_secrets_go_also_where_they_are_escaped() {
+        let secret = "a\"b\\c\nd\"e";
+        let redactor = Redactor::new([secret.to_owned()]);
+        let once = json!(secret).to_string();
+        let twice = json!(once).to_string();
+        assert_eq!(redactor.text(secret), REDACTED);
+        assert_eq!(redactor.text(&once), json!(REDACTED).to_string());
+        assert_eq!(redactor.text(&twice), json!(json!(REDACTED).to_string()).to_string());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::{
     auth::{Authenticator, KeyStore, Token},
-    configuration::{self, Configuration, McpServer, ModelEndpoint, REHEARSAL, Wire},
+    configuration::{self, Configuration, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
     model::HttpModels,
     redaction::{Redactor, SECRET_BYTES_MIN},
@@ -13,7 +13,7 @@ use crate::{
     skill::{Library, ReadSkill, SCAN_INTERVAL},
     store::{self, Store, StoreOptions},
     telemetry::{Metrics, SessionMeter, Traces},
-    tool::{self, ReadResource, ToolServerConfig, ToolTransport},
+    tool::{self, ReadResource, ToolServerConfig},
     workflow::Workflows,
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
@@ -89,10 +89,11 @@ impl Server {
             Some(store) => store,
             None => open_store(&configuration).await?,
         };
+        let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());
         let (models, rehearsal) = models(&configuration)?;
-        let servers = configuration.mcp_servers.values().cloned().map(ToolServerConfig::from);
+        let servers = configuration.mcp_servers.values().map(ToolServerConfig::from);
         let skills = Arc::new(Library::open(configuration.skills.clone()));
         let host = Arc::new(OnceLock::new());
         let built_in = built_in(&configuration, &skills, &host);
@@ -116,7 +117,6 @@ impl Server {
             secrets: longest_first(secrets(&configuration, &token)),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
-        let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
         let endpoint = configuration.otlp_endpoint.as_deref();
         let traces = endpoint.map(|to| Traces::start(to, redactor.clone())).transpose();
         let traces = traces.context("can't export traces")?.map(Arc::new);
@@ -375,39 +375,9 @@ fn prices(configuration: &Configuration) -> BTreeMap<String, Price> {
 }
 
 /// Everything that must never leave, wherever it turns up (E7).
-fn secrets(configuration: &Configuration, token: &Token) -> impl Iterator<Item = String> {
-    let models = configuration.models.values().filter_map(|model| model.api_key.as_ref());
-    let servers = configuration.mcp_servers.values().flat_map(McpServer::secrets);
-    let secrets = models.chain(servers).map(|secret| secret.expose().to_owned());
-    let secrets = secrets.chain(configuration.database.passwords());
-    let long_enough = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
-    secrets.chain([token.reveal().to_owned()]).filter(long_enough)
-}
-
-impl From<McpServer> for ToolServerConfig {
-    fn from(server: McpServer) -> Self {
-        let exposed = |secrets: std::collections::BTreeMap<String, configuration::Secret>| {
-            secrets.into_iter().map(|(key, secret)| (key, secret.expose().to_owned())).collect()
-        };
-        let allow_private = server.allow_private;
-        let transport = match server.transport {
-            configuration::Transport::Stdio { command, args, env, cwd } => {
-                ToolTransport::Stdio { command, args, env: exposed(env), cwd }
-            }
-            configuration::Transport::Http { url, headers } => {
-                ToolTransport::Http { url, headers: exposed(headers), allow_private }
-            }
-        };
-        let mut config = Self::new(server.name, transport);
-        config.trusted = server.trusted;
-        config.lifecycle = match server.lifecycle {
-            configuration::Lifecycle::Auto => tool::Lifecycle::Auto,
-            configuration::Lifecycle::Initialize => tool::Lifecycle::Initialize,
-            configuration::Lifecycle::Discover => tool::Lifecycle::Discover,
-        };
-        config.start_timeout = server.timeout.unwrap_or(config.start_timeout);
-        config
-    }
+fn secrets(configuration: &Configuration, token: &Token) -> Vec<String> {
+    let secrets = configuration.secrets().into_iter().chain([token.reveal().to_owned()]);
+    secrets.filter(|secret| secret.len() >= SECRET_BYTES_MIN).collect()
 }
 
 #[cfg(test)]

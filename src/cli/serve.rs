@@ -67,7 +67,7 @@ impl Welcome {
         }
         for tool_server in server.tools().status() {
             let what = match tool_server.reason {
-                Some(reason) => format!("unavailable: {reason}"),
+                Some(reason) => format!("unavailable: {}", server.state().redactor.text(&reason)),
                 None => format!("{} tools", tool_server.tools),
             };
             println!("  Tools      {}: {what}", tool_server.name);

@@ -1,10 +1,16 @@
 //! `${NAME}` in what is configured for tool servers: the environment's word, or `${NAME:-a default}`.
 
-use super::Environment;
+use super::{Environment, Secret};
+use crate::tool::INHERITED_ENVIRONMENT;
 
 /// `text` with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced. What the
-/// environment says is taken as it is: a `${` in it stays.
-pub(super) fn expand(text: &str, environment: &Environment) -> Result<String, String> {
+/// environment says is taken as it is: a `${` in it stays. It is also added to `taken`, unless every
+/// tool server is told it anyway.
+pub(super) fn expand(
+    text: &str,
+    environment: &Environment,
+    taken: &mut Vec<Secret>,
+) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -15,8 +21,13 @@ pub(super) fn expand(text: &str, environment: &Environment) -> Result<String, St
             None => (&after[..end], None),
         };
         let name = name.strip_prefix("env:").unwrap_or(name);
-        let value = environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
-        let value = value
+        let said = environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        if let Some(said) = said
+            && !INHERITED_ENVIRONMENT.contains(&name)
+        {
+            taken.push(Secret::from(said.to_owned()));
+        }
+        let value = said
             .or(default)
             .ok_or_else(|| format!("the environment variable {name} is not set"))?;
         expanded.push_str(&rest[..start]);
@@ -35,7 +46,7 @@ mod tests {
     fn names_become_values() {
         let environment =
             Environment::from([("A".into(), "1${B}".into()), ("EMPTY".into(), String::new())]);
-        let expand = |text| expand(text, &environment);
+        let expand = |text| expand(text, &environment, &mut Vec::new());
         assert_eq!(expand("x"), Ok("x".into()));
         assert_eq!(
             expand("<${A}|${env:A}|${NO:-d e}|${EMPTY:-f}>"),
@@ -44,5 +55,14 @@ mod tests {
         assert_eq!(expand("$A {A}"), Ok("$A {A}".into()));
         assert!(expand("${NO}").unwrap_err().contains("NO is not set"));
         assert!(expand("${A").is_err());
+    }
+
+    #[test]
+    fn e7_what_the_environment_gives_is_remembered() {
+        let said = [("A", "a"), ("B", "b"), ("HOME", "/home")];
+        let environment = said.map(|(name, value)| (name.into(), value.into())).into();
+        let mut taken = Vec::new();
+        expand("${A} ${HOME} ${env:B} ${C:-c}", &environment, &mut taken).unwrap();
+        assert_eq!(taken.iter().map(Secret::expose).collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -14,6 +14,7 @@ mod document;
 mod expansion;
 mod limits;
 mod models;
+mod secrets;
 mod servers;
 mod source;
 

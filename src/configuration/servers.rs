@@ -1,6 +1,6 @@
 //! MCP servers: `[mcpServers.NAME]`, and the same in the JSON that other hosts read (T1).
 
-use super::{Environment, Error, Secret, Surroundings, expansion::expand, source};
+use super::{Error, Secret, Surroundings, expansion::expand, secrets, source};
 use greenroom_core::duration::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,17 +32,8 @@ pub struct McpServer {
     pub timeout: Option<Duration>,
     /// Whether its URL may be in a private range (X5).
     pub allow_private: bool,
-}
-
-impl McpServer {
-    /// What must never be shown of it.
-    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
-        match &self.transport {
-            Transport::Stdio { env: secrets, .. } | Transport::Http { headers: secrets, .. } => {
-                secrets.values()
-            }
-        }
-    }
+    /// What the environment gave for `${…}` and must never be shown (E7).
+    pub taken: Vec<Secret>,
 }
 
 /// How a server is reached.
@@ -197,33 +188,42 @@ fn resolve(
     {
         return Err(format!("the transport `{kind}` is not known; there are stdio and http"));
     }
-    let environment = surroundings.environment;
+    let mut taken = Vec::new();
+    let mut expand = |text: &str| expand(text, surroundings.environment, &mut taken);
     let transport = match (&written.command, &written.url) {
         (Some(command), None) => {
-            let command = expand(command, environment)?;
-            let cwd = written.cwd.as_deref().map(|cwd| expand(cwd, environment)).transpose()?;
+            let command = expand(command)?;
+            let cwd = written.cwd.as_deref().map(&mut expand).transpose()?;
             Transport::Stdio {
                 command: located(&command, surroundings.folder),
                 args: written
                     .args
                     .iter()
-                    .map(|argument| expand(argument, environment))
+                    .map(|argument| expand(argument))
                     .collect::<Result<_, _>>()?,
-                env: expanded(written.env, environment)?,
+                env: expanded(written.env, &mut expand)?,
                 cwd: cwd.map(|cwd| surroundings.folder.join(cwd)),
             }
         }
         (None, Some(url)) => {
-            let url = expand(url, environment)?;
+            let url = expand(url)?;
             if !(url.starts_with("http://") || url.starts_with("https://")) {
                 return Err("url must start with http:// or https://".to_owned());
             }
-            Transport::Http { url, headers: expanded(written.headers, environment)? }
+            Transport::Http { url, headers: expanded(written.headers, &mut expand)? }
         }
         (None, None) | (Some(_), Some(_)) => {
             return Err("give either `command` or `url`".to_owned());
         }
     };
+    taken.retain(|secret| {
+        let value = secret.expose();
+        let is_origin = match &transport {
+            Transport::Http { url, .. } => secrets::is_in_origin(value, url),
+            Transport::Stdio { .. } => false,
+        };
+        !is_origin && !secrets::is_a_path(value)
+    });
     Ok(McpServer {
         name: name.to_owned(),
         transport,
@@ -231,16 +231,17 @@ fn resolve(
         lifecycle: written.lifecycle,
         timeout: written.timeout.map(|timeout| timeout.0),
         allow_private: written.allow_private,
+        taken,
     })
 }
 
 fn expanded(
     texts: BTreeMap<String, String>,
-    environment: &Environment,
+    expand: &mut impl FnMut(&str) -> Result<String, String>,
 ) -> Result<BTreeMap<String, Secret>, String> {
     texts
         .into_iter()
-        .map(|(name, text)| expand(&text, environment).map(|text| (name, Secret::from(text))))
+        .map(|(name, text)| expand(&text).map(|text| (name, Secret::from(text))))
         .collect()
 }
 

@@ -386,6 +386,7 @@ fn t1_the_familiar_json_is_taken_as_it_is() {
         lifecycle: Lifecycle::Auto,
         timeout: None,
         allow_private: false,
+        taken: vec![secret("k")],
     };
     let stdio = Transport::Stdio {
         command: "npx".into(),

@@ -2,7 +2,7 @@
 //! come from, each with why it is not there (T2).
 
 use super::{Problem, State, endpoint::Endpoint, guard::Caller};
-use crate::skill::Broken;
+use crate::{redaction::Redactor, skill::Broken};
 use actix_web::HttpResponse;
 use greenroom_actors::tool_host::ServerStatus;
 use greenroom_core::{
@@ -57,19 +57,21 @@ struct ToolView {
     unavailable_because: Option<String>,
 }
 
-impl From<&Tool> for ToolView {
-    fn from(tool: &Tool) -> Self {
+impl ToolView {
+    /// The words of servers are theirs, and may quote a secret of the configuration (E7).
+    fn of(tool: &Tool, redactor: &Redactor) -> Self {
+        let told = |text: &str| redactor.text(text).into_owned();
         Self {
             name: tool.name.clone(),
             server: tool.server.clone(),
-            description: tool.description.clone(),
+            description: told(&tool.description),
             input_schema: tool.input_schema.clone(),
             risk: tool.risk,
             risk_source: tool.risk_source.clone(),
             parallel: tool.parallel,
             repeatable: tool.repeatable,
             available: tool.unavailable.is_none(),
-            unavailable_because: tool.unavailable.clone(),
+            unavailable_because: tool.unavailable.as_deref().map(told),
         }
     }
 }
@@ -77,7 +79,13 @@ impl From<&Tool> for ToolView {
 /// `GET /agent/tools`
 async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Ok().json(ToolList {
-        tools: state.runtime.tools.book().iter().map(|tool| ToolView::from(&**tool)).collect(),
+        tools: state
+            .runtime
+            .tools
+            .book()
+            .iter()
+            .map(|tool| ToolView::of(tool, &state.redactor))
+            .collect(),
         servers: state.redactor.scrubbed(json!(state.runtime.tools.servers())),
         skills: state.skills.skills(),
         broken_skills: caller.0.is_admin().then(|| state.skills.broken()),

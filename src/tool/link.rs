@@ -1,6 +1,7 @@
 //! A live conversation with an MCP server, whatever carries it. Made by `mcp`, used by the
 //! connection's actor; calls themselves are in `call`.
 
+use crate::redaction::Redactor;
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::{
     ports::{Progress, ServerPrompt, ServerResource, ToolCall},
@@ -59,6 +60,7 @@ pub(super) struct Conversation {
     stop: CancellationToken,
     fate: Option<Fate>,
     list_timeout: Duration,
+    redactor: Arc<Redactor>,
     _stop_on_drop: DropGuard,
 }
 
@@ -70,6 +72,7 @@ impl McpLink {
         ended: CancellationToken,
         fate: Option<Fate>,
         list_timeout: Duration,
+        redactor: Arc<Redactor>,
     ) -> Self {
         let routes = running.service().routes.clone();
         let finished = CancellationToken::new();
@@ -83,6 +86,7 @@ impl McpLink {
             stop: stop.clone(),
             fate,
             list_timeout,
+            redactor,
         });
         if announces_changes_when_asked(&conversation.peer) {
             let (peer, routes) = (conversation.peer.clone(), conversation.routes.clone());
@@ -102,7 +106,7 @@ impl McpLink {
 impl Conversation {
     /// Gives it up because it is of no use any more.
     pub(super) fn give_up(&self, reason: String) {
-        self.reason.get_or_init(|| reason);
+        self.reason.get_or_init(|| self.redactor.text(&reason).into_owned());
         self.ended.cancel();
     }
 
@@ -115,7 +119,8 @@ impl Conversation {
         // Too late is an answer too: a process that closed its output and lives on.
         let known = timeout(EPITAPH_TIME, fate.gone()).await.is_ok();
         let closed = if known { "" } else { "it closed its standard output; " };
-        format!("{closed}{}", fate.epitaph())
+        let reason = format!("{closed}{}", fate.epitaph());
+        self.redactor.text(&reason).into_owned()
     }
 
     async fn list(&self) -> Result<Vec<RemoteTool>, String> {
@@ -428,7 +433,9 @@ mod tests {
             runtime().block_on(async {
                 let running = serve_client(client, server).await.unwrap();
                 let limit = Duration::from_secs(60);
-                linked.send(McpLink::new(running, stop, ended.clone(), None, limit)).unwrap();
+                let redactor = Arc::default();
+                let link = McpLink::new(running, stop, ended.clone(), None, limit, redactor);
+                linked.send(link).unwrap();
                 ended.cancelled().await;
             });
         });

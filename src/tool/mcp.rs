@@ -49,29 +49,34 @@ impl ToolServer for McpServer {
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolLink>, String>> {
         let config = self.config.clone();
         async move {
-            let link = match &config.transport {
-                ToolTransport::Stdio { command, args, env, cwd } => {
-                    let (process, stdin, stdout) =
-                        process::spawn(&config.name, command, args, env, cwd.as_deref())?;
-                    let (ended, fate) = (CancellationToken::new(), process.fate());
-                    let transport = StdioTransport::new(
-                        &config.name,
-                        process,
-                        stdin,
-                        stdout,
-                        config.message_bytes_max,
-                        ended.clone(),
-                    );
-                    begin(&config, transport, ended, Some(fate)).await
-                }
-                ToolTransport::Http { url, headers, allow_private } => {
-                    let transport = http(&config, url, headers, *allow_private)?;
-                    begin(&config, transport, CancellationToken::new(), None).await
-                }
-            };
-            link.map(|link| Arc::new(link) as Arc<dyn ToolLink>)
+            let link = connect(&config).await;
+            let link = link.map(|link| Arc::new(link) as Arc<dyn ToolLink>);
+            link.map_err(|problem| config.redactor.text(&problem).into_owned())
         }
         .boxed()
+    }
+}
+
+async fn connect(config: &ToolServerConfig) -> Result<McpLink, String> {
+    match &config.transport {
+        ToolTransport::Stdio { command, args, env, cwd } => {
+            let (process, stdin, stdout) =
+                process::spawn(&config.name, command, args, env, cwd.as_deref())?;
+            let (ended, fate) = (CancellationToken::new(), process.fate());
+            let transport = StdioTransport::new(
+                &config.name,
+                process,
+                stdin,
+                stdout,
+                config.message_bytes_max,
+                ended.clone(),
+            );
+            begin(config, transport, ended, Some(fate)).await
+        }
+        ToolTransport::Http { url, headers, allow_private } => {
+            let transport = http(config, url, headers, *allow_private)?;
+            begin(config, transport, CancellationToken::new(), None).await
+        }
     }
 }
 
@@ -108,7 +113,10 @@ where
     let handshake =
         serve_client_with_lifecycle_and_ct(Client::new(version), transport, mode, stop.clone());
     let problem = match tokio::time::timeout(limit, handshake).await {
-        Ok(Ok(running)) => return Ok(McpLink::new(running, stop, ended, fate, limit)),
+        Ok(Ok(running)) => {
+            let redactor = config.redactor.clone();
+            return Ok(McpLink::new(running, stop, ended, fate, limit, redactor));
+        }
         Ok(Err(error)) => begin_problem(&error),
         Err(_) => format!("no answer within {limit:?}"),
     };

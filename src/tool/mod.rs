@@ -20,7 +20,7 @@ mod stdio;
 
 pub use read_resource::ReadResource;
 
-use crate::configuration;
+use crate::{configuration, redaction::Redactor};
 use greenroom_actors::{
     observation::Board,
     ports::Clock,
@@ -54,6 +54,8 @@ pub struct ToolServerConfig {
     pub start_timeout: Duration,
     /// Bytes of one of its messages.
     pub message_bytes_max: usize,
+    /// Takes its secrets out of what is told of its failures (E7).
+    pub redactor: Arc<Redactor>,
 }
 
 /// How a server is reached. No `Debug`: environment and headers hold secrets.
@@ -107,6 +109,7 @@ impl ToolServerConfig {
             lifecycle: Lifecycle::default(),
             start_timeout: START_TIMEOUT_DEFAULT,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
+            redactor: Arc::default(),
         }
     }
 }
@@ -140,8 +143,15 @@ impl From<&configuration::McpServer> for ToolServerConfig {
                 configuration::Lifecycle::Discover => Lifecycle::Discover,
             },
             start_timeout: server.timeout.unwrap_or(START_TIMEOUT_DEFAULT),
+            redactor: Arc::new(Redactor::new(server.secrets())),
             ..Self::new(server.name.clone(), transport)
         }
+    }
+}
+
+impl From<configuration::McpServer> for ToolServerConfig {
+    fn from(server: configuration::McpServer) -> Self {
+        Self::from(&server)
     }
 }
 

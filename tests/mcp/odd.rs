@@ -1,13 +1,13 @@
 //! Servers that misbehave: absent, silent, careless, stubborn.
 
-use greenroom::tool::Lifecycle;
+use greenroom::{redaction::Redactor, tool::Lifecycle};
 use greenroom_actors::{
     ports::ToolHost,
     tool_host::{ServerState, ServerStatus},
 };
 use greenroom_core::call::{ToolOutcome, outcome::RepeatHint};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use crate::harness::{Rig, http, run, stdio, stdio_env, test_dep};
 
@@ -41,6 +41,18 @@ fn t2_a_program_that_is_not_there_stops_nobody() {
         assert_eq!(seen.state, "backing off");
         assert!(seen.waiting.unwrap().for_whom.starts_with("its next start"));
         assert_eq!(seen.last_error, Some(found));
+    });
+}
+
+#[test]
+fn e7_a_failure_is_told_without_the_server_s_secrets() {
+    run(async {
+        let script = "echo key=$KEY is wrong >&2; exit 3";
+        let mut server = stdio_env("odd", "sh", &["-c", script], &[("KEY", "k3y-k3y-k3y")]);
+        server.redactor = Arc::new(Redactor::new(["k3y-k3y-k3y".to_owned()]));
+        let rig = Rig::start([server]).await;
+        let found = reason(&rig, "odd");
+        assert!(found.contains("key=[redacted] is wrong"), "{found}");
     });
 }
 
