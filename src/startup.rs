@@ -12,7 +12,7 @@ use crate::{
     rehearsal::{Rehearsal, Script},
     skill::{Library, ReadSkill, SCAN_INTERVAL},
     store::{self, Store, StoreOptions},
-    telemetry::{Metrics, SessionMeter, Traces},
+    telemetry::{self, Metrics, SessionMeter, Traces},
     tool::{self, ReadResource, ToolServerConfig},
     workflow::Workflows,
 };
@@ -90,6 +90,7 @@ impl Server {
             None => open_store(&configuration).await?,
         };
         let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
+        telemetry::black_out(redactor.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());
         let (models, rehearsal) = models(&configuration)?;

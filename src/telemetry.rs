@@ -3,8 +3,10 @@
 //! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
 //! logged at DEBUG only.
 
+mod lines;
 mod traces;
 
+pub use lines::black_out;
 pub use traces::Traces;
 
 use crate::{http, redaction::Redactor};
@@ -39,8 +41,8 @@ pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
     let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a log filter")?;
     let for_people = std::io::stderr().is_terminal();
-    let text = for_people.then(|| fmt::layer().with_writer(std::io::stderr).with_target(false));
-    let json = (!for_people).then(|| fmt::layer().json().with_writer(std::io::stderr));
+    let text = for_people.then(|| fmt::layer().with_writer(|| lines::Line).with_target(false));
+    let json = (!for_people).then(|| fmt::layer().json().with_writer(|| lines::Line));
     tracing_subscriber::registry().with(filter).with(text).with(json).try_init()?;
     Ok(())
 }

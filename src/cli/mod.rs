@@ -20,8 +20,12 @@ mod terminal;
 pub mod tools;
 pub mod workflows;
 
-use crate::configuration::{Configuration, Environment};
-use std::{path::PathBuf, process::ExitCode};
+use crate::{
+    configuration::{Configuration, Environment},
+    redaction::Redactor,
+    telemetry,
+};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 /// The exit code of a command that was asked for something that makes no sense; clap's too.
 const EXIT_USAGE: u8 = 2;
@@ -51,12 +55,15 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Reads the configuration, with this process's environment over it.
+    /// Reads the configuration, with this process's environment over it. What is logged from now on is
+    /// without its secrets.
     pub fn load(&self) -> anyhow::Result<Configuration> {
         let text = |text: std::ffi::OsString| text.into_string().ok();
         let environment: Environment = std::env::vars_os()
             .filter_map(|(key, value)| Some((text(key)?, text(value)?)))
             .collect();
-        Ok(Configuration::load(self.config.as_deref(), &environment)?)
+        let configuration = Configuration::load(self.config.as_deref(), &environment)?;
+        telemetry::black_out(Arc::new(Redactor::new(configuration.secrets())));
+        Ok(configuration)
     }
 }
