@@ -9,8 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Why a URL is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AddressError {
-    #[error("`{0}` is not a URL: {1}")]
-    Malformed(String, String),
+    // Which one is in the configuration; it may hold a secret.
+    #[error("its address is not a URL: {0}")]
+    Malformed(String),
     #[error("only http and https are spoken, not `{0}`")]
     Scheme(String),
     #[error(
@@ -21,12 +22,13 @@ pub(super) enum AddressError {
 
 /// Checks what can be checked of a URL before its name is resolved.
 pub(super) fn check(url: &str, allow_private: bool) -> Result<(), AddressError> {
-    let malformed = |error: String| AddressError::Malformed(url.to_owned(), error);
-    let parsed = reqwest::Url::parse(url).map_err(|error| malformed(error.to_string()))?;
+    let parsed = reqwest::Url::parse(url);
+    let parsed = parsed.map_err(|error| AddressError::Malformed(error.to_string()))?;
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(AddressError::Scheme(parsed.scheme().to_owned()));
     }
-    let host = parsed.host_str().ok_or_else(|| malformed("it names no host".to_owned()))?;
+    let host = parsed.host_str();
+    let host = host.ok_or_else(|| AddressError::Malformed("it names no host".to_owned()))?;
     let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     match literal {
         Ok(address) if !allow_private && is_private(address) => {

@@ -362,12 +362,13 @@ fn failed(error: &str) -> ToolOutcome {
     ToolOutcome::Failed { error: safe_text(error, TOOL_ERROR_BYTES_MAX), hint: RepeatHint::Unsaid }
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, each said once. Of addresses only where they lead to: what comes after
+/// may be a secret (E7).
 pub(super) fn described(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = without_address(error);
     let mut cause = cause_of(error);
     while let Some(current) = cause {
-        let more = current.to_string();
+        let more = without_address(current);
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
@@ -375,6 +376,19 @@ pub(super) fn described(error: &(dyn Error + 'static)) -> String {
         cause = cause_of(current);
     }
     safe_text(&text, TOOL_ERROR_BYTES_MAX)
+}
+
+/// What an error says. Those around an HTTP client's error repeat its words.
+fn without_address(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(url) = current.downcast_ref().and_then(reqwest::Error::url) {
+            return text.replace(url.as_str(), &url.origin().ascii_serialization());
+        }
+        cause = cause_of(current);
+    }
+    text
 }
 
 /// The cause of an error; the SDK hides that of an HTTP client's.

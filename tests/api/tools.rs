@@ -1,7 +1,7 @@
 //! Tools from end to end: huge and odd results, progress, cancelling, death (T2, T4, T5, E6, S6).
 
 use crate::{
-    harness::Setup,
+    harness::{MODEL_KEY, Setup},
     scripts::calls,
     stream::{Frame, answer, of_kind, the, told},
 };
@@ -138,4 +138,20 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     let failed = line(r#""message":"tool call failed""#);
     assert!(failed.contains(r#""level":"WARN""#) && failed.contains("password"), "{failed}");
     assert!(!log.contains("open sesame"));
+}
+
+#[actix_web::test]
+async fn e7_where_a_server_is_may_be_told_and_nothing_more() {
+    let away = "[mcpServers.away]\nallow_private = true\n\
+                url = 'http://127.0.0.1:1/s/${MODEL_KEY}/mcp?key=QueryS3cret'";
+    let house = Setup::tour(Wire::Anthropic).with(away).start().await;
+    let listed = house.get("/agent/tools").await.ok();
+    let servers = listed["servers"].as_array().unwrap();
+    let away = servers.iter().find(|server| server["name"] == "away").unwrap();
+    let reason = away["reason"].as_str().unwrap();
+    assert!(reason.contains("for url (http://127.0.0.1:1)"), "{reason}");
+    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    // The library's own line has the whole address.
+    assert!(log.contains("http://127.0.0.1:1/s/[redacted]/mcp?[redacted]"), "{log}");
+    assert!(!log.contains(MODEL_KEY) && !log.contains("QueryS3cret"), "{log}");
 }
