@@ -4,6 +4,8 @@
 //! encodes for clients, administrators or logs passes through a [`Redactor`]. It owns the list of
 //! secret keys and the configured secrets, and knows nothing of transports.
 
+mod fragment;
+
 use memchr::memmem;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -128,12 +130,15 @@ impl Redactor {
         }
     }
 
-    /// `text` cleaned as JSON, if it is a JSON object or array with something to clean.
+    /// `text` cleaned as JSON, if it is a JSON object or array, whole or not, with something to clean.
     fn clean_json(&self, text: &str, depth: usize) -> Option<String> {
         if !text.trim_start().starts_with(['{', '[']) {
             return None;
         }
-        let value: Value = serde_json::from_str(text).ok()?;
+        let Ok(value) = serde_json::from_str::<Value>(text) else {
+            let clean = fragment::blacked_out(text)?;
+            return Some(self.text(&clean).into_owned());
+        };
         let mut clean = value.clone();
         self.scrub_below(&mut clean, depth + 1);
         (clean != value).then(|| clean.to_string())
@@ -224,6 +229,14 @@ mod tests {
         for same in ["{ \"a\" : 1 }", "{not json", "[1,  2]", "plain"] {
             assert_eq!(redactor.scrubbed(json!(same)), json!(same));
         }
+    }
+
+    #[test]
+    fn e7_json_that_was_cut_is_cleaned_too() {
+        let redactor = Redactor::new(["hunter2hunter2".to_owned()]);
+        let cut = json!([r#"{"password":"p","say":"hunter2hunter2","n"#, "{ hunter2hunter2"]);
+        let expected = json!([r#"{"password":"[redacted]","say":"[redacted]","n"#, "{ [redacted]"]);
+        assert_eq!(redactor.scrubbed(cut), expected);
     }
 
     #[test]
