@@ -7,6 +7,7 @@
 mod fragment;
 
 use memchr::memmem;
+use regex::{NoExpand, Regex};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -40,6 +41,7 @@ const DEPTH_MAX: usize = 128;
 pub struct Redactor {
     /// Longest first, so that a secret that contains another goes as a whole.
     secrets: Vec<Secret>,
+    patterns: Vec<Regex>,
 }
 
 /// A configured secret, and what finds it: making that takes longer than a look at a short text.
@@ -67,15 +69,25 @@ impl Redactor {
             let finder = memmem::Finder::new(&text).into_owned();
             Secret { text: text.into_boxed_str(), finder }
         };
-        Self { secrets: secrets.into_iter().map(secret).collect() }
+        Self { secrets: secrets.into_iter().map(secret).collect(), patterns: Vec::new() }
     }
 
-    /// `text` without the configured secrets.
+    /// The same, which also blacks out what any of `patterns` finds.
+    pub fn with_patterns(self, patterns: Vec<Regex>) -> Self {
+        Self { patterns, ..self }
+    }
+
+    /// `text` without the configured secrets, and then without what the patterns find.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut clean = Cow::Borrowed(text);
         for Secret { text, finder } in &self.secrets {
             if finder.find(clean.as_bytes()).is_some() {
                 clean = Cow::Owned(clean.replace(&**text, REDACTED));
+            }
+        }
+        for pattern in &self.patterns {
+            if let Cow::Owned(black) = pattern.replace_all(&clean, NoExpand(REDACTED)) {
+                clean = Cow::Owned(black);
             }
         }
         clean
@@ -229,6 +241,19 @@ mod tests {
         for same in ["{ \"a\" : 1 }", "{not json", "[1,  2]", "plain"] {
             assert_eq!(redactor.scrubbed(json!(same)), json!(same));
         }
+    }
+
+    #[test]
+    fn e7_what_configured_patterns_find_goes_everywhere() {
+        let patterns = [r"\b\d{3}-\d{2}-\d{4}\b", "(?i)badge [a-z]+"];
+        let patterns = patterns.map(|pattern| Regex::new(pattern).unwrap()).to_vec();
+        let redactor = Redactor::new(["k3y-k3y-k3y".to_owned()]).with_patterns(patterns);
+        let value =
+            json!({"123-45-6789": ["Badge blue of k3y-k3y-k3y", 7], "t": r#"{"n":"123-45-6789"}"#});
+        let expected =
+            json!({REDACTED: ["[redacted] of [redacted]", 7], "t": r#"{"n":"[redacted]"}"#});
+        assert_eq!(redactor.scrubbed(value), expected);
+        assert!(matches!(redactor.text("1234-45-6789"), Cow::Borrowed(_)));
     }
 
     #[test]

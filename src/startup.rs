@@ -8,7 +8,7 @@ use crate::{
     configuration::{self, Configuration, ModelEndpoint, REHEARSAL, Wire},
     http::{self, AppState, HttpLimits},
     model::HttpModels,
-    redaction::{Redactor, SECRET_BYTES_MIN},
+    redaction::SECRET_BYTES_MIN,
     rehearsal::{Rehearsal, Script},
     skill::{Library, ReadSkill, SCAN_INTERVAL},
     store::{self, Store, StoreOptions},
@@ -89,7 +89,7 @@ impl Server {
             Some(store) => store,
             None => open_store(&configuration).await?,
         };
-        let redactor = Arc::new(Redactor::new(secrets(&configuration, &token)));
+        let redactor = Arc::new(configuration.redactor(secrets(&configuration, &token)));
         telemetry::black_out(redactor.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = Board::new(clock.clone());

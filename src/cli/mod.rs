@@ -22,7 +22,6 @@ pub mod workflows;
 
 use crate::{
     configuration::{Configuration, Environment},
-    redaction::Redactor,
     telemetry,
 };
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -63,7 +62,7 @@ impl ConfigArgs {
             .filter_map(|(key, value)| Some((text(key)?, text(value)?)))
             .collect();
         let configuration = Configuration::load(self.config.as_deref(), &environment)?;
-        telemetry::black_out(Arc::new(Redactor::new(configuration.secrets())));
+        telemetry::black_out(Arc::new(configuration.redactor(configuration.secrets())));
         Ok(configuration)
     }
 }

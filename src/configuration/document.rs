@@ -2,7 +2,7 @@
 
 use super::{
     Durability, Limits, approvals::WrittenRules, budgets::WrittenBudgets, models::WrittenModel,
-    servers::WrittenServer,
+    redaction::WrittenRedaction, servers::WrittenServer,
 };
 use crate::{auth::Role, store::Database};
 use greenroom_core::{
@@ -45,6 +45,7 @@ pub(super) struct Document {
     pub(super) approvals: Approvals,
     pub(super) budgets: WrittenBudgets,
     pub(super) defaults: Defaults,
+    pub(super) redaction: WrittenRedaction,
 }
 
 impl Default for Document {
@@ -72,6 +73,7 @@ impl Default for Document {
             approvals: Approvals::default(),
             budgets: WrittenBudgets::default(),
             defaults: Defaults::default(),
+            redaction: WrittenRedaction::default(),
         }
     }
 }

@@ -14,6 +14,7 @@ mod document;
 mod expansion;
 mod limits;
 mod models;
+mod redaction;
 mod secrets;
 mod servers;
 mod source;
@@ -30,6 +31,7 @@ use greenroom_core::{
     limits::COMPACT_AT_DEFAULT,
     policy::{Catalog, Matrix, Settings},
 };
+use regex::Regex;
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -95,6 +97,8 @@ pub struct Configuration {
     pub critical: CriticalRule,
     /// The settings of users who have stored none (G4).
     pub settings: Settings,
+    /// What is blacked out besides secrets (E7).
+    pub patterns: Vec<Regex>,
 }
 
 /// Why there is no configuration.
@@ -245,6 +249,8 @@ impl Configuration {
                 four_eyes: document.approvals.four_eyes,
             },
             settings: document.defaults.settings,
+            patterns: redaction::patterns(&document.redaction)
+                .map_err(|problem| Error::invalid(format_args!("{place}, redaction"), problem))?,
         })
     }
 

@@ -3,7 +3,7 @@
 //! `redaction` blacks these texts out, and leaves those alone that are too short to be secrets.
 
 use super::{Configuration, McpServer, Secret, Transport};
-use crate::redaction::is_secret_key;
+use crate::redaction::{Redactor, is_secret_key};
 use reqwest::Url;
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,6 +16,11 @@ impl Configuration {
         let addresses = addresses.chain(&self.otlp_endpoint).flat_map(|url| of_url(url));
         let servers = self.mcp_servers.values().flat_map(McpServer::secrets);
         keys.chain(addresses).chain(servers).chain(self.database.passwords()).collect()
+    }
+
+    /// What blacks out `secrets`, and what is configured to be.
+    pub fn redactor(&self, secrets: Vec<String>) -> Redactor {
+        Redactor::new(secrets).with_patterns(self.patterns.clone())
     }
 }
 
@@ -108,7 +113,7 @@ fn of_headers(headers: &BTreeMap<String, Secret>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{configuration::Environment, redaction::Redactor};
+    use crate::configuration::Environment;
 
     /// What is left of `told` where `servers` are configured.
     fn left(servers: &str, environment: &[(&str, &str)], told: &str) -> String {

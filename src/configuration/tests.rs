@@ -237,6 +237,11 @@ fn mistakes_are_errors_that_say_where_and_what() {
         ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the scripted model"),
         ("[mcpServers.a]\nargs = []", "mcpServers.a: give either `command` or `url`"),
         (
+            "[redaction]\npatterns = ['a', '(b']",
+            "{}/greenroom.toml, redaction: the pattern `(b` can't be used: unclosed group",
+        ),
+        ("[redaction]\npatterns = ['a*']", "redaction: the pattern `a*` is found in every text"),
+        (
             "[mcpServers.a]\ncommand = '${NOT_SET}'",
             "mcpServers.a: the environment variable NOT_SET is not set",
         ),
