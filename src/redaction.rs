@@ -105,6 +105,34 @@ impl Redactor {
         value
     }
 
+    /// `edited`, in which every text that is what was shown of the one there in `original` is that
+    /// one again.
+    pub fn unshown(&self, original: &Value, edited: Value) -> Value {
+        match (original, edited) {
+            (Value::String(_), Value::String(text))
+                if text.contains(REDACTED) && self.scrubbed(original.clone()) == *text =>
+            {
+                original.clone()
+            }
+            (Value::Object(was), Value::Object(edited)) => edited
+                .into_iter()
+                .map(|(key, value)| match was.get(&key) {
+                    Some(was) => (key, self.unshown(was, value)),
+                    None => (key, value),
+                })
+                .collect(),
+            (Value::Array(was), Value::Array(edited)) => {
+                let mut was = was.iter();
+                let one = |value| match was.next() {
+                    Some(was) => self.unshown(was, value),
+                    None => value,
+                };
+                edited.into_iter().map(one).collect()
+            }
+            (_, edited) => edited,
+        }
+    }
+
     fn scrub_below(&self, value: &mut Value, depth: usize) {
         if depth > DEPTH_MAX {
             *value = REDACTED.into();
@@ -254,6 +282,18 @@ mod tests {
             json!({REDACTED: ["[redacted] of [redacted]", 7], "t": r#"{"n":"[redacted]"}"#});
         assert_eq!(redactor.scrubbed(value), expected);
         assert!(matches!(redactor.text("1234-45-6789"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn e7_what_was_shown_is_known_again() {
+        let redactor = Redactor::new(["k3y-k3y-k3y".to_owned()]);
+        let original =
+            json!({"a": ["use k3y-k3y-k3y now", r#"{"token":"x","#], "b": "k3y-k3y-k3y?"});
+        let mut edited = redactor.scrubbed(original.clone());
+        assert_eq!(redactor.unshown(&original, edited.clone()), original);
+        edited["b"] = "[redacted]!".into();
+        let expected = json!({"a": original["a"], "b": "[redacted]!"});
+        assert_eq!(redactor.unshown(&original, edited), expected);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use super::{AppState, Problem, commands::unexpected};
 use crate::{
     audit::{Action, Actor, Entry, Outcome},
     auth::Principal,
+    redaction::Redactor,
 };
 use greenroom_actors::session::CommandError;
 use greenroom_core::{
-    approval::{GrantWish, Resolution, StepDecision, Surface, Word},
+    approval::{Approval, GrantWish, Question, Resolution, StepDecision, Surface, Word},
     ids::{CallId, UserId},
     json::Digest,
     limits::{PREFLIGHT_TEXT_BYTES_MAX, REASON_BYTES_MAX},
@@ -208,6 +209,38 @@ fn checked_reason(field: &str, reason: String) -> Result<String, Problem> {
     Err(Problem::invalid(field, format!("may have at most {REASON_BYTES_MAX} bytes")))
 }
 
+/// The answer, with the arguments' texts that a person sends back as they were shown as they are
+/// (E7). What was replaced as a whole is the session's to put back.
+fn unshown(answer: ApprovalAnswer, approval: &Approval, redactor: &Redactor) -> ApprovalAnswer {
+    let known = |original: Option<&Value>, edited: Option<Value>| match (original, edited) {
+        (Some(original), Some(edited)) => Some(redactor.unshown(original, edited)),
+        (_, edited) => edited,
+    };
+    match (answer, &approval.question) {
+        (ApprovalAnswer::Steps(mut answers), _) => {
+            for answer in &mut answers {
+                let mut steps = approval.steps().iter();
+                let step = steps.find(|step| step.call_id == answer.call_id);
+                answer.arguments = known(step.map(|step| &step.arguments), answer.arguments.take());
+            }
+            ApprovalAnswer::Steps(answers)
+        }
+        (
+            ApprovalAnswer::Resolve { resolution: Resolution::Approve(mut edits), reason },
+            Question::Preflight(checklist),
+        ) => {
+            for edit in &mut edits {
+                let mut steps = checklist.steps.iter();
+                let step = steps.find(|step| step.position == edit.position);
+                let original = step.and_then(|step| step.arguments.as_ref());
+                edit.arguments = known(original, edit.arguments.take());
+            }
+            ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), reason }
+        }
+        (answer, _) => answer,
+    }
+}
+
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decided {
@@ -227,7 +260,8 @@ pub(super) async fn decide(
     let mut answer = answer;
     let for_session = answer.for_session.take();
     let for_session = for_session.map(|wish| GrantWish { condition: wish.condition });
-    let answer = answer.parse()?.to(&row.approval.question);
+    let answer = unshown(answer.parse()?, &row.approval, &state.redactor);
+    let answer = answer.to(&row.approval.question);
     if let Err(refusal) = state.critical.check(principal, row, &answer) {
         let outcome = Outcome::Refused;
         note_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;

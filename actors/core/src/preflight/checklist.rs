@@ -107,14 +107,15 @@ pub struct StepEdit {
 }
 
 impl Checklist {
-    /// The edits, with what the person saw only redacted put back (E7).
+    /// The edits, with what the person saw only redacted put back (E7), where that can be done.
     pub fn restored(&self, edits: Vec<StepEdit>) -> Vec<StepEdit> {
         let one = |edit: StepEdit| {
             let step = self.steps.iter().find(|step| step.position == edit.position);
             let original = step.and_then(|step| step.arguments.as_ref());
             match (original, edit.arguments) {
                 (Some(original), Some(edited)) => {
-                    StepEdit { arguments: Some(restored(original, edited)), ..edit }
+                    let arguments = restored(original, edited.clone()).unwrap_or(edited);
+                    StepEdit { arguments: Some(arguments), ..edit }
                 }
                 (_, arguments) => StepEdit { arguments, ..edit },
             }

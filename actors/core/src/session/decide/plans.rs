@@ -5,7 +5,7 @@ use super::{Deciding, Rejection, Reply, approvals::Person, calls::Judged};
 use crate::{
     approval::{
         ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
-        StepDecision, restored,
+        StepDecision, Unrestorable, restored,
     },
     call::FailReason,
     ids::{ApprovalId, CallId, UserId},
@@ -103,7 +103,10 @@ impl Deciding<'_> {
         answer: StepAnswer,
         person: &Person,
     ) -> Result<StepDecision, Rejection> {
-        let edited = changed_arguments(step, &answer);
+        let edited = changed_arguments(step, &answer).map_err(|replacement| {
+            let problem = replacement.to_string();
+            Rejection::InvalidEdit { call_id: step.call_id, problem }
+        })?;
         if let Some(arguments) = &edited {
             self.check_edit(step, &answer, arguments)?;
         }
@@ -250,9 +253,10 @@ fn new_answers<'a>(
 }
 
 /// The arguments as the person changed them, if they are others than those of the plan.
-fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Option<Value> {
-    let arguments = restored(&step.arguments, answer.arguments.clone()?);
-    (Digest::of(&arguments) != step.digest).then_some(arguments)
+fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Result<Option<Value>, Unrestorable> {
+    let Some(arguments) = answer.arguments.clone() else { return Ok(None) };
+    let arguments = restored(&step.arguments, arguments)?;
+    Ok((Digest::of(&arguments) != step.digest).then_some(arguments))
 }
 
 /// Whether `answer` is what `first` was: the same person's same word on the same arguments, which
@@ -264,7 +268,8 @@ fn is_the_same(
     for_session: Option<&GrantWish>,
     by: &UserId,
 ) -> bool {
-    let digest = changed_arguments(step, answer).as_ref().map_or(step.digest, Digest::of);
+    let Ok(changed) = changed_arguments(step, answer) else { return false };
+    let digest = changed.as_ref().map_or(step.digest, Digest::of);
     let is_word = first.approved == answer.approved && first.by == *by;
     is_word && first.digest == digest && first.for_session.as_ref() == for_session
 }

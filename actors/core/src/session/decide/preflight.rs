@@ -3,7 +3,7 @@
 
 use super::{Deciding, Rejection};
 use crate::{
-    approval::{Question, Resolution, Word},
+    approval::{Question, Resolution, Word, restored},
     ids::{ApprovalId, AttemptId},
     json::Digest,
     limits::PREFLIGHT_TEXT_BYTES_MAX,
@@ -242,6 +242,13 @@ impl Deciding<'_> {
         let shown = as_shown(step);
         if edit.skip {
             return Ok(ApprovedStep { skipped: true, ..shown });
+        }
+        if let Some(arguments) = edit.arguments.clone() {
+            let original = shown.arguments.as_ref().unwrap_or(&Value::Null);
+            restored(original, arguments).map_err(|replacement| {
+                let problem = format!("step {}: {replacement}", step.position);
+                Rejection::InvalidAnswer { problem }
+            })?;
         }
         let tool_name = edit.tool_name.clone().or_else(|| shown.tool_name.clone());
         let is_other_tool = tool_name != shown.tool_name;

@@ -105,3 +105,13 @@ fn e7_sending_back_what_was_redacted_changes_nothing() {
     };
     assert_eq!(arguments.to_value(), json!({"token": "s3cret", "n": 1}));
 }
+
+#[test]
+fn e7_a_replacement_that_was_never_shown_leaves_the_plan_waiting() {
+    let mut scene = buying(json!({"n": 1}));
+    let input = edit(&scene, "c1", true, json!({"n": 1, "note": "for [redacted]"}));
+    let refused = scene.does(input).unwrap_err();
+    let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
+    assert!(problem.starts_with("arguments.note has `[redacted]`"), "{problem}");
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+}

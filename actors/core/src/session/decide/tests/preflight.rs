@@ -435,6 +435,19 @@ fn g14_an_unknown_price_and_a_budget_too_small_are_warned_of() {
 }
 
 #[test]
+fn e7_a_replacement_that_was_never_shown_changes_no_step() {
+    let mut scene = asked(json!([step("high", json!({"n": 1})), step("idem", Value::Null)]));
+    for position in [1, 2] {
+        let arguments = Some(json!({"n": 2, "token": crate::scrub::REDACTED}));
+        let edits = vec![StepEdit { arguments, ..edit(position) }];
+        let refused = scene.does(approve(&scene, edits)).unwrap_err();
+        let Rejection::InvalidAnswer { problem } = &refused else { panic!("{refused}") };
+        let expected = format!("step {position}: arguments.token has `[redacted]`");
+        assert!(problem.starts_with(&expected), "{problem}");
+    }
+}
+
+#[test]
 fn g14_steps_are_edited_and_skipped_by_position() {
     let steps = json!([
         step("high", json!({"n": 1, "token": "s3cret"})),
