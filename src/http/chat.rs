@@ -107,7 +107,7 @@ async fn stream(
     sse::check_room(&state, &session)?;
     let message = Message {
         message: body.message,
-        message_id: body.message_id.or(idempotency_key(&request)?),
+        message_id: message_id(body.message_id, &request)?,
         on_busy: body.on_busy,
         preflight: body.preflight,
         workflow: body.workflow,
@@ -139,14 +139,23 @@ async fn session_of(
     Ok(session)
 }
 
-/// The `Idempotency-Key` header, which stands for `message_id` (S5).
-fn idempotency_key(request: &HttpRequest) -> Result<Option<MessageId>, Problem> {
-    let Some(key) = request.headers().get(IDEMPOTENCY_KEY) else { return Ok(None) };
+/// The message's id: the body's, or the `Idempotency-Key` header, which stands for it (S5).
+fn message_id(
+    in_body: Option<MessageId>,
+    request: &HttpRequest,
+) -> Result<Option<MessageId>, Problem> {
+    let invalid = |detail| Problem::bad_request("invalid_id", detail);
+    let mut keys = request.headers().get_all(IDEMPOTENCY_KEY);
+    let Some(key) = keys.next() else { return Ok(in_body) };
+    if keys.next().is_some() {
+        return Err(invalid("there is more than one Idempotency-Key"));
+    }
     let key = key.to_str().ok().and_then(|key| MessageId::parse(key).ok());
-    let invalid = || {
-        Problem::bad_request("invalid_id", "Idempotency-Key must have 1 to 128 ASCII characters")
-    };
-    key.map(Some).ok_or_else(invalid)
+    let key = key.ok_or_else(|| invalid("Idempotency-Key must have 1 to 128 ASCII characters"))?;
+    match in_body {
+        Some(id) if id != key => Err(invalid("message_id and Idempotency-Key differ")),
+        Some(_) | None => Ok(Some(key)),
+    }
 }
 
 /// The span of a trace that the request is sent in (A4). A header that makes no sense is passed over,
@@ -196,14 +205,12 @@ async fn chat(
     let ChatBody { message, session_id, user_id, region_id, autonomy_level, .. } = body;
     let message = Message {
         message,
-        message_id: body.message_id.or(idempotency_key(&request)?),
+        message_id: message_id(body.message_id, &request)?,
         on_busy: body.on_busy,
         preflight: body.preflight,
         workflow: body.workflow,
         traceparent: traceparent(&request),
     };
-    // Before a session is made for it.
-    message.check(&state)?;
     let session = match session_id {
         Some(session_id) => {
             for (field, given) in
@@ -217,6 +224,7 @@ async fn chat(
             session_of(&state, &caller.0, session_id, user_id).await?
         }
         None => {
+            commands::check_first(&state, &caller.0, user_id.as_ref(), &message).await?;
             let settings = SettingsPatch {
                 allowed_regions: region_id.map(|region| Some([region].into())),
                 ..SettingsPatch::default()

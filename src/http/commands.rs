@@ -186,6 +186,34 @@ async fn check_open_sessions(state: &AppState, owner: &UserId) -> Result<(), Pro
     Err(Problem::too_many("too_many_sessions", detail, limit))
 }
 
+async fn check_running_runs(state: &AppState, owner: &UserId) -> Result<(), Problem> {
+    let running = state.runtime.journal.session_counts(owner).await?.running;
+    let limit = state.limits.running_runs_max;
+    if running < limit {
+        return Ok(());
+    }
+    let detail = format!("the user has {running} runs going; wait for one to end");
+    Err(Problem::too_many("too_many_runs", detail, limit).retry_after(1))
+}
+
+/// Whether a session may be made for this message, which is its first: none is left behind by one
+/// that is refused.
+pub(super) async fn check_first(
+    state: &AppState,
+    principal: &Principal,
+    user_id: Option<&UserId>,
+    message: &Message,
+) -> Result<(), Problem> {
+    message.check(state)?;
+    if message.message_id.is_some() {
+        // Sent again, it would go to another new session and run there (S5).
+        let detail = "a message is known again in its session; make that first, and name it";
+        return Err(Problem::invalid("message_id", detail));
+    }
+    check_running_runs(state, &acting_for(principal, user_id.cloned())?).await?;
+    workflows::started(state, &state.default_agent, message.workflow.clone()).await.map(drop)
+}
+
 /// A title within its limit.
 pub(super) fn checked_title(title: String) -> Result<String, Problem> {
     if title.chars().count() <= TITLE_CHARS_MAX {
@@ -262,12 +290,7 @@ pub(super) async fn submit(
 ) -> Result<Submitted, Problem> {
     let when_busy = message.check(state)?;
     if session.status == SessionStatus::Idle {
-        let running = state.runtime.journal.session_counts(&session.owner).await?.running;
-        let limit = state.limits.running_runs_max;
-        if running >= limit {
-            let detail = format!("the user has {running} runs going; wait for one to end");
-            return Err(Problem::too_many("too_many_runs", detail, limit).retry_after(1));
-        }
+        check_running_runs(state, &session.owner).await?;
     }
     let fresh = || MessageId::from_uuid(state.runtime.new_id());
     let Message { message, message_id, preflight, workflow, traceparent, .. } = message;

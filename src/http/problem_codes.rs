@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 /// Every code, with its status.
-pub(super) const ALL: [(&str, u16); 70] = [
+pub(super) const ALL: [(&str, u16); 71] = [
     ("malformed_json", 400),
     ("invalid_query", 400),
     ("invalid_id", 400),
@@ -37,6 +37,7 @@ pub(super) const ALL: [(&str, u16); 70] = [
     ("method_not_allowed", 405),
     ("session_closed", 409),
     ("child_session", 409),
+    ("body_too_slow", 408),
     ("session_busy", 409),
     ("session_exists", 409),
     ("no_run", 409),
@@ -88,8 +89,14 @@ pub(super) const OF_EVERYTHING: [&str; 1] = ["origin_forbidden"];
 pub(super) const OF_THE_DOOR: [&str; 4] =
     ["unauthorized", "rate_limited", "corrupt", "unavailable"];
 /// Of any that has a body.
-pub(super) const OF_BODIES: &[&str] =
-    &["malformed_json", "body_cut", "body_too_large", "unsupported_media_type", "invalid_request"];
+pub(super) const OF_BODIES: &[&str] = &[
+    "malformed_json",
+    "body_cut",
+    "body_too_slow",
+    "body_too_large",
+    "unsupported_media_type",
+    "invalid_request",
+];
 /// Of any that tells a session something.
 pub(super) const OF_COMMANDS: &[&str] = &[
     "session_not_found",

@@ -5,16 +5,20 @@ use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
     http::{StatusCode, header},
-    web,
+    rt::time::timeout,
+    web::{self, Bytes, BytesMut},
 };
-use futures::{StreamExt as _, future::LocalBoxFuture};
+use futures::{Stream, StreamExt as _, future::LocalBoxFuture};
 use greenroom_core::{
     cursor::Cursor,
     ids::{InvalidId, UserId},
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
+
+/// The time that a request's body may take.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A JSON body. No body is an empty object.
 pub(super) struct Json<T>(pub(super) T);
@@ -30,25 +34,48 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
             let max = request.app_data::<State>().map_or(0, |state| state.limits.body_bytes_max);
             let announced = request.headers().get(header::CONTENT_LENGTH);
             let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-            let too_large = || Problem::too_large("body_too_large", "a request's body", max);
             if announced.is_some_and(|length| length > max as u64) {
-                return Err(too_large());
+                return Err(too_large(max));
             }
-            let mut body = web::BytesMut::new();
-            while let Some(piece) = payload.next().await {
-                let cut = |_| Problem::bad_request("body_cut", "the body ended too early");
-                let piece = piece.map_err(cut)?;
-                if body.len() + piece.len() > max {
-                    return Err(too_large());
-                }
-                body.extend_from_slice(&piece);
-            }
+            let body = within(BODY_TIME_MAX, receive(&mut payload, max)).await?;
             if !body.is_empty() {
                 check_content_type(&request)?;
             }
             parse(&body).map(Self)
         })
     }
+}
+
+fn too_large(max: usize) -> Problem {
+    Problem::too_large("body_too_large", "a request's body", max)
+}
+
+/// All of a body.
+async fn receive<E>(
+    pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
+    max: usize,
+) -> Result<BytesMut, Problem> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        let cut = |_| Problem::bad_request("body_cut", "the body ended too early");
+        let piece = piece.map_err(cut)?;
+        if body.len() + piece.len() > max {
+            return Err(too_large(max));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+/// The body, if it comes in time: one that never ends would hold its connection for ever.
+async fn within<T>(
+    time: Duration,
+    body: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    timeout(time, body).await.unwrap_or_else(|_| {
+        let detail = format!("the body took longer than {} s", time.as_secs());
+        Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail))
+    })
 }
 
 fn check_content_type(request: &HttpRequest) -> Result<(), Problem> {
@@ -74,6 +101,14 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
             .with("line", line)
             .with("column", column)
     })?;
+    // An array would be taken for the members in their order.
+    if !value.is_object() {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_request",
+            "must be a JSON object",
+        ));
+    }
     parse_value(value)
 }
 
@@ -158,10 +193,12 @@ pub(super) fn user_id<'de, D: Deserializer<'de>>(
 ) -> Result<Option<UserId>, D::Error> {
     let text = match Value::deserialize(deserializer)? {
         Value::Null => return Ok(None),
-        Value::Number(number) => number.to_string(),
+        // One that JSON can't hold exactly might become another user's.
+        Value::Number(number) if !number.is_f64() => number.to_string(),
         Value::String(text) => text,
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-            return Err(serde::de::Error::custom("a user's id must be a number or a string"));
+        Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+            let expected = "a user's id must be a whole number below 2^64, or a string";
+            return Err(serde::de::Error::custom(expected));
         }
     };
     UserId::parse(&text).map(Some).map_err(serde::de::Error::custom)
@@ -171,6 +208,7 @@ pub(super) fn user_id<'de, D: Deserializer<'de>>(
 mod tests {
     use super::*;
     use actix_web::test::TestRequest;
+    use futures::stream;
     use serde_json::json;
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -202,6 +240,7 @@ mod tests {
             (r#"{"message": "a", "inner": {"count": "x"}}"#, "inner.count"),
             (r#"{"message": "a", "inner": {"count": 300}}"#, "inner.count"),
             (r#"{"message": "a", "user_id": true}"#, "user_id"),
+            (r#"{"message": "a", "user_id": 123456789012345678901234567890}"#, "user_id"),
             (r"{}", "message"),
             ("", "message"),
         ] {
@@ -209,6 +248,27 @@ mod tests {
             assert_eq!(problem.code, "invalid_request", "{text}");
             assert_eq!(problem.to_json()["field"], field, "{text}");
         }
+    }
+
+    #[test]
+    fn an_array_is_no_request() {
+        for text in [r#"["a"]"#, "5", "null"] {
+            let problem = parse::<Wish>(text.as_bytes()).unwrap_err();
+            assert_eq!((problem.code, problem.status.as_u16()), ("invalid_request", 422), "{text}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn x4_a_body_that_never_ends_is_given_up() {
+        let piece = |text: &'static str| Ok::<_, ()>(Bytes::from_static(text.as_bytes()));
+        let all = stream::iter([piece("{"), piece("}")]);
+        let time = Duration::from_secs(60);
+        assert_eq!(within(time, receive(&mut all.clone(), 2)).await.unwrap(), "{}");
+        let refused = within(time, receive(&mut all.clone(), 1)).await.unwrap_err();
+        assert_eq!(refused.code, "body_too_large");
+        let mut endless = all.chain(stream::pending());
+        let refused = within(Duration::ZERO, receive(&mut endless, 2)).await.unwrap_err();
+        assert_eq!((refused.code, refused.status.as_u16()), ("body_too_slow", 408));
     }
 
     #[test]

@@ -105,8 +105,9 @@ pub(super) fn request(mut map: Map<String, Value>) -> Result<Request, Problem> {
             let after = match after {
                 None | Some(Value::Null) => Cursor::default(),
                 Some(Value::String(after)) => after.parse()?,
-                Some(after @ Value::Number(_)) => after.to_string().parse()?,
-                Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(Value::Number(after)) if after.is_u64() => after.to_string().parse()?,
+                // 5.10 is 5.1 as a number.
+                Some(Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
                     return Err(greenroom_core::cursor::InvalidCursor.into());
                 }
             };
@@ -233,6 +234,7 @@ mod tests {
             (r#"{"id": "a", "type": "explode"}"#, "unknown_type", json!("a")),
             (r#"{"id": 5, "type": "subscribe", "session_id": "x"}"#, "invalid_request", json!(5)),
             (r#"{"id": 5, "type": "subscribe", "after": -1}"#, "cursor_invalid", json!(5)),
+            (r#"{"id": 5, "type": "subscribe", "after": 5.10}"#, "cursor_invalid", json!(5)),
             (r#"{"id": {"a": 1}, "type": "decide"}"#, "invalid_request", json!(null)),
             (r#"{"type": "send", "message": 1}"#, "invalid_request", json!(null)),
             (r#"{"type": "watch", "id": 6, "all": true}"#, "invalid_request", json!(6)),

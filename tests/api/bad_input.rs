@@ -50,6 +50,10 @@ async fn bodies_that_make_no_sense() {
         ("/agent/chat", with("user_id", json!("somebody")), 404, "session_not_found"),
         ("/agent/chat", with("autonomy_level", json!(1)), 422, "invalid_request"),
         ("/agent/chat", json!({"message": ""}), 422, "invalid_request"),
+        ("/agent/chat", json!(["hi"]), 422, "invalid_request"),
+        ("/agent/chat", json!({"workflow": {"name": "x"}}), 422, "unknown_workflow"),
+        // Sent again, it would run in another new session (S5).
+        ("/agent/chat", json!({"message": "hi", "message_id": "m"}), 422, "invalid_request"),
         ("/agent/session", json!({"autonomy_level": 7}), 422, "invalid_request"),
         ("/agent/session", json!({"autonomy_level": -1}), 422, "invalid_request"),
         ("/agent/session", json!({"autonomy_level": 1.5}), 422, "invalid_request"),
