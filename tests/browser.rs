@@ -46,6 +46,11 @@ fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
 }
 
 #[test]
+fn x5_nothing_in_a_question_looks_like_something_else() {
+    play("deceptive");
+}
+
+#[test]
 fn w1_every_kind_of_question_is_answered_in_the_page() {
     play("questions");
 }

@@ -14,17 +14,39 @@ use std::{
 pub(super) const COLUMNS: usize = 100;
 
 /// Characters that are no control characters and still change what stands beside them: marks and
-/// overrides of direction, invisible and tagging characters, and separators of lines.
-const DECEPTIVE: [(char, char); 8] = [
+/// overrides of direction, invisible and tagging characters, and separators of lines. The dashboard
+/// writes out the same ones (`web/src/parts/visible.tsx`).
+const DECEPTIVE: [(char, char); 26] = [
     ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
     ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
     ('\u{200b}', '\u{200f}'),
     ('\u{2028}', '\u{202e}'),
     ('\u{2060}', '\u{206f}'),
+    ('\u{2800}', '\u{2800}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
     ('\u{feff}', '\u{feff}'),
-    ('\u{fff9}', '\u{fffb}'),
-    ('\u{e0000}', '\u{e007f}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
 ];
+
+/// Makes the sign before it a coloured picture, and is no deception there: `⚠️`.
+const AS_PICTURE: char = '\u{fe0f}';
 
 /// `text` as one line that a terminal shows and does not obey: what controls it, or hides or
 /// reorders text, is written out as an escape.
@@ -32,6 +54,7 @@ pub(super) fn safe(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
+            AS_PICTURE if shown.ends_with(is_sign) => shown.push(letter),
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
@@ -42,6 +65,10 @@ pub(super) fn safe(text: &str) -> String {
         }
     }
     shown
+}
+
+fn is_sign(letter: char) -> bool {
+    matches!(letter, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}') && !is_deceptive(letter)
 }
 
 fn is_deceptive(letter: char) -> bool {
@@ -182,7 +209,9 @@ mod tests {
         let expected = "ok\\u{1b}[2J\\u{9b}31m\\r\\nApproved\\u{7}\\u{202e}txt\\u{200b}\\u{7f}\
                         \\u{e0041}";
         assert_eq!(shown, expected);
-        assert_eq!(safe("Größe 東京 – fine"), "Größe 東京 – fine");
+        assert_eq!(safe("Größe 東京 – fine ⚠\u{fe0f}"), "Größe 東京 – fine ⚠\u{fe0f}");
+        let unseen = "\u{ad}\u{34f}\u{3164}\u{fe0f}\u{e0100}";
+        assert_eq!(safe(unseen), "\\u{ad}\\u{34f}\\u{3164}\\u{fe0f}\\u{e0100}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 /** How things are said: times, numbers, names. Pure. */
 
 import type { Json, Risk, Usage } from "../api/types";
+import { visible, visibleJson } from "./visible";
 
 export function relative(at: number, now: number): string {
   const seconds = Math.round((now - at) / 1000);
@@ -79,8 +80,8 @@ export function titled(session: { title: string | null; session_id: string }): s
 
 /** A value in one line. */
 export function inline(value: Json | undefined, max = 120): string {
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
-  const line = text.replace(/\s+/g, " ");
+  const text = typeof value === "string" ? value : value === undefined ? "" : visibleJson(value);
+  const line = visible(text).replace(/\s+/g, " ");
   return line.length > max ? `${line.slice(0, max - 1)}…` : line;
 }
 
@@ -88,6 +89,6 @@ export function inline(value: Json | undefined, max = 120): string {
 export function gist(value: Json | undefined, max = 120): string {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return inline(value, max);
   const parts = Object.entries(value).map(([name, one]) =>
-    `${name} ${inline(one, 40)}`);
+    `${inline(name, 40)} ${inline(one, 40)}`);
   return inline(parts.join(" · "), max);
 }

@@ -5,6 +5,7 @@ import type { Decision, Question } from "../api/types";
 import { Icon } from "../parts/icon";
 import { Countdown, Ring } from "../parts/time";
 import { Badge, RiskBadge } from "../parts/ui";
+import { Visible, visible } from "../parts/visible";
 import { short } from "../parts/words";
 import { type Answering, inWords, useAnswering } from "./answering";
 import { BudgetQuestion } from "./budget";
@@ -22,13 +23,13 @@ export function QuestionCard({ question, from }: { question: Question; from?: Co
   const answering = useAnswering(question.approval_id);
   if (question.state !== "pending") return <Closed question={question} />;
   return (
-    <section class={`question ${question.kind}`} aria-label={`${TITLES[question.kind] ?? "Question"}: ${question.purpose}, ${short(question.approval_id)}`}
+    <section class={`question ${question.kind}`} aria-label={`${TITLES[question.kind] ?? "Question"}: ${visible(question.purpose)}, ${short(question.approval_id)}`}
       data-approval={question.approval_id}>
       <header>
         <span class="question-icon"><Icon name={question.kind === "unknown_outcome" ? "warn" : "shield"} /></span>
         <div class="question-title">
           <h3>{TITLES[question.kind] ?? question.kind}</h3>
-          <p>{question.purpose}{from && <> · {from}</>}</p>
+          <p><Visible text={question.purpose} />{from && <> · {from}</>}</p>
         </div>
         {question.max_risk_level && <RiskBadge risk={question.max_risk_level} />}
         <Deadline question={question} />

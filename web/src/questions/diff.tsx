@@ -3,6 +3,7 @@
 import { diffLines } from "diff";
 import { useMemo } from "preact/hooks";
 import type { Json } from "../api/types";
+import { visibleJson } from "../parts/visible";
 
 export function Diff({ before, after }: { before: Json; after: Json }) {
   const parts = useMemo(() => diffLines(pretty(before), pretty(after)), [before, after]);
@@ -18,4 +19,4 @@ export function Diff({ before, after }: { before: Json; after: Json }) {
   );
 }
 
-const pretty = (value: Json) => `${JSON.stringify(value, null, 2)}\n`;
+const pretty = (value: Json) => `${visibleJson(value, 2)}\n`;

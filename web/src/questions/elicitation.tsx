@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import type { Question } from "../api/types";
 import { Icon } from "../parts/icon";
 import { Button, Dialog } from "../parts/ui";
+import { Visible } from "../parts/visible";
 import type { Answering } from "./answering";
 import { type Draft, objectOf, SchemaForm } from "./form";
 import { defaultsOf, isComplete } from "./schema";
@@ -12,8 +13,8 @@ export function ElicitationQuestion({ question, answering }: { question: Questio
   const decline = <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Decline</Button>;
   return (
     <>
-      <p class="asks"><code class="tool-name">{question.tool}</code>{question.server && <small> of {question.server}</small>} asks</p>
-      <blockquote class="asked">{question.message}</blockquote>
+      <p class="asks"><code class="tool-name"><Visible text={question.tool ?? ""} /></code>{question.server && <small> of <Visible text={question.server} /></small>} asks</p>
+      <blockquote class="asked"><Visible text={question.message ?? ""} /></blockquote>
       {question.mode === "url" ? <Page question={question} answering={answering} decline={decline} /> : <Form question={question} answering={answering} decline={decline} />}
     </>
   );
@@ -34,7 +35,7 @@ function Form({ question, answering, decline }: Way) {
     <>
       <SchemaForm schema={schema} initial={initial} onChange={setDraft} />
       <footer>
-        <p class="hint">Say nothing that {question.server ? <code>{question.server}</code> : "the tool"} should not know.</p>
+        <p class="hint">Say nothing that {question.server ? <code><Visible text={question.server} /></code> : "the tool"} should not know.</p>
         <div class="answers">
           {decline}
           <Button tone="primary" icon="send" busy={answering.busy === "answer"} disabled={!complete}
@@ -60,7 +61,7 @@ function Page({ question, answering, decline }: Way) {
     <>
       <div class="page-to-visit">
         <Icon name="link" />
-        <p>{url && isWeb ? <Address url={url} /> : <code>{text}</code>}
+        <p>{url && isWeb ? <Address url={url} /> : <code><Visible text={text} /></code>}
           {url?.protocol === "http:" && <small class="wrong">Not encrypted: others on the way can read along.</small>}</p>
         <Button disabled={!isWeb} onClick={() => setLooks(true)}>Visit…</Button>
       </div>
@@ -76,7 +77,7 @@ function Page({ question, answering, decline }: Way) {
           <><Button onClick={() => setLooks(false)}>Stay here</Button>
             <a class="button primary" href={url.href} target="_blank" rel="noopener noreferrer" onClick={leave}>Open {url.host}</a></>
         }>
-          <p>The tool <code>{question.tool}</code> of <strong>{question.server}</strong> chose this address, not the people who run this server. Is it where you expect to go?</p>
+          <p>The tool <code><Visible text={question.tool ?? ""} /></code> of <strong><Visible text={question.server ?? ""} /></strong> chose this address, not the people who run this server. Is it where you expect to go?</p>
           <p class="whole-address"><Address url={url} /></p>
         </Dialog>
       )}

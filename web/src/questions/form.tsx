@@ -2,6 +2,7 @@
 
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";
+import { Visible, visible } from "../parts/visible";
 import { type Field, type FieldKind, fieldsOf, read, shown } from "./schema";
 
 export interface Draft {
@@ -48,7 +49,7 @@ function draftOf(fields: Field[], initial: JsonObject, texts: Record<string, str
   return { value, fits };
 }
 
-const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "address", moment: "date and time" };
+const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "address", moment: "date and time", escaped: "text as JSON" };
 const MODES: Partial<Record<FieldKind, "decimal" | "email" | "url">> = { number: "decimal", integer: "decimal", email: "email", url: "url" };
 
 /** Any number of the choices. */
@@ -59,7 +60,7 @@ function Several({ id, field, text, onInput }: { id: string; field: Field; text:
   return (
     <div class="several" role="group" aria-labelledby={`${id}-label`}>
       {field.choices.map(({ value, label }) => (
-        <label key={String(value)} class="toggle"><input type="checkbox" checked={chosen.includes(value)} onChange={() => toggle(value)} /><span>{label}</span></label>
+        <label key={String(value)} class="toggle"><input type="checkbox" checked={chosen.includes(value)} onChange={() => toggle(value)} /><span><Visible text={label} /></span></label>
       ))}
     </div>
   );
@@ -78,7 +79,7 @@ function FieldInput({ field, text, touched, onInput }: {
   const type = (event: { currentTarget: { value: string } }) => onInput(event.currentTarget.value);
   return (
     <div class="field">
-      <label for={field.kind === "choices" ? undefined : id} id={`${id}-label`} class={field.title === field.name ? "" : "titled"}>{field.title}{field.required && <span class="required" title="required"> *</span>}
+      <label for={field.kind === "choices" ? undefined : id} id={`${id}-label`} class={field.title === field.name ? "" : "titled"}><Visible text={field.title} />{field.required && <span class="required" title="required"> *</span>}
         <span class="kind">{KINDS[field.kind] ?? field.kind}</span></label>
       {field.kind === "choices" ? <Several id={id} field={field} text={text} onInput={onInput} />
       : field.kind === "boolean" ? (
@@ -86,17 +87,17 @@ function FieldInput({ field, text, touched, onInput }: {
       ) : field.kind === "choice" ? (
         <select {...common} value={text} onChange={type}>
           {!field.required && <option value="" />}
-          {field.choices.map(({ value, label }) => <option key={String(value)} value={String(value)}>{label}</option>)}
+          {field.choices.map(({ value, label }) => <option key={String(value)} value={String(value)}>{visible(label)}</option>)}
         </select>
-      ) : field.kind === "json" || text.length > 80 ? (
-        <textarea {...common} class={field.kind === "json" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
+      ) : field.kind === "json" || field.kind === "escaped" || text.length > 80 || text.includes("\n") ? (
+        <textarea {...common} class={field.kind === "json" || field.kind === "escaped" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
           value={text} spellcheck={false} onInput={type} />
       ) : field.kind === "date" || field.kind === "moment" ? (
         <input {...common} type={field.kind === "date" ? "date" : "datetime-local"} value={text} onInput={type} />
       ) : (
         <input {...common} type="text" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={type} />
       )}
-      {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? hint}</span>}
+      {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? <Visible text={hint} />}</span>}
     </div>
   );
 }

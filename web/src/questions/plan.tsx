@@ -5,6 +5,7 @@ import { client, type Answer } from "../api/client";
 import type { Json, JsonObject, PlanStep, Question, Tool } from "../api/types";
 import { Icon } from "../parts/icon";
 import { Button, RiskBadge, Segmented, Toggle } from "../parts/ui";
+import { Visible, visible, visibleJson } from "../parts/visible";
 import { number } from "../parts/words";
 import type { Answering } from "./answering";
 import { Diff } from "./diff";
@@ -118,16 +119,16 @@ function Step({ step, choice, many, onChange }: {
   return (
     <li class={`step ${choice.decision ?? ""}`}>
       <div class="step-head">
-        <code class="tool-name">{step.tool}</code>
+        <code class="tool-name"><Visible text={step.tool} /></code>
         {many && <RiskBadge risk={step.risk} />}
         {step.cost && <span class="cost">{number(step.cost.amount)} {step.cost.unit}</span>}
         {many && (
-          <Segmented small label={`Decision on ${step.tool}`} value={choice.decision ?? ("none" as string)}
+          <Segmented small label={`Decision on ${visible(step.tool)}`} value={choice.decision ?? ("none" as string)}
             options={[{ value: "approve", label: "Approve" }, { value: "reject", label: "Reject" }]}
             onChange={(value) => onChange({ decision: choice.decision === value ? null : (value as "approve" | "reject") })} />
         )}
       </div>
-      {step.description && <p class="step-says">{step.description}</p>}
+      {step.description && <p class="step-says"><Visible text={step.description} /></p>}
       {editing ? <Editor step={step} given={given} edited={choice.edited} onChange={edit} /> : <Arguments value={choice.edited ?? step.arguments} />}
       {choice.edited && <Diff before={given} after={choice.edited} />}
       <div class="step-more">
@@ -135,10 +136,10 @@ function Step({ step, choice, many, onChange }: {
           ? <button type="button" class="text-button" onClick={stop}>Leave the arguments as they were</button>
           : <button type="button" class="text-button" onClick={() => setEditing(true)}><Icon name="pencil" size={14} /> Edit arguments</button>}
         {saying || choice.reason
-          ? <input type="text" aria-label={`Reason for the decision on ${step.tool}`} placeholder="Why? The model reads it." value={choice.reason}
+          ? <input type="text" aria-label={`Reason for the decision on ${visible(step.tool)}`} placeholder="Why? The model reads it." value={choice.reason}
               onInput={(event) => onChange({ reason: event.currentTarget.value })} />
           : <button type="button" class="text-button" onClick={() => setSaying(true)}>Add a reason</button>}
-        {step.why && <span class="hint why">{step.why}</span>}
+        {step.why && <span class="hint why"><Visible text={step.why} /></span>}
       </div>
     </li>
   );
@@ -158,11 +159,11 @@ function Editor({ step, given, edited, onChange }: {
 /** Arguments as a short table. */
 export function Arguments({ value }: { value: Json }) {
   const entries = Object.entries(objectOf(value));
-  if (!entries.length) return value === null || typeof value === "object" ? <p class="hint">no arguments</p> : <pre class="raw">{String(value)}</pre>;
+  if (!entries.length) return value === null || typeof value === "object" ? <p class="hint">no arguments</p> : <pre class="raw"><Visible text={String(value)} /></pre>;
   return (
     <dl class="arguments">
       {entries.map(([name, one]) => (
-        <div key={name}><dt>{name}</dt><dd>{typeof one === "string" ? one : JSON.stringify(one)}</dd></div>
+        <div key={name}><dt><Visible text={name} /></dt><dd><Visible text={typeof one === "string" ? one : visibleJson(one)} /></dd></div>
       ))}
     </dl>
   );

@@ -5,6 +5,7 @@ import type { Answer } from "../api/client";
 import type { ChecklistStep, Question } from "../api/types";
 import { Icon } from "../parts/icon";
 import { Badge, Button, RiskBadge } from "../parts/ui";
+import { Visible, visible } from "../parts/visible";
 import { compact, money } from "../parts/words";
 import type { Answering } from "./answering";
 import { Arguments } from "./plan";
@@ -36,12 +37,12 @@ export function PreflightQuestion({ question, answering }: { question: Question;
         ))}
       </ol>
       {!!question.warnings?.length && (
-        <ul class="warnings">{question.warnings.map((warning) => <li key={warning}><Icon name="warn" size={15} /> {warning}</li>)}</ul>
+        <ul class="warnings">{question.warnings.map((warning) => <li key={warning}><Icon name="warn" size={15} /> <Visible text={warning} /></li>)}</ul>
       )}
       <footer>
         <p class="hint">
           {estimate && <>about {compact((estimate.inputTokens ?? 0) + (estimate.outputTokens ?? 0))} tokens, {money(estimate.estimatedUSD ?? null)}</>}
-          {!!question.requiredPermissions?.length && <> · needs {question.requiredPermissions.join(", ")}</>}
+          {!!question.requiredPermissions?.length && <> · needs <Visible text={question.requiredPermissions.join(", ")} /></>}
         </p>
         <div class="answers">
           <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Refuse</Button>
@@ -60,13 +61,13 @@ function Step({ step, change, onChange }: { step: ChecklistStep; change: Change;
     <li class={`step ${change.skip ? "skipped" : ""}`}>
       <div class="step-head">
         {editing
-          ? <input type="text" aria-label={`Description of step ${step.position}`} value={change.description ?? step.description}
+          ? <input type="text" aria-label={`Description of step ${step.position}`} value={change.description ?? visible(step.description)}
               onInput={(event) => onChange({ description: event.currentTarget.value })} />
-          : <span class="step-text">{change.description ?? step.description}</span>}
+          : <span class="step-text"><Visible text={change.description ?? step.description} /></span>}
         {step.needsApproval && <Badge tone="warn" title="Approving the plan covers it">needs approval</Badge>}
         {step.risk && <RiskBadge risk={step.risk} />}
       </div>
-      {step.toolName && <div class="step-call"><code class="tool-name">{step.toolName}</code>
+      {step.toolName && <div class="step-call"><code class="tool-name"><Visible text={step.toolName} /></code>
         {step.arguments !== undefined && step.arguments !== null && <Arguments value={step.arguments} />}</div>}
       <div class="step-more">
         <button type="button" class="text-button" aria-pressed={!!change.skip} onClick={() => onChange({ skip: !change.skip })}>

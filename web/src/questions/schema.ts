@@ -1,8 +1,9 @@
 /** What a JSON schema says of an object's fields, as far as a form can use it. Pure. */
 
 import type { Json, JsonObject } from "../api/types";
+import { hidesSomething, visibleJson } from "../parts/visible";
 
-export type FieldKind = "text" | "email" | "url" | "date" | "moment" | "number" | "integer" | "boolean" | "choice" | "choices" | "json";
+export type FieldKind = "text" | "email" | "url" | "date" | "moment" | "number" | "integer" | "boolean" | "choice" | "choices" | "json" | "escaped";
 
 /** A value to choose, and what people read. */
 export interface Choice {
@@ -38,7 +39,7 @@ export function fieldsOf(schema: JsonObject | undefined, value: JsonObject): Fie
     const choices = many.length ? many : choicesOf(one);
     return {
       name,
-      kind: many.length ? "choices" : kindOf(one, choices, value[name]),
+      kind: many.length ? "choices" : hides(value[name]) ? "escaped" : kindOf(one, choices, value[name]),
       title: typeof one.title === "string" ? one.title : name,
       required: required.has(name),
       description: typeof one.description === "string" ? one.description : null,
@@ -48,6 +49,9 @@ export function fieldsOf(schema: JsonObject | undefined, value: JsonObject): Fie
     };
   });
 }
+
+/** A text of which one does not see all is written as JSON, whose escapes one sees and can change. */
+const hides = (value: Json | undefined) => typeof value === "string" && hidesSomething(value);
 
 /** What a form begins with: what the schema says where nobody says anything. */
 export function defaultsOf(schema: JsonObject | undefined): JsonObject {
@@ -129,8 +133,10 @@ export function read(kind: FieldKind, text: string, choices: Choice[]): { value:
       return { value };
     }
     case "json":
+    case "escaped":
       try {
-        return { value: JSON.parse(text) as Json };
+        const value = JSON.parse(text) as Json;
+        return kind === "json" || typeof value === "string" ? { value } : { error: "This must be a text in quotes." };
       } catch {
         return { error: "This is not valid JSON." };
       }
@@ -140,7 +146,8 @@ export function read(kind: FieldKind, text: string, choices: Choice[]): { value:
 export function shown(kind: FieldKind, value: Json | undefined): string {
   if (value === undefined) return "";
   switch (kind) {
-    case "json": return JSON.stringify(value, null, 2);
+    case "json": return visibleJson(value, 2);
+    case "escaped": return visibleJson(value);
     case "choices": return JSON.stringify(value);
     case "moment": return localMoment(String(value));
     default: return String(value);

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Json, Question } from "../api/types";
 import { Button } from "../parts/ui";
+import { Visible } from "../parts/visible";
 import type { Answering } from "./answering";
 import { Arguments } from "./plan";
 
@@ -22,9 +23,9 @@ export function UnknownOutcomeQuestion({ question, answering }: { question: Ques
   return (
     <>
       <div class="step">
-        <div class="step-head"><code class="tool-name">{String(call?.tool ?? "")}</code></div>
+        <div class="step-head"><code class="tool-name"><Visible text={String(call?.tool ?? "")} /></code></div>
         {call?.arguments !== undefined && <Arguments value={call.arguments} />}
-        <p class="step-says">{sentence(typeof why === "string" ? why : "the call was sent and no answer came")} It may have taken effect: look before you decide.</p>
+        <p class="step-says"><Visible text={sentence(typeof why === "string" ? why : "the call was sent and no answer came")} /> It may have taken effect: look before you decide.</p>
         <label class="stacked-field">If it did happen, what came of it?
           <textarea rows={2} value={result} placeholder='what the model should read, such as {"order_id": 7001}' onInput={(event) => setResult(event.currentTarget.value)} />
         </label>

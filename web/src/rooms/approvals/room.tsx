@@ -5,6 +5,7 @@ import { client } from "../../api/client";
 import type { Question } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { Badge, Button, Empty, Failed, Loading, Segmented } from "../../parts/ui";
+import { Visible } from "../../parts/visible";
 import { titled } from "../../parts/words";
 import { useLoaded } from "../../parts/use_loaded";
 import { QuestionCard } from "../../questions/card";
@@ -78,7 +79,7 @@ function Answered() {
             return (
               <tr key={question.approval_id}>
                 <td><Ago at={question.requested_at} /></td>
-                <td>{question.purpose}<div class="hint">{question.steps?.map((step) => ("tool" in step ? step.tool : step.toolName)).filter(Boolean).join(", ")}</div></td>
+                <td><Visible text={question.purpose} /><div class="hint"><Visible text={question.steps?.map((step) => ("tool" in step ? step.tool : step.toolName)).filter(Boolean).join(", ") ?? ""} /></div></td>
                 <td><Badge tone={outcome === "rejected" ? "bad" : TONE[question.state]}>{outcome}</Badge></td>
                 <td>{[...new Set(decisions.map((one) => one.by))].join(", ")}</td>
                 <td>{[...new Set(decisions.map((one) => one.surface))].join(", ")}</td>

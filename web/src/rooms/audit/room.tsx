@@ -8,6 +8,7 @@ import { Json } from "../../parts/json";
 import { Ago } from "../../parts/time";
 import { Badge, Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
 import { useWhenBack } from "../../parts/use_loaded";
+import { Visible } from "../../parts/visible";
 import { exact, short } from "../../parts/words";
 import { go, link, route } from "../../state/route";
 import { useStore } from "../../state/store";
@@ -97,7 +98,7 @@ function Rows({ rows, chosen, onChoose, put }: {
             <td>{row.action.replace(/_/g, " ")}</td>
             <td><Badge tone={toneOf(row.outcome)}>{row.outcome.replace(/_/g, " ")}</Badge></td>
             <td>{row.user ? <button type="button" class="text-button plain" title={`Only what ${row.user} did`} onClick={() => put({ user: row.user! })}>{row.user}</button> : <span class="hint">the rules</span>}{row.surface && <small class="hint"> {row.surface}</small>}</td>
-            <td>{row.tool && <code>{row.tool}</code>} {row.session_id && <button type="button" class="text-button plain hint" title="Only of this session" onClick={() => put({ session: row.session_id! })}>session {short(row.session_id)}</button>}{row.reason && <div class="hint clip" title={row.reason}>{row.reason}</div>}</td>
+            <td>{row.tool && <code><Visible text={row.tool} /></code>} {row.session_id && <button type="button" class="text-button plain hint" title="Only of this session" onClick={() => put({ session: row.session_id! })}>session {short(row.session_id)}</button>}{row.reason && <div class="hint clip" title={row.reason}>{row.reason}</div>}</td>
           </tr>
         ))}
       </tbody>

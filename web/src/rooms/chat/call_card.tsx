@@ -8,6 +8,7 @@ import { Json } from "../../parts/json";
 import { Countdown, Since } from "../../parts/time";
 import { Badge, RiskBadge } from "../../parts/ui";
 import { VERDICTS } from "../../parts/verdicts";
+import { Visible, visible } from "../../parts/visible";
 import { duration, gist, LEVELS } from "../../parts/words";
 import { Diff } from "../../questions/diff";
 import type { Call } from "../../state/conversation";
@@ -39,7 +40,7 @@ export const CallCard = memo(function CallCard({ call, session_id }: { call: Cal
       <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
           <span class="call-icon"><Icon name={look.icon} size={15} /></span>
-          <code class="tool-name">{call.tool}</code>
+          <code class="tool-name"><Visible text={call.tool} /></code>
           <span class="call-gist">{gist(call.edit?.arguments ?? call.arguments)}</span>
           {call.verdicts.map((one) => <Badge key={one.by} tone={VERDICTS[one.said].tone} title={`${VERDICTS[one.said].title}, says ${one.by}`}>{VERDICTS[one.said].label.toLowerCase()}</Badge>)}
           <span class="call-state">
@@ -73,18 +74,18 @@ function Took({ call }: { call: Call }) {
 /** Why it did not come to an end as proposed; seen without opening. */
 function Reason({ call }: { call: Call }) {
   if (call.phase === "denied") {
-    return <p class="call-reason">{call.reason}{call.requiredLevel !== null && <small>It takes L{call.requiredLevel} {LEVELS[call.requiredLevel]?.toLowerCase()}.</small>}</p>;
+    return <p class="call-reason"><Visible text={call.reason ?? ""} />{call.requiredLevel !== null && <small>It takes L{call.requiredLevel} {LEVELS[call.requiredLevel]?.toLowerCase()}.</small>}</p>;
   }
   if (call.phase !== "failed") return null;
-  return <p class="call-reason">{call.error}{call.retriesExhausted && <small>All {call.attempts.length} attempts failed.</small>}</p>;
+  return <p class="call-reason"><Visible text={call.error ?? ""} />{call.retriesExhausted && <small>All {call.attempts.length} attempts failed.</small>}</p>;
 }
 
 function Progress({ call }: { call: Call }) {
   const { progress, total, message } = call.progress!;
   return (
     <div class="progress">
-      <progress aria-label={`Progress of ${call.tool}`} value={total ? progress : undefined} max={total ?? undefined} />
-      <small>{message ?? (total ? `${progress} of ${total}` : String(progress))}</small>
+      <progress aria-label={`Progress of ${visible(call.tool)}`} value={total ? progress : undefined} max={total ?? undefined} />
+      <small>{message ? <Visible text={message} /> : (total ? `${progress} of ${total}` : String(progress))}</small>
     </div>
   );
 }
@@ -114,7 +115,7 @@ function Story({ call, session_id }: { call: Call; session_id: string }) {
       {call.result !== undefined && (
         <section><h3>Result{call.truncated && <small> cut to fit</small>}</h3><Json value={call.result} label="result" /></section>
       )}
-      {call.late.map((late) => <p class="hint" key={late}>A late result was noted and changed nothing: {late}</p>)}
+      {call.late.map((late) => <p class="hint" key={late}>A late result was noted and changed nothing: <Visible text={late} /></p>)}
       <dl class="facts">
         <div><dt>Risk</dt><dd><RiskBadge risk={call.risk} /></dd></div>
         {call.allowedBy && <div><dt>Allowed by</dt><dd>{allowed(call.allowedBy)}</dd></div>}

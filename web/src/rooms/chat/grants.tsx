@@ -6,6 +6,7 @@ import { type Problem, problemOf } from "../../api/http";
 import type { Grant } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { Button, Dialog, Failed, Loading } from "../../parts/ui";
+import { Visible } from "../../parts/visible";
 
 export function Grants({ session_id, onClose }: { session_id: string; onClose: () => void }) {
   const [grants, setGrants] = useState<Grant[] | null>(null);
@@ -22,7 +23,7 @@ export function Grants({ session_id, onClose }: { session_id: string; onClose: (
       <ul class="plain-list">
         {grants?.map((grant) => (
           <li key={grant.grant_id}>
-            <div><code class="tool-name">{grant.tool}</code>{grant.where && <> where <code>{grant.where}</code></>}
+            <div><code class="tool-name"><Visible text={grant.tool} /></code>{grant.where && <> where <code><Visible text={grant.where} /></code></>}
               <p class="hint">by {grant.by}, <Ago at={grant.at} /></p></div>
             <Button tone="danger" onClick={() => void revoke(grant)}>Revoke</Button>
           </li>

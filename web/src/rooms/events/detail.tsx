@@ -7,6 +7,7 @@ import { Icon } from "../../parts/icon";
 import { Json } from "../../parts/json";
 import { IconButton } from "../../parts/ui";
 import { useSometimes } from "../../parts/use_sometimes";
+import { Visible } from "../../parts/visible";
 import { exact } from "../../parts/words";
 import { linksOf } from "../../state/causes";
 import { gistOf, TONE } from "../../state/filter";
@@ -52,7 +53,7 @@ function Linked({ frame, onChoose }: { frame: Frame; onChoose: (frame: Frame) =>
   return (
     <button type="button" class="event-link" onClick={() => onChoose(frame)}>
       <span class="numbers">{frame.seq}</span><span class={`event-type ${TONE[frame.type] ?? ""}`}>{frame.type}</span>
-      <span class="event-gist">{gistOf(frame)}</span><Icon name="chevron" size={14} />
+      <span class="event-gist"><Visible text={gistOf(frame)} /></span><Icon name="chevron" size={14} />
     </button>
   );
 }

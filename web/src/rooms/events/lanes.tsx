@@ -3,6 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 import { now } from "../../parts/time";
 import { Button, IconButton } from "../../parts/ui";
+import { visible } from "../../parts/visible";
 import { duration } from "../../parts/words";
 import { link } from "../../state/route";
 import { MODEL, PEOPLE, type RunSpans, type Span } from "../../state/spans";
@@ -39,9 +40,9 @@ export function Lanes({ run, session }: { run: RunSpans; session: string }) {
         <Drawing run={run} end={end} view={view} chosen={chosen} onChoose={setChosen} />
       </div>
       <table class="sr-only"><caption>What happened in this run</caption>
-        <tbody>{run.spans.map((span) => <tr key={`${span.seq}${span.kind}`}><th scope="row">{span.label}</th><td>{said(span, end)}</td></tr>)}</tbody></table>
+        <tbody>{run.spans.map((span) => <tr key={`${span.seq}${span.kind}`}><th scope="row">{visible(span.label)}</th><td>{said(span, end)}</td></tr>)}</tbody></table>
       <p class="timeline-said">{chosen
-        ? <><strong>{chosen.label}</strong> {said(chosen, end)}, {duration(chosen.from - run.from)} into the run · <a href={link("events", "", { session, seq: String(chosen.seq) })}>the event</a></>
+        ? <><strong>{visible(chosen.label)}</strong> {said(chosen, end)}, {duration(chosen.from - run.from)} into the run · <a href={link("events", "", { session, seq: String(chosen.seq) })}>the event</a></>
         : <span class="hint">Drag to move, Ctrl and the wheel to zoom. Click a bar for what it was.</span>}</p>
       <ul class="legend"><li class="step">model</li><li class="attempt">tool</li><li class="backoff">waits to try again</li><li class="person">waits for a person</li><li class="bad">failed or denied</li></ul>
     </div>
@@ -80,7 +81,8 @@ function placed(run: RunSpans): Lane[] {
 function named(lane: string, room: number): string {
   if (lane === MODEL) return "Model";
   if (lane === PEOPLE) return "People";
-  return lane.length > room ? `${lane.slice(0, room - 2)}…` : lane;
+  const shown = visible(lane);
+  return shown.length > room ? `${shown.slice(0, room - 2)}…` : shown;
 }
 
 function Bar({ span, end, view, top, isChosen, onChoose }: {
@@ -93,7 +95,7 @@ function Bar({ span, end, view, top, isChosen, onChoose }: {
   const room = Math.min(right, view.inside) - Math.max(left, 0);
   return (
     <g class={`span ${span.kind} ${span.state} ${isChosen ? "chosen" : ""}`} onClick={() => onChoose(span)}>
-      <title>{`${span.label}: ${said(span, end)}`}</title>
+      <title>{`${visible(span.label)}: ${said(span, end)}`}</title>
       <rect x={left} y={top} width={wide} height={ROW - 14} rx="5" />
       <text x={Math.max(left, 0) + 8} y={top + 16}>{inBar(span, end, room)}</text>
     </g>
@@ -103,7 +105,7 @@ function Bar({ span, end, view, top, isChosen, onChoose }: {
 /** What there is room for in a bar; its lane says the tool. */
 function inBar(span: Span, end: number, width: number): string {
   const took = duration((span.to ?? end) - span.from);
-  const texts = span.kind === "backoff" ? ["waits"] : span.kind === "attempt" ? [took] : [`${span.label} · ${took}`, span.label];
+  const texts = span.kind === "backoff" ? ["waits"] : span.kind === "attempt" ? [took] : [`${visible(span.label)} · ${took}`, visible(span.label)];
   return texts.find((text) => text.length * 6.5 + 14 <= width) ?? "";
 }
 

@@ -5,6 +5,7 @@ import type { Frame } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Button, Empty, Loading } from "../../parts/ui";
 import { VirtualList } from "../../parts/virtual";
+import { Visible, visible } from "../../parts/visible";
 import { clock, number, short, titled } from "../../parts/words";
 import { type Filter, gistOf, KINDS, TONE } from "../../state/filter";
 import { eventLog, me, sessions } from "../../state/live";
@@ -101,8 +102,8 @@ function Filters({ filter, put }: { filter: Filter; put: (change: Partial<Filter
       </select>
       <select aria-label="Tool" value={filter.tool} onChange={(event) => put({ tool: event.currentTarget.value })}>
         <option value="">All tools</option>
-        {filter.tool && !tools.includes(filter.tool) && <option value={filter.tool}>{filter.tool}</option>}
-        {tools.map((tool) => <option key={tool} value={tool}>{tool}</option>)}
+        {filter.tool && !tools.includes(filter.tool) && <option value={filter.tool}>{visible(filter.tool)}</option>}
+        {tools.map((tool) => <option key={tool} value={tool}>{visible(tool)}</option>)}
       </select>
       {agents.length > 1 && (
         <select aria-label="Agent" value={filter.agent} onChange={(event) => put({ agent: event.currentTarget.value })}>
@@ -121,7 +122,7 @@ function Row({ frame }: { frame: Frame }) {
       <span class="event-session" title={frame.session_id}>{short(frame.session_id)}</span>
       <span class="event-seq numbers">{frame.seq}</span>
       <span class={`event-type ${TONE[frame.type] ?? ""}`}>{frame.type}</span>
-      <span class="event-gist">{gistOf(frame)}</span>
+      <span class="event-gist"><Visible text={gistOf(frame)} /></span>
     </>
   );
 }

@@ -5,6 +5,7 @@ import { client } from "../../api/client";
 import type { Policy, Risk, Tool, ToolServer, Verdict } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Badge, Empty, Failed, IconButton, Loading, RiskBadge } from "../../parts/ui";
+import { Visible } from "../../parts/visible";
 import { LEVELS, RISK } from "../../parts/words";
 import { useLoaded } from "../../parts/use_loaded";
 import { me } from "../../state/live";
@@ -113,9 +114,9 @@ function List({ tools, policy, search, chosen, onChoose }: {
         <tbody>
           {ORDER.flatMap((risk) => found.filter((tool) => tool.risk === risk)).map((tool) => (
             <tr key={tool.name} class={chosen === tool.name ? "chosen" : ""}>
-              <td><button type="button" class="text-button" onClick={() => onChoose(tool.name)}><code>{tool.name}</code></button>
+              <td><button type="button" class="text-button" onClick={() => onChoose(tool.name)}><code><Visible text={tool.name} /></code></button>
                 {!tool.available && <Badge tone="bad" title={tool.unavailable_because ?? undefined}>unavailable</Badge>}
-                <div class="hint clip">{tool.description}</div></td>
+                <div class="hint clip"><Visible text={tool.description} /></div></td>
               <td><RiskBadge risk={tool.risk} /></td>
               {(levels.get(tool.name) ?? []).map((verdict, at) => <td key={at} class={at === policy.autonomy_level ? "own" : ""}><Word verdict={verdict} /></td>)}
               <td class="hint">{sourceOf(tool)}</td>
@@ -146,8 +147,8 @@ function ToolDetail({ tool, policy, onClose }: { tool: Tool; policy: Policy; onC
   const levels = policy.tools.find((one) => one.name === tool.name)?.levels ?? [];
   return (
     <section class="event-detail" aria-label="The tool">
-      <header><div><h2><code>{tool.name}</code></h2><p class="hint">{tool.server} · {RISK[tool.risk]}: {sourceOf(tool)}</p></div><IconButton icon="close" label="Close the tool" onClick={onClose} /></header>
-      <p>{tool.description}</p>
+      <header><div><h2><code><Visible text={tool.name} /></code></h2><p class="hint"><Visible text={tool.server} /> · {RISK[tool.risk]}: {sourceOf(tool)}</p></div><IconButton icon="close" label="Close the tool" onClick={onClose} /></header>
+      <p><Visible text={tool.description} /></p>
       <p class="facts-line">{tool.repeatable ? <Badge tone="good">may be repeated</Badge> : <Badge>not repeated by itself</Badge>} {tool.parallel ? <Badge tone="info">runs beside others</Badge> : <Badge>one at a time</Badge>}</p>
       <h3>At each level</h3>
       <ul class="verdicts">

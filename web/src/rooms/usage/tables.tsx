@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import type { ModelFigures, QuestionFigures, RunFigures, Times, ToolFigures } from "../../api/types";
 import { Badge } from "../../parts/ui";
+import { visible } from "../../parts/visible";
 import { compact, duration, money, number } from "../../parts/words";
 import { VERDICTS } from "../../parts/verdicts";
 
@@ -38,7 +39,7 @@ export function Tools({ figures }: { figures: Record<string, ToolFigures> }) {
   return (
     <Figures title="By tool" name="tool" heads={["Calls", "Failed", "Denied", "Not approved", "Retries", "Asked", "Approved", "p50", "p95", "Verdicts"]}>
       {sorted(figures, (one) => one.calls).map(([name, one]) => (
-        <Row key={name} name={name} figures={[
+        <Row key={name} name={visible(name)} figures={[
           number(one.calls), <Rate value={one.failure_rate} tone="bad" />, <Rate value={one.denial_rate} tone="violet" />, number(one.refused), number(one.retries),
           number(one.asked), <Rate value={one.approval_rate} tone="good" />, ...percentiles(one.call_ms), <Verdicts of={one.verdicts} />,
         ]} />
