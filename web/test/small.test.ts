@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
 import type { Actor } from "../src/api/types";
-import { countdown, duration, gist, money, relative } from "../src/parts/words";
+import { countdown, cut, duration, gist, money, relative } from "../src/parts/words";
 import { defaultsOf, fieldsOf, isComplete, read } from "../src/questions/schema";
 import { only, treeOf } from "../src/rooms/actors/tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
@@ -46,6 +46,10 @@ describe("words", () => {
   });
 
   it("cut what is long", () => {
+    const a = "a".repeat(59);
+    expect([cut(`${a}b`, 60), cut(`${a}bc`, 60), cut(`${a}🎉`, 60)]).toEqual([`${a}b`, `${a}…`, `${a}…`]);
+    // Neither halves of a character nor of what is joined to one.
+    expect([cut("ab👩‍💻cdefghi", 6), cut("abe\u0301fgh", 4), cut("👩‍💻 and more", 4)]).toEqual(["ab…", "ab…", "…"]);
     expect(gist({ a: "x".repeat(500) }).length).toBeLessThan(50);
     expect(gist([1, 2])).toBe("[1,2]");
   });

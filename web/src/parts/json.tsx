@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import type { Json as Value } from "../api/types";
 import { IconButton } from "./ui";
 import { Visible } from "./visible";
+import { cut } from "./words";
 
 /** Members of an object or list that are shown before somebody asks for more. */
 const SHOWN = 50;
@@ -30,7 +31,7 @@ function Long({ text }: { text: string }) {
   if (all || text.length <= TEXT_SHOWN) return <pre><Visible text={text} /></pre>;
   return (
     <>
-      <pre><Visible text={text.slice(0, TEXT_SHOWN)} />…</pre>
+      <pre><Visible text={cut(text, TEXT_SHOWN)} /></pre>
       <button type="button" class="text-button" onClick={() => setAll(true)}>
         Show all {text.length.toLocaleString("en")} characters
       </button>
@@ -58,7 +59,7 @@ function Branch({ name, entries, isList, open }: {
   const said = isList ? `${entries.length} items` : entries.map(([key]) => key).join(", ");
   return (
     <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-gist"><Visible text={said.slice(0, 80)} />{isList ? " ]" : " }"}</span>}</summary>
+      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-gist"><Visible text={cut(said, 80)} />{isList ? " ]" : " }"}</span>}</summary>
       {isOpen && (
         <div class="json-inside">
           {entries.slice(0, shown).map(([key, one]) => <Node key={key} value={one} name={isList ? undefined : key} open={open - 1} />)}
@@ -75,6 +76,6 @@ function Branch({ name, entries, isList, open }: {
 
 function Plain({ value }: { value: null | boolean | number | string }) {
   if (value === null) return <span class="json-null">null</span>;
-  if (typeof value === "string") return <span class="json-text">“<Visible text={value.length > TEXT_SHOWN ? `${value.slice(0, TEXT_SHOWN)}…` : value} />”</span>;
+  if (typeof value === "string") return <span class="json-text">“<Visible text={cut(value, TEXT_SHOWN)} />”</span>;
   return <span class={typeof value === "number" ? "json-number" : "json-bool"}>{String(value)}</span>;
 }

@@ -78,11 +78,23 @@ export function titled(session: { title: string | null; session_id: string }): s
   return session.title || `Session ${short(session.session_id)}`;
 }
 
+const graphemes = new Intl.Segmenter();
+
+/** So much of a text, never a part of what people see as one character. */
+export function cut(text: string, max: number): string {
+  if (text.length <= max) return text;
+  let end = 0;
+  for (const { segment, index } of graphemes.segment(text)) {
+    if (index + segment.length >= max) break;
+    end = index + segment.length;
+  }
+  return `${text.slice(0, end)}…`;
+}
+
 /** A value in one line. */
 export function inline(value: Json | undefined, max = 120): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : visibleJson(value);
-  const line = visible(text).replace(/\s+/g, " ");
-  return line.length > max ? `${line.slice(0, max - 1)}…` : line;
+  return cut(visible(text).replace(/\s+/g, " "), max);
 }
 
 /** Arguments in one line, as people would write them: `region_id 10000002 · type_id 34`. */

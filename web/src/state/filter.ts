@@ -54,7 +54,7 @@ export function gistOf(frame: Frame): string {
   const said = (value: unknown) => {
     const text = typeof value === "string" ? value : JSON.stringify(value);
     const line = text.replace(/\s+/g, " ");
-    return line.length > 180 ? `${line.slice(0, 179)}…` : line;
+    return line.length > 180 ? `${line.slice(0, 179).replace(/[\ud800-\udbff]$/, "")}…` : line;
   };
   const parts: string[] = [];
   if (body.event && typeof body.event === "object" && !Array.isArray(body.event)) {

@@ -6,7 +6,7 @@ import { client, type WorkflowWish } from "../../api/client";
 import { type Problem, problemOf } from "../../api/http";
 import type { Session } from "../../api/types";
 import { Icon } from "../../parts/icon";
-import { LEVELS } from "../../parts/words";
+import { cut, LEVELS } from "../../parts/words";
 import { loadSessions, me, sendMessage, sessions } from "../../state/live";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
@@ -44,7 +44,7 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
     setProblem(null);
     try {
       const session = await sessionFor({
-        agent, title: (message || `/${workflow?.name ?? ""}`).replace(/\s+/g, " ").slice(0, TITLE_CHARS),
+        agent, title: cut((message || `/${workflow?.name ?? ""}`).replace(/\s+/g, " "), TITLE_CHARS),
         ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
       });
       await sendMessage({ session_id: session.session_id, message: message || undefined, message_id, on_busy: "queue", workflow });

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { now } from "../../parts/time";
 import { Button, IconButton } from "../../parts/ui";
 import { visible } from "../../parts/visible";
-import { duration } from "../../parts/words";
+import { cut, duration } from "../../parts/words";
 import { link } from "../../state/route";
 import { MODEL, PEOPLE, type RunSpans, type Span } from "../../state/spans";
 import { useStore } from "../../state/store";
@@ -81,8 +81,7 @@ function placed(run: RunSpans): Lane[] {
 function named(lane: string, room: number): string {
   if (lane === MODEL) return "Model";
   if (lane === PEOPLE) return "People";
-  const shown = visible(lane);
-  return shown.length > room ? `${shown.slice(0, room - 2)}…` : shown;
+  return cut(visible(lane), room - 1);
 }
 
 function Bar({ span, end, view, top, isChosen, onChoose }: {

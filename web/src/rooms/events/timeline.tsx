@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { Empty, Loading } from "../../parts/ui";
-import { short, titled } from "../../parts/words";
+import { cut, short, titled } from "../../parts/words";
 import { eventLog, sessions } from "../../state/live";
 import { go, link, route } from "../../state/route";
 import { runsOf } from "../../state/spans";
@@ -29,7 +29,7 @@ export function Timeline() {
           {list.map((one) => <option key={one.session_id} value={one.session_id}>{titled(one)} · {short(one.session_id)}</option>)}
         </select>
         <select aria-label="Run" value={run?.run_id ?? ""} onChange={(event) => choose({ run: event.currentTarget.value })}>
-          {runs.map((one, at) => <option key={one.run_id} value={one.run_id}>{at + 1}. {one.title.slice(0, 60)}</option>)}
+          {runs.map((one, at) => <option key={one.run_id} value={one.run_id}>{at + 1}. {cut(one.title, 60)}</option>)}
         </select>
       </div>
       {run ? <Lanes key={run.run_id} run={run} session={session} />
