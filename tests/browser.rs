@@ -96,6 +96,11 @@ fn w7_everything_can_be_done_by_keyboard() {
 }
 
 #[test]
+fn x3_one_signs_in_by_the_page_and_again_when_that_ends() {
+    play("sign_in");
+}
+
+#[test]
 fn w7_x2_each_role_sees_its_own_rooms() {
     play("roles");
 }

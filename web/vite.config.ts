@@ -37,7 +37,7 @@ export default defineConfig({
   server: {
     // `npm run dev` beside a running server: open its link once, so that the cookie is there.
     proxy: Object.fromEntries(
-      ["/agent", "/admin", "/metrics", "/readyz"].map((path) => [
+      ["/agent", "/admin", "/metrics", "/readyz", "/sign-in"].map((path) => [
         path,
         { target: process.env.GREENROOM_URL ?? "http://127.0.0.1:7878", ws: true, changeOrigin: true },
       ]),

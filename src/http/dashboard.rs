@@ -1,11 +1,16 @@
 //! The dashboard at `/`: the files that `scripts/web.sh` built, out of the binary itself. They are a
 //! client like any other and use only the public surface. The link printed at start signs a browser
-//! in (X3).
+//! in, and so does the page, by `POST /sign-in` (X3).
 //!
 //! A debug build reads the files from `web/dist` when they are asked for, so that changing the
 //! dashboard rebuilds no Rust; a release build has them inside.
 
-use super::{Problem, State, endpoint::Endpoint, guard::COOKIE, read};
+use super::{
+    Problem, State,
+    endpoint::Endpoint,
+    guard::{COOKIE, SIGN_IN},
+    read::{self, Json},
+};
 use crate::auth::browser::BROWSER_SESSION_TIME;
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -14,7 +19,7 @@ use actix_web::{
 };
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 #[derive(RustEmbed)]
 #[folder = "web/dist"]
@@ -47,6 +52,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .answers_nothing(303, "The token was traded for a cookie; the page is at `/`")
             .problems(&["unauthorized", "corrupt", "unavailable"])
             .open(),
+        Endpoint::post(SIGN_IN, sign_in)
+            .named("sign_in", "Trades a token or an API key for the browser's cookie.")
+            .explained("Pages only: the request must say its `Origin`.")
+            .body::<SignIn>()
+            .answers_nothing(204, "The cookie is in the answer")
+            .problems(&["unauthorized", "origin_forbidden", "rate_limited"])
+            .problems(&["corrupt", "unavailable"])
+            .open(),
         Endpoint::get("/assets/{file}", asset)
             .named("dashboard_asset", "A file of the dashboard.")
             .answers_bytes("The file, in its own content type")
@@ -71,21 +84,45 @@ async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Probl
             guarded(&mut answer, POLICY, "no-cache").body(NOT_BUILT)
         }));
     };
-    let cookie = state.auth.open_browser_session(&token, state.runtime.clock.now()).await?;
+    let cookie = cookie_for(&state, &token).await?;
     let wrong = || Problem::unauthorized("the link's token is not known here");
-    let seconds = i64::try_from(BROWSER_SESSION_TIME.as_secs()).unwrap_or(i64::MAX);
-    let cookie = Cookie::build(COOKIE, cookie.ok_or_else(wrong)?)
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Strict)
-        .max_age(Duration::seconds(seconds))
-        .finish();
     Ok(HttpResponse::build(StatusCode::SEE_OTHER)
-        .cookie(cookie)
+        .cookie(cookie.ok_or_else(wrong)?)
         .insert_header((header::LOCATION, "/"))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .finish())
+}
+
+/// What somebody pasted into the page.
+#[derive(Deserialize, ToSchema)]
+struct SignIn {
+    /// The administrator's token, or an API key.
+    token: String,
+}
+
+/// `POST /sign-in`
+async fn sign_in(state: State, Json(said): Json<SignIn>) -> Result<HttpResponse, Problem> {
+    let cookie = cookie_for(&state, said.token.trim()).await?;
+    let wrong = || Problem::unauthorized("this token or key is not known here");
+    Ok(HttpResponse::NoContent()
+        .cookie(cookie.ok_or_else(wrong)?)
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .finish())
+}
+
+/// What a browser sends from then on; nothing where nobody has that token.
+async fn cookie_for(state: &State, token: &str) -> Result<Option<Cookie<'static>>, Problem> {
+    let value = state.auth.open_browser_session(token, state.runtime.clock.now()).await?;
+    let seconds = i64::try_from(BROWSER_SESSION_TIME.as_secs()).unwrap_or(i64::MAX);
+    Ok(value.map(|value| {
+        Cookie::build(COOKIE, value)
+            .path("/")
+            .http_only(true)
+            .same_site(SameSite::Strict)
+            .max_age(Duration::seconds(seconds))
+            .finish()
+    }))
 }
 
 /// `GET /assets/{file}`

@@ -1,7 +1,10 @@
 //! The door: who is calling, from where, and how often (X1, X3, X4). Wrapped around everything,
 //! so that a new resource is closed until it is listed as open.
 
-use super::{Problem, State, origin, throttle::Throttle};
+use super::{
+    Problem, State, origin,
+    throttle::{Throttle, Whose},
+};
 use crate::auth::{Credential, Principal, Via};
 use actix_web::{
     Error, HttpMessage, HttpRequest,
@@ -82,6 +85,9 @@ pub(super) async fn guard(
     }
 }
 
+/// Where a page trades a token or a key for its cookie.
+pub(super) const SIGN_IN: &str = "/sign-in";
+
 /// What anybody may see: whether the server lives, how it is called, and the page that then signs in.
 fn is_open(method: &Method, path: &str) -> bool {
     let page = path == "/" || path.starts_with("/assets/");
@@ -97,6 +103,15 @@ async fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
     if is_open(request.method(), request.path()) {
         return Ok(None);
     }
+    if request.method() == Method::POST && request.path() == SIGN_IN {
+        // Another site must not sign this browser in as somebody else.
+        if origin == Origin::Unsaid {
+            return Err(origin_forbidden("signing in must say its Origin"));
+        }
+        let address = request.peer_addr().map(|peer| peer.ip());
+        admit_one_of(&state.throttle, &Whose::Stranger(address))?;
+        return Ok(None);
+    }
     let principal = authenticate(request, state).await?;
     let upgrade = request.headers().contains_key(header::UPGRADE);
     let acts = !request.method().is_safe() || upgrade;
@@ -109,7 +124,11 @@ async fn admit(request: &ServiceRequest) -> Result<Option<Principal>, Problem> {
 
 /// Counts one request of that principal (X4).
 pub(super) fn admit_one(throttle: &Throttle, principal: &Principal) -> Result<(), Problem> {
-    if throttle.admit(&principal.user, Instant::now()) {
+    admit_one_of(throttle, &Whose::Principal(principal.user.clone()))
+}
+
+fn admit_one_of(throttle: &Throttle, whose: &Whose) -> Result<(), Problem> {
+    if throttle.admit(whose, Instant::now()) {
         return Ok(());
     }
     let limit = throttle.per_second();

@@ -1,20 +1,31 @@
-//! Requests per second of each principal (X4): a bucket of tokens each, refilled by time.
+//! Requests per second of each principal, and of each address that tries to sign in (X4): a bucket of
+//! tokens each, refilled by time.
 
 use greenroom_core::ids::UserId;
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Principals remembered at once. Forgetting one gives it a full bucket, no more.
-const PRINCIPALS_MAX: usize = 10_000;
+/// Those remembered at once. Forgetting one gives it a full bucket, no more.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// Whose requests are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Whoever that credential is.
+    Principal(UserId),
+    /// Nobody yet, from there; from somewhere unknown.
+    Stranger(Option<IpAddr>),
+}
 
 /// Counts requests.
 #[derive(Debug)]
 pub struct Throttle {
     per_second: f64,
-    buckets: Mutex<HashMap<UserId, Bucket>>,
+    buckets: Mutex<HashMap<Whose, Bucket>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +35,7 @@ struct Bucket {
 }
 
 impl Throttle {
-    /// One that lets each principal make so many requests per second, saved up for a second at
+    /// One that lets each make so many requests per second, saved up for a second at
     /// most.
     pub fn new(per_second: u32) -> Self {
         Self { per_second: f64::from(per_second.max(1)), buckets: Mutex::default() }
@@ -35,18 +46,18 @@ impl Throttle {
         self.per_second as u64
     }
 
-    /// Takes one request of that principal, or refuses it.
-    pub fn admit(&self, user: &UserId, now: Instant) -> bool {
+    /// Takes one request of theirs, or refuses it.
+    pub fn admit(&self, whose: &Whose, now: Instant) -> bool {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if !buckets.contains_key(user) && buckets.len() >= PRINCIPALS_MAX {
+        if !buckets.contains_key(whose) && buckets.len() >= REMEMBERED_MAX {
             // After a second a bucket is full again and no different from a new one.
             buckets.retain(|_, bucket| now.duration_since(bucket.at) < Duration::from_secs(1));
-            if buckets.len() >= PRINCIPALS_MAX {
+            if buckets.len() >= REMEMBERED_MAX {
                 buckets.clear();
             }
         }
         let full = Bucket { tokens: self.per_second, at: now };
-        let bucket = buckets.entry(user.clone()).or_insert(full);
+        let bucket = buckets.entry(whose.clone()).or_insert(full);
         let elapsed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.tokens = (bucket.tokens + elapsed * self.per_second).min(self.per_second);
         bucket.at = now;
@@ -62,8 +73,8 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn user(number: usize) -> UserId {
-        UserId::parse(&format!("user-{number}")).unwrap()
+    fn user(number: usize) -> Whose {
+        Whose::Principal(UserId::parse(&format!("user-{number}")).unwrap())
     }
 
     #[test]
@@ -73,6 +84,7 @@ mod tests {
         let admitted = (0..150).filter(|_| throttle.admit(&user(1), start)).count();
         assert_eq!(admitted, 100);
         assert!(throttle.admit(&user(2), start));
+        assert!(throttle.admit(&Whose::Stranger(None), start));
         let soon = start + Duration::from_millis(500);
         let admitted = (0..150).filter(|_| throttle.admit(&user(1), soon)).count();
         assert_eq!(admitted, 50);
@@ -85,9 +97,9 @@ mod tests {
     fn x4_many_principals_do_not_fill_the_memory() {
         let throttle = Throttle::new(1);
         let now = Instant::now();
-        for number in 0..=PRINCIPALS_MAX {
+        for number in 0..=REMEMBERED_MAX {
             throttle.admit(&user(number), now);
         }
-        assert!(throttle.buckets.lock().unwrap().len() <= PRINCIPALS_MAX);
+        assert!(throttle.buckets.lock().unwrap().len() <= REMEMBERED_MAX);
     }
 }

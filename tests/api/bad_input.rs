@@ -194,6 +194,24 @@ async fn x1_x3_who_may_come_in() {
     let writes = || house.anonymous(Method::POST, "/agent/session").header("cookie", pair);
     send(writes().json(&json!({}))).await.problem(403, "origin_forbidden");
     send(writes().header("origin", house.url()).json(&json!({}))).await.ok();
+    // The page's own form: no secret in an address, and from no other site.
+    let sign_in =
+        |token: &str| house.anonymous(Method::POST, "/sign-in").json(&json!({"token": token}));
+    send(sign_in(TOKEN)).await.problem(403, "origin_forbidden");
+    let foreign = sign_in(TOKEN).header("origin", "http://evil.test");
+    send(foreign).await.problem(403, "origin_forbidden");
+    let wrong = send(sign_in("guess").header("origin", house.url())).await;
+    assert!(!wrong.headers.contains_key("set-cookie"));
+    wrong.problem(401, "unauthorized");
+    let empty = house.anonymous(Method::POST, "/sign-in").header("origin", house.url());
+    send(empty).await.problem(422, "invalid_request");
+    let right = send(sign_in(&format!(" {TOKEN}\n")).header("origin", house.url())).await;
+    assert_eq!(right.status, 204);
+    let given = right.headers["set-cookie"].to_str().unwrap();
+    let (given, attributes) = given.split_once(';').unwrap();
+    assert_eq!(attributes, cookie.split_once(';').unwrap().1, "the same as the link's");
+    let reads = house.anonymous(Method::GET, "/agent/session").header("cookie", given);
+    send(reads).await.ok();
     assert_eq!(send(house.anonymous(Method::GET, "/healthz")).await.status, 200);
     assert_eq!(send(house.anonymous(Method::GET, "/readyz")).await.status, 200);
     usable(&house, &session).await;

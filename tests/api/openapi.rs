@@ -201,6 +201,7 @@ async fn every_resource_answers_as_its_document_says() {
     doc.get(&house, "/docs").await;
     doc.get(&house, "/docs/start.js").await;
     doc.get(&house, "/").await;
+    doc.refused(&house, "/sign-in", Some(json!({"token": TOKEN})), "origin_forbidden").await;
     doc.refused(&house, "/assets/nothing.js", None, "not_found").await;
     doc.refused(&house, "/gateway", None, "websocket_required").await;
     doc.refused(&house, "/agent/stream", None, "websocket_required").await;

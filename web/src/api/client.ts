@@ -39,6 +39,8 @@ export interface Answer {
 
 export const client = {
   me: () => get<Me>("/agent/me"),
+  /** Leaves a cookie. */
+  signIn: (token: string) => send<null>("POST", "/sign-in", { token }),
 
   sessions: (before?: string, limit = 50) =>
     get<{ sessions: Session[]; next: string | null }>("/agent/session", { before, limit }),

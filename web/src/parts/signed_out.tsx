@@ -1,27 +1,42 @@
-/** What stands here for whoever has not opened the link. */
+/** What stands here for whoever is not signed in, or not any more. The address stays as it is. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Problem, problemOf } from "../api/http";
+import { me, signIn } from "../state/live";
 import { Button } from "./ui";
 
 export function SignedOut() {
   const [token, setToken] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const enter = async () => {
+    if (!token.trim() || busy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      await signIn(token.trim());
+    } catch (error) {
+      setProblem(problemOf(error));
+      setBusy(false);
+      field.current?.select();
+    }
+  };
   return (
     <main class="alone">
-      <div class="sign-in">
+      <form class="sign-in" onSubmit={(event) => { event.preventDefault(); void enter(); }}>
         <span class="brand-mark big" aria-hidden="true" />
         <h1>Greenroom</h1>
-        <p>This browser is not signed in. Open the link that the server printed when it started, or paste a token or an API key.</p>
+        <p>This browser is not signed in{me.get() && " any more"}. Open the link that the server printed when it started, or paste a token or an API key.</p>
         <label class="stacked-field">Token or API key
-          <input type="password" autocomplete="off" value={token} onInput={(event) => setToken(event.currentTarget.value)}
-            onKeyDown={(event) => event.key === "Enter" && token && open(token)} />
+          <input ref={field} type="password" autocomplete="off" value={token} aria-invalid={problem?.isSignedOut || undefined}
+            onInput={(event) => setToken(event.currentTarget.value)} />
         </label>
-        <Button tone="primary" disabled={!token.trim()} onClick={() => open(token)}>Sign in</Button>
+        {problem && <p class="wrong" role="alert">{problem.isSignedOut ? "The server does not know this token or key." : problem.message}</p>}
+        <Button tone="primary" type="submit" busy={busy} disabled={!token.trim()}>Sign in</Button>
         <p class="hint">The cookie it leaves lasts 12 hours.</p>
-      </div>
+      </form>
     </main>
   );
-}
-
-function open(token: string) {
-  location.replace(`/?token=${encodeURIComponent(token.trim())}`);
 }

@@ -82,6 +82,18 @@ export async function start(): Promise<void> {
   followInbox();
 }
 
+/** Signs in with a token or a key. Whoever was here before goes on where they were. */
+export async function signIn(token: string): Promise<void> {
+  await client.signIn(token);
+  const before = me.get();
+  if (!before) return start();
+  const who = await client.me();
+  // What the page knows is somebody else's.
+  if (who.user_id !== before.user_id || who.role !== before.role) return location.reload();
+  failure.set(null);
+  line.start();
+}
+
 /** The questions that wait, as the server tells of them: whoever may answer hears of each. */
 function followInbox(): void {
   const waiting = new Map<string, Question>();

@@ -1,0 +1,31 @@
+/** Signing in by the page itself, with a wrong key first. */
+
+import assert from "node:assert/strict";
+import { Person } from "../browser.mjs";
+import { TOKEN } from "../house.mjs";
+
+export default async function signIn({ house, browser }) {
+  const ann = await Person.sit(browser, house, { token: null });
+  const { page } = ann;
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await page.goto(`${house.url}/#/tools`);
+  const field = page.getByLabel("Token or API key");
+  await field.waitFor();
+  assert.ok(await field.evaluate((element) => element === document.activeElement));
+  await ann.look("signed-out");
+  const enter = async (token) => {
+    await field.fill(token);
+    await page.keyboard.press("Enter");
+  };
+  await enter("gr_wrong");
+  await page.getByRole("alert").getByText("does not know this token").waitFor();
+  await ann.look("signed-out-wrong");
+  await enter(TOKEN);
+  await page.getByRole("heading", { name: "Tools" }).waitFor();
+  assert.equal(new URL(page.url()).hash, "#/tools");
+
+  await ann.say("Buy 1000 Tritanium at market price", ".question");
+  assert.deepEqual(asked.filter((url) => url.includes("token=") || url.includes("gr_wrong") || url.includes(TOKEN)), []);
+  await ann.leave();
+}
