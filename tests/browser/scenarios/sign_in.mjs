@@ -1,4 +1,4 @@
-/** Signing in by the page itself, with a wrong key first. */
+/** Signing in by the page itself, with a wrong key first; and again when that ends on an open page. */
 
 import assert from "node:assert/strict";
 import { Person } from "../browser.mjs";
@@ -25,6 +25,17 @@ export default async function signIn({ house, browser }) {
   await page.getByRole("heading", { name: "Tools" }).waitFor();
   assert.equal(new URL(page.url()).hash, "#/tools");
 
+  // The cookie ends while the page is open: whatever asks next finds out, and nobody is told “Live”.
+  await page.locator(".connection.open").waitFor();
+  await ann.context.clearCookies();
+  await page.getByRole("link", { name: "Usage", exact: true }).click();
+  await field.waitFor();
+  await ann.sees("not signed in any more");
+  assert.equal(await page.locator(".connection").count(), 0);
+  await enter(TOKEN);
+  await page.getByRole("heading", { name: "Usage", level: 1 }).waitFor();
+  await page.locator(".connection.open").waitFor();
+  assert.equal(new URL(page.url()).hash, "#/usage");
   await ann.say("Buy 1000 Tritanium at market price", ".question");
   assert.deepEqual(asked.filter((url) => url.includes("token=") || url.includes("gr_wrong") || url.includes(TOKEN)), []);
   await ann.leave();

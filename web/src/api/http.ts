@@ -33,6 +33,13 @@ export function problemOf(error: unknown): Problem {
   return new Problem(0, "internal", error instanceof Error ? error.message : String(error));
 }
 
+let whenSignedOut: (problem: Problem) => void = () => undefined;
+
+/** Tells of each answer that the server does not know who asks any more. */
+export function onSignedOut(listener: (problem: Problem) => void): void {
+  whenSignedOut = listener;
+}
+
 type Query = Record<string, string | number | boolean | null | undefined>;
 
 function address(path: string, query: Query): string {
@@ -64,12 +71,14 @@ async function ask(method: string, path: string, body?: unknown, signal?: AbortS
   }
   if (answer.ok) return answer;
   const said = (await answer.json().catch(() => null)) as Record<string, Json> | null;
-  throw new Problem(
+  const problem = new Problem(
     answer.status,
     String(said?.code ?? "unknown"),
     String(said?.detail ?? said?.title ?? `The server answered ${answer.status}.`),
     said ?? {},
   );
+  if (problem.isSignedOut) whenSignedOut(problem);
+  throw problem;
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {

@@ -45,6 +45,14 @@ export class Line {
     document.addEventListener("visibilitychange", this.hurry);
   }
 
+  /** Whoever is here is nobody that the server knows: nothing is heard or tried until it starts anew. */
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.retryTimer);
+    this.leave()?.close();
+    this.changed("signed_out", false);
+  }
+
   /** Follows a session from its listener's cursor on. */
   subscribe(session_id: string, listener: Listener): () => void {
     this.sessions.set(session_id, listener);
@@ -99,12 +107,7 @@ export class Line {
 
   private lost(socket: WebSocket): void {
     if (this.socket !== socket) return;
-    this.socket = null;
-    clearTimeout(this.probeTimer);
-    for (const { failed } of this.asked.values()) {
-      failed(new Problem(0, "unreachable", "The connection was lost before the server answered."));
-    }
-    this.asked.clear();
+    this.leave();
     // Spread out, so that a server that comes back is not met by everybody at once.
     const wait = this.delay * (0.5 + Math.random() / 2);
     this.delay = Math.min(this.delay * 2, DELAY_MS.max);
@@ -117,6 +120,18 @@ export class Line {
       this.stopped = true;
       this.changed("signed_out", false);
     });
+  }
+
+  /** From now on nothing is heard over the socket, nor answered. */
+  private leave(): WebSocket | null {
+    const { socket } = this;
+    this.socket = null;
+    clearTimeout(this.probeTimer);
+    for (const { failed } of this.asked.values()) {
+      failed(new Problem(0, "unreachable", "The connection was lost before the server answered."));
+    }
+    this.asked.clear();
+    return socket;
   }
 
   private take(text: string): void {

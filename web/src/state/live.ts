@@ -5,7 +5,7 @@
 
 import { follow } from "../api/changes";
 import { client, type NewMessage } from "../api/client";
-import { Problem, problemOf } from "../api/http";
+import { onSignedOut, Problem, problemOf } from "../api/http";
 import { Line, type LineState } from "../api/line";
 import type { Frame, Me, Question, Session } from "../api/types";
 import { EMPTY, type Conversation, fold, inherited, inTurn } from "./conversation";
@@ -81,6 +81,12 @@ export async function start(): Promise<void> {
   if (me.get()?.role === "admin") line.watch(overheard);
   followInbox();
 }
+
+// Whatever was asked: the page is no longer theirs, and its connection neither.
+onSignedOut((problem) => {
+  failure.set(problem);
+  if (me.get()) line.stop();
+});
 
 /** Signs in with a token or a key. Whoever was here before goes on where they were. */
 export async function signIn(token: string): Promise<void> {
