@@ -34,7 +34,38 @@ export default async function keyboard({ house, browser }) {
   await page.locator("body").click({ position: { x: 5, y: 400 } });
   await tabTo(/^Approve$/);
   await keys.press("Enter");
-  await page.locator(ENDED).waitFor();
+  await page.locator(ENDED).last().waitFor();
+  assert.equal(await focused(), "Message", "the question went, and one goes on writing");
+
+  // A list of workflows closes, and opens with the next letter.
+  await keys.type("/");
+  await page.getByRole("listbox", { name: "Workflows" }).waitFor();
+  await keys.press("Escape");
+  await page.getByRole("listbox", { name: "Workflows" }).waitFor({ state: "detached" });
+  await keys.type("p");
+  await page.getByRole("listbox", { name: "Workflows" }).waitFor();
+  await keys.press("Backspace");
+  await keys.press("Backspace");
+  // What becomes of a message is chosen, and Enter sends it.
+  await keys.type("Buy 2000 Tritanium at market price");
+  await keys.press("Enter");
+  await page.locator(ASKED).waitFor();
+  await keys.type("quickly");
+  await ann.button("Steer").click();
+  assert.equal(await focused(), "Message");
+  await keys.press("Enter");
+  await page.locator(".queued").waitFor();
+  // In the inbox the next question has the focus, or the page where there is none.
+  await ann.room("approvals");
+  await page.locator(ASKED).waitFor();
+  await tabTo(/^Reject$/);
+  await keys.press("Enter");
+  await page.getByText("Nobody waits for you").waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Approvals");
+  await ann.room("chat");
+  await page.locator(".session-row a").last().click();
+  await page.locator(ENDED).first().waitFor();
+  await page.getByRole("textbox", { name: "Message" }).focus();
 
   // Stars by arrow keys, and words.
   await tabTo(/^Rate this answer$/);
@@ -50,7 +81,7 @@ export default async function keyboard({ house, browser }) {
   await page.getByRole("img", { name: "3 of 5 stars" }).waitFor();
 
   await page.reload();
-  await page.locator(ENDED).waitFor();
+  await page.locator(ENDED).last().waitFor();
   await keys.press("Tab");
   for (let n = 0; n < 3 && !/Skip to the content/.test(await focused()); n++) await keys.press("Shift+Tab");
   await tabTo(/^Events$/);
@@ -79,7 +110,7 @@ export default async function keyboard({ house, browser }) {
   // A dialog takes the focus, and Escape gives it back.
   await ann.room("chat");
   await page.locator(".session-row a").first().click();
-  await page.locator(ENDED).waitFor();
+  await page.locator(ENDED).last().waitFor();
   await page.getByRole("button", { name: "More about this conversation" }).focus();
   await keys.press("Enter");
   await page.getByRole("menuitem", { name: "Timeline" }).waitFor();
@@ -89,5 +120,11 @@ export default async function keyboard({ house, browser }) {
   await page.getByRole("dialog", { name: "Settings of this session" }).waitFor();
   await keys.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(await focused(), "More about this conversation");
+  await keys.press("Enter");
+  await page.getByRole("menuitem", { name: "Timeline" }).waitFor();
+  await keys.press("Escape");
+  assert.equal(await page.getByRole("menu").count(), 0);
+  assert.equal(await focused(), "More about this conversation");
   await ann.leave();
 }

@@ -9,11 +9,13 @@ import { RISK } from "./words";
 
 type Tone = "plain" | "primary" | "danger" | "quiet";
 
-export function Button({ tone = "plain", icon, children, busy = false, disabled, ...rest }: {
+/** While it is busy it does nothing and keeps the focus, which a disabled one would lose. */
+export function Button({ tone = "plain", icon, children, busy = false, onClick, ...rest }: {
   tone?: Tone; icon?: IconName; busy?: boolean;
 } & Omit<JSX.IntrinsicElements["button"], "icon">) {
   return (
-    <button type="button" class={`button ${tone}`} disabled={disabled || busy} aria-busy={busy || undefined} {...rest}>
+    <button type="button" class={`button ${tone}`} aria-disabled={busy || undefined} aria-busy={busy || undefined} {...rest}
+      onClick={busy ? (event) => event.preventDefault() : onClick}>
       {busy ? <span class="spinner" aria-hidden="true" /> : icon && <Icon name={icon} size={16} />}
       {children && <span>{children}</span>}
     </button>
@@ -109,7 +111,19 @@ export function Toggle({ label, checked, onChange, title }: {
   );
 }
 
-/** A dialog that is modal while it is there. */
+/** A line to write in that stands where its button was, and has the button's focus. */
+export function FocusedInput({ label, value, placeholder, onInput }: {
+  label: string; value: string; placeholder?: string; onInput: (text: string) => void;
+}) {
+  const field = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => field.current?.focus(), []);
+  return (
+    <input ref={field} type="text" aria-label={label} placeholder={placeholder} value={value}
+      onInput={(event) => onInput(event.currentTarget.value)} />
+  );
+}
+
+/** A dialog that is modal while it is there. The focus goes back to where it was. */
 export function Dialog({ title, onClose, children, actions, wide = false }: {
   title: string; onClose: () => void; children: ComponentChildren; actions?: ComponentChildren; wide?: boolean;
 }) {
@@ -117,8 +131,12 @@ export function Dialog({ title, onClose, children, actions, wide = false }: {
   const id = useId();
   useEffect(() => {
     const element = dialog.current;
+    const opener = document.activeElement;
     element?.showModal();
-    return () => element?.close();
+    return () => {
+      element?.close();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
   }, []);
   return (
     <dialog ref={dialog} class={wide ? "wide" : ""} aria-labelledby={id}
@@ -136,7 +154,7 @@ export function Dialog({ title, onClose, children, actions, wide = false }: {
   );
 }
 
-/** A button with a small menu. */
+/** A button with a small menu. Whatever becomes of the menu, the focus it had goes back to the button. */
 export function Menu({ label, icon = "more", items }: {
   label: string; icon?: IconName;
   items: { label: string; icon?: IconName; danger?: boolean; onSelect: () => void }[];
@@ -149,17 +167,20 @@ export function Menu({ label, icon = "more", items }: {
   }, [isOpen]);
   useEffect(() => {
     if (!isOpen) return;
-    const away = (event: Event) => {
-      if (event instanceof KeyboardEvent ? event.key === "Escape" : !root.current?.contains(event.target as Node)) setOpen(false);
-    };
+    const away = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
     document.addEventListener("pointerdown", away);
-    document.addEventListener("keydown", away);
+    document.addEventListener("focusin", away);
     return () => {
       document.removeEventListener("pointerdown", away);
-      document.removeEventListener("keydown", away);
+      document.removeEventListener("focusin", away);
     };
   }, [isOpen]);
+  const close = () => {
+    root.current?.querySelector("button")?.focus();
+    setOpen(false);
+  };
   const move = (event: KeyboardEvent) => {
+    if (event.key === "Escape") return close();
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (!step) return;
     event.preventDefault();
@@ -168,13 +189,13 @@ export function Menu({ label, icon = "more", items }: {
     all[(at + step + all.length) % all.length]?.focus();
   };
   return (
-    <div class="menu" ref={root}>
+    <div class="menu" ref={root} onKeyDown={(event) => isOpen && move(event)}>
       <IconButton icon={icon} label={label} aria-haspopup="menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} />
       {isOpen && (
-        <div class="menu-items" role="menu" aria-label={label} onKeyDown={move}>
+        <div class="menu-items" role="menu" aria-label={label}>
           {items.map((item) => (
             <button key={item.label} type="button" role="menuitem" class={item.danger ? "danger" : ""}
-              onClick={() => { setOpen(false); item.onSelect(); }}>
+              onClick={() => { close(); item.onSelect(); }}>
               {item.icon && <Icon name={item.icon} size={16} />}{item.label}
             </button>
           ))}

@@ -15,6 +15,7 @@ export function useAnswering(approval_id: string): Answering {
   const [busy, setBusy] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const answer = async (what: string, said: Answer) => {
+    if (busy !== null) return false;
     setBusy(what);
     setProblem(null);
     try {

@@ -1,10 +1,12 @@
 /** A question to a person, of whatever kind, with its deadline; and how it came out. */
 
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import type { Decision, Question } from "../api/types";
 import { Icon } from "../parts/icon";
 import { Countdown, Ring } from "../parts/time";
 import { Badge, RiskBadge } from "../parts/ui";
+import { useHandOn } from "../parts/use_hand_on";
 import { Visible, visible } from "../parts/visible";
 import { short } from "../parts/words";
 import { type Answering, inWords, useAnswering } from "./answering";
@@ -21,9 +23,11 @@ const TITLES: Record<string, string> = {
 
 export function QuestionCard({ question, from }: { question: Question; from?: ComponentChildren }) {
   const answering = useAnswering(question.approval_id);
+  const box = useRef<HTMLElement>(null);
+  useHandOn(box, ".question", question.state === "pending");
   if (question.state !== "pending") return <Closed question={question} />;
   return (
-    <section class={`question ${question.kind}`} aria-label={`${TITLES[question.kind] ?? "Question"}: ${visible(question.purpose)}, ${short(question.approval_id)}`}
+    <section ref={box} tabIndex={-1} class={`question ${question.kind}`} aria-label={`${TITLES[question.kind] ?? "Question"}: ${visible(question.purpose)}, ${short(question.approval_id)}`}
       data-approval={question.approval_id}>
       <header>
         <span class="question-icon"><Icon name={question.kind === "unknown_outcome" ? "warn" : "shield"} /></span>

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { client, type Answer } from "../api/client";
 import type { Json, JsonObject, PlanStep, Question, Tool } from "../api/types";
 import { Icon } from "../parts/icon";
-import { Button, RiskBadge, Segmented, Toggle } from "../parts/ui";
+import { Button, FocusedInput, RiskBadge, Segmented, Toggle } from "../parts/ui";
 import { Visible, visible, visibleJson } from "../parts/visible";
 import { number } from "../parts/words";
 import type { Answering } from "./answering";
@@ -88,10 +88,10 @@ export function PlanQuestion({ question, answering }: { question: Question; answ
             </Button>
           ) : (
             <>
-              <Button tone="danger" busy={answering.busy === "reject"} disabled={answering.busy !== null} onClick={() => all("reject")}>
+              <Button tone="danger" busy={answering.busy === "reject"} onClick={() => all("reject")}>
                 {open.length > 1 ? "Reject all" : "Reject"}
               </Button>
-              <Button tone="primary" icon="check" busy={answering.busy === "approve"} disabled={!fits || answering.busy !== null} onClick={() => all("approve")}>
+              <Button tone="primary" icon="check" busy={answering.busy === "approve"} disabled={!fits} onClick={() => all("approve")}>
                 {open.length > 1 ? `Approve all ${open.length}` : edits ? "Approve as edited" : "Approve"}
               </Button>
             </>
@@ -136,8 +136,8 @@ function Step({ step, choice, many, onChange }: {
           ? <button type="button" class="text-button" onClick={stop}>Leave the arguments as they were</button>
           : <button type="button" class="text-button" onClick={() => setEditing(true)}><Icon name="pencil" size={14} /> Edit arguments</button>}
         {saying || choice.reason
-          ? <input type="text" aria-label={`Reason for the decision on ${visible(step.tool)}`} placeholder="Why? The model reads it." value={choice.reason}
-              onInput={(event) => onChange({ reason: event.currentTarget.value })} />
+          ? <FocusedInput label={`Reason for the decision on ${visible(step.tool)}`} placeholder="Why? The model reads it." value={choice.reason}
+              onInput={(reason) => onChange({ reason })} />
           : <button type="button" class="text-button" onClick={() => setSaying(true)}>Add a reason</button>}
         {step.why && <span class="hint why"><Visible text={step.why} /></span>}
       </div>

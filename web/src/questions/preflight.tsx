@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { Answer } from "../api/client";
 import type { ChecklistStep, Question } from "../api/types";
 import { Icon } from "../parts/icon";
-import { Badge, Button, RiskBadge } from "../parts/ui";
+import { Badge, Button, FocusedInput, RiskBadge } from "../parts/ui";
 import { Visible, visible } from "../parts/visible";
 import { compact, money } from "../parts/words";
 import type { Answering } from "./answering";
@@ -61,8 +61,8 @@ function Step({ step, change, onChange }: { step: ChecklistStep; change: Change;
     <li class={`step ${change.skip ? "skipped" : ""}`}>
       <div class="step-head">
         {editing
-          ? <input type="text" aria-label={`Description of step ${step.position}`} value={change.description ?? visible(step.description)}
-              onInput={(event) => onChange({ description: event.currentTarget.value })} />
+          ? <FocusedInput label={`Description of step ${step.position}`} value={change.description ?? visible(step.description)}
+              onInput={(description) => onChange({ description })} />
           : <span class="step-text"><Visible text={change.description ?? step.description} /></span>}
         {step.needsApproval && <Badge tone="warn" title="Approving the plan covers it">needs approval</Badge>}
         {step.risk && <RiskBadge risk={step.risk} />}

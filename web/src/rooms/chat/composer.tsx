@@ -42,10 +42,12 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
   }, []);
   const [chosen, setChosen] = useState<Chosen | null>(null);
   const [row, setRow] = useState(0);
+  /** Escape closes the list until something else is written. */
+  const [isShut, setShut] = useState(false);
   const listId = useId();
   const isSlash = !chosen && /^\/\S*$/.test(text);
   const workflows = useWorkflows(isSlash);
-  const found = isSlash ? matching(workflows, text).slice(0, 8) : [];
+  const found = isSlash && !isShut ? matching(workflows, text).slice(0, 8) : [];
   const ready = (chosen ? chosen.complete : text.trim() !== "") && !sending && !tooLong;
   const send = async () => {
     if (!ready) return;
@@ -56,6 +58,7 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
     id.current = crypto.randomUUID();
     setText("");
     setChosen(null);
+    field.current?.focus();
   };
   const pick = (at: number) => {
     const workflow = found[at];
@@ -63,10 +66,23 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
     setChosen(choose(workflow));
     setText("");
   };
+  const stop = () => {
+    // The button goes with the run.
+    if (innerWidth >= 760) field.current?.focus();
+    onCancel();
+  };
+  /** What is chosen is for what is written: `Enter` sends it. */
+  const chooseBusy = (how: OnBusy) => {
+    setOnBusy(how);
+    field.current?.focus();
+  };
   const press = (event: KeyboardEvent) => {
     if (event.isComposing) return;
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (found.length && step) {
+    if (found.length && event.key === "Escape") {
+      event.preventDefault();
+      setShut(true);
+    } else if (found.length && step) {
       event.preventDefault();
       setRow((row + step + found.length) % found.length);
     } else if (found.length && (event.key === "Enter" || event.key === "Tab")) {
@@ -83,21 +99,21 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
       {problem && <p class="wrong" role="alert">{problem.message}</p>}
       {tooLong && <p class="wrong" role="alert">A message has room for 256 KiB.</p>}
       {found.length > 0 && <WorkflowList id={listId} found={found} at={row} onChoose={(one) => pick(found.indexOf(one))} />}
-      {chosen && <WorkflowForm chosen={chosen} onChange={setChosen} onClose={() => setChosen(null)} />}
+      {chosen && <WorkflowForm chosen={chosen} onChange={setChosen} onClose={() => { setChosen(null); field.current?.focus(); }} />}
       <div class="composer-box">
         <textarea ref={field} rows={1} value={text} aria-label="Message" enterkeyhint="send"
           placeholder={chosen ? "Anything to add?" : busy ? "Say something meanwhile…" : "Message, or / for workflows"}
           aria-autocomplete={found.length ? "list" : undefined} aria-controls={found.length ? listId : undefined}
           aria-activedescendant={found.length ? `${listId}-${row}` : undefined}
-          onInput={(event) => { setText(event.currentTarget.value); setRow(0); }} onKeyDown={press} />
+          onInput={(event) => { setText(event.currentTarget.value); setRow(0); setShut(false); }} onKeyDown={press} />
         <div class="composer-end">
-          {busy && <Button icon="stop" tone="quiet" onClick={onCancel}>Stop</Button>}
+          {busy && <Button icon="stop" tone="quiet" onClick={stop}>Stop</Button>}
           {(!busy || text.trim() || chosen) && <IconButton icon="up" label="Send" type="submit" disabled={!ready} />}
         </div>
       </div>
       <div class="composer-foot">
         {busy && text.trim() ? (
-          <Segmented small label="While it works" value={onBusy} onChange={setOnBusy} options={[
+          <Segmented small label="While it works" value={onBusy} onChange={chooseBusy} options={[
             { value: "queue", label: "Queue", title: "A run of its own, after this one" },
             { value: "steer", label: "Steer", title: "This run reads it with its next step" },
             { value: "interrupt", label: "Interrupt", title: "This run is cancelled, and the message runs" },
