@@ -4,8 +4,10 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { Failed, IconButton } from "./parts/ui";
 import { Icon, type IconName } from "./parts/icon";
+import { Announcer } from "./parts/announcer";
 import { Away, ConnectionState } from "./parts/connection";
 import { SignedOut } from "./parts/signed_out";
+import { useHeardQuestions } from "./questions/heard";
 import { theme, toggleTheme } from "./state/theme";
 import { failure, inbox, me, connection, start } from "./state/live";
 import { link, route } from "./state/route";
@@ -53,6 +55,7 @@ function House() {
   const who = useStore(me)!;
   const rooms = ROOMS.filter((room) => !room.admin || who.role === "admin");
   const room = rooms.find((one) => one.name === name) ?? rooms[0]!;
+  useHeardQuestions();
   useEffect(() => {
     document.title = `${room.label} · Greenroom`;
   }, [room]);
@@ -61,6 +64,7 @@ function House() {
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
       <Ways rooms={rooms} current={room.name} />
       <Away />
+      <Announcer />
       <main id="main" tabIndex={-1} class={`room ${room.name}-room`}><room.View /></main>
     </div>
   );

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
 import { added, childrenOf, EMPTY, fold, inherited, inTurn, openQuestions, statusOf } from "../src/state/conversation";
+import { endBetween } from "../src/state/announce";
 import { Session, USAGE } from "./frames";
 
 const whole = (session: Session) => fold(EMPTY, session.frames);
@@ -27,6 +28,15 @@ describe("a conversation", () => {
       // A reconnect may say what was heard already.
       expect(fold(parts, frames.slice(Math.max(0, cut - 3)))).toEqual(once);
     }
+  });
+
+  it("w7 tells those who don't see it that an answer is complete, once", () => {
+    const { frames } = answered();
+    const said = frames.map((_, at) => endBetween(fold(EMPTY, frames.slice(0, at)), fold(EMPTY, frames.slice(0, at + 1)))?.text);
+    expect(said.filter(Boolean)).toEqual(["Answer complete"]);
+    const failed = new Session().begin();
+    failed.say("error", { error: "too many steps", code: "max_steps" });
+    expect(endBetween(EMPTY, whole(failed))?.text).toBe("The run failed: too many steps");
   });
 
   it("w1 grows by text and ends as the whole message", () => {

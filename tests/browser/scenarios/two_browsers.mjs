@@ -14,6 +14,10 @@ export default async function twoBrowsers({ house, browser }) {
   await bob.room(`chat/${ann.session()}`);
   await bob.page.locator(ASKED).waitFor();
   await eve.page.locator(ASKED).waitFor();
+  // Whoever does not see the page hears of it.
+  const heard = (person, text) => person.page.locator(".announcer").getByText(text).first().waitFor({ state: "attached" });
+  await heard(eve, "Approval needed: market_order_create");
+  await heard(ann, "Approval needed: market_order_create");
   await eve.page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
 
   await bob.button("Approve").click();
@@ -21,6 +25,7 @@ export default async function twoBrowsers({ house, browser }) {
     await person.page.locator(ENDED).waitFor();
     await person.page.locator(".answered.good").waitFor();
     assert.equal(await person.page.locator(ASKED).count(), 0);
+    await heard(person, "Answer complete");
   }
   await eve.sees("Nobody waits for you");
 

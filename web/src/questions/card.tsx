@@ -12,14 +12,10 @@ import { short } from "../parts/words";
 import { type Answering, inWords, useAnswering } from "./answering";
 import { BudgetQuestion } from "./budget";
 import { ElicitationQuestion } from "./elicitation";
+import { TITLES } from "./heard";
 import { PlanQuestion } from "./plan";
 import { PreflightQuestion } from "./preflight";
 import { UnknownOutcomeQuestion } from "./unknown_outcome";
-
-const TITLES: Record<string, string> = {
-  plan: "Approval needed", preflight: "A plan, before the work", budget: "A budget is used up",
-  unknown_outcome: "Did this happen?", elicitation: "A tool has a question",
-};
 
 export function QuestionCard({ question, from }: { question: Question; from?: ComponentChildren }) {
   const answering = useAnswering(question.approval_id);

@@ -8,6 +8,7 @@ import { client, type NewMessage } from "../api/client";
 import { onSignedOut, Problem, problemOf } from "../api/http";
 import { Line, type LineState } from "../api/line";
 import type { Frame, Me, Question, Session } from "../api/types";
+import { announce, endBetween } from "./announce";
 import { EMPTY, type Conversation, fold, inherited, inTurn } from "./conversation";
 import { EventLog } from "./event_log";
 import { Store } from "./store";
@@ -196,6 +197,9 @@ function overheard(frame: Frame): void {
   if (fresh && OF_LIST.has(frame.type)) sessionsSoon();
 }
 
+/** What ended longer ago is no news. */
+const NEWS_MS = 15_000;
+
 /** A session that is open on the page. */
 export class OpenSession {
   readonly conversation = new Store<Conversation>(EMPTY);
@@ -232,7 +236,9 @@ export class OpenSession {
     try {
       const state = await history(this.session_id, this.conversation.get(), Infinity);
       if (!this.users) return;
+      const before = this.conversation.get();
       this.conversation.set(state);
+      this.tell(before);
       this.ready.set("ready");
       this.leave ??= line.subscribe(this.session_id, {
         cursor: () => this.heardUpTo(),
@@ -269,7 +275,16 @@ export class OpenSession {
     if (!this.waiting.length) return;
     const frames = this.waiting;
     this.waiting = [];
+    const before = this.conversation.get();
     this.conversation.update((state) => fold(state, inTurn(state, frames)));
+    this.tell(before);
+  }
+
+  /** A short run may have ended before its conversation was read. */
+  private tell(before: Conversation): void {
+    const after = this.conversation.get();
+    const end = endBetween(before, after);
+    if (end && Date.now() - Date.parse(end.at) < NEWS_MS) announce(open.size > 1 && after.title ? `${after.title}: ${end.text}` : end.text);
   }
 }
 
