@@ -41,6 +41,11 @@ fn w7_d2_an_open_page_survives_the_death_of_the_server() {
 }
 
 #[test]
+fn w1_what_is_in_a_pane_fits_into_it() {
+    play("panes");
+}
+
+#[test]
 fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
     play("hostile");
 }
