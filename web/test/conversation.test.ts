@@ -116,13 +116,19 @@ describe("a conversation", () => {
     expect(whole(session).questions["q-1"]).toMatchObject({ state: "expired", decisions: [] });
   });
 
-  it("m3 drops what was discarded, and says so", () => {
+  it("m3 drops what was discarded, and says what comes of it", () => {
     const session = new Session().begin();
     session.say("message_started", { message_id: "a-1" });
     session.text("a-1", "half of", 7);
     session.say("message_discarded", { message_id: "a-1", reason: "cut" });
-    const kinds = whole(session).items.map((item) => item.kind);
-    expect(kinds).toEqual(["user", "notice"]);
+    const said = () => whole(session).items.slice(1).map((item) => (item.kind === "notice" ? item.text : item.kind));
+    expect(said()).toEqual([]);
+    session.say("step_retrying", { reason: "cut" });
+    expect(said()).toEqual(["The model is asked again, and begins anew"]);
+    session.say("message_started", { message_id: "a-2" });
+    session.say("message_discarded", { message_id: "a-2", reason: "bad key" });
+    session.say("error", { error: "bad key", code: "model_error" });
+    expect(said()).toEqual(["The model is asked again, and begins anew", "end"]);
   });
 
   it("s4 shows queued messages until they are accepted", () => {

@@ -167,10 +167,10 @@ const HANDLERS: Record<string, Handler> = {
     else if (!whole.text && !whole.stopped) draft.items.splice(at, 1);
     else draft.items[at] = whole;
   },
-  message_discarded(draft, frame, body) {
+  /** What comes next says why: that the model is asked again, or how the run ended. */
+  message_discarded(draft, _frame, body) {
     const at = find(draft, "assistant", str(body.message_id));
     if (at >= 0) draft.items.splice(at, 1);
-    notice(draft, frame, "warn", "An answer was cut off and begins again", strOrNull(body.reason));
   },
 
   run_started(draft, frame) {
@@ -197,7 +197,7 @@ const HANDLERS: Record<string, Handler> = {
   },
   step_retrying(draft, frame, body) {
     if (draft.run) draft.run = { ...draft.run, retryUntil: strOrNull(body.until) };
-    notice(draft, frame, "warn", "The model is asked again", strOrNull(body.reason));
+    notice(draft, frame, "warn", "The model is asked again, and begins anew", strOrNull(body.reason));
   },
   step_model_fallback(draft, frame, body) {
     notice(draft, frame, "warn", `Another model takes over${body.to ? `: ${str(body.to)}` : ""}`, strOrNull(body.reason));

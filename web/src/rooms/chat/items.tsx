@@ -95,7 +95,7 @@ const Said = memo(function Said({ item, ratings, ways }: { item: SaidItem; ratin
       return <Summary item={item} />;
     case "end":
       return (
-        <div class={`end ${item.outcome}`}>
+        <div class={`end ended-${item.outcome}`}>
           {item.outcome === "failed" && <p class="notice bad"><Icon name="warn" size={15} /><span>The run failed<small>{item.text}</small></span></p>}
           <p class="end-facts">
             {item.outcome === "cancelled" && <span>Cancelled{item.text && ` ${item.text}`}</span>}
