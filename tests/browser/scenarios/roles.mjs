@@ -14,8 +14,17 @@ export default async function roles({ house, browser }) {
   assert.ok(!page.url().includes(key), "the key is not in the address any more");
   assert.equal(await page.getByRole("link", { name: "Actors" }).count(), 0);
   assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0);
+  // A session may not do more than its user allows; what is above can't be chosen, and says why.
+  await page.getByRole("option", { name: "as your settings say: L1" }).waitFor({ state: "attached" });
+  const levels = await page.getByRole("combobox", { name: "May do" }).locator("option").evaluateAll((all) => all.map((one) => [one.textContent, one.disabled]));
+  assert.deepEqual(levels.slice(2), [["L1 recommendations", false], ["L2 assisted (above yours)", true], ["L3 supervised (above yours)", true]]);
   await ada.say("Buy 1000 Tritanium at market price", ASKED);
   await page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
+  await page.getByRole("button", { name: "L1 recommendations" }).click();
+  await page.getByText("which end at L1").first().waitFor();
+  assert.deepEqual(await page.getByRole("radio").evaluateAll((all) => all.map((one) => one.disabled)), [false, false, true, true]);
+  await ada.picture("session-settings");
+  await page.keyboard.press("Escape");
 
   // Somebody else's session does not exist.
   const other = await house.ask("POST", "/agent/session", { title: "not hers" });

@@ -74,7 +74,7 @@ export const client = {
   policy: (agent?: string) => get<Policy>("/agent/policy", { agent }),
   judge: (question: { tool: string; arguments: JsonObject; agent?: string; autonomy_level?: number }) =>
     send<Verdict>("POST", "/agent/judge", question),
-  settings: () => get<Settings & { user_id: string; autonomy_name: string }>("/agent/settings"),
+  settings: (user_id?: string) => get<Settings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
   changeSettings: (change: Partial<Settings>) => send<Settings>("PATCH", "/agent/settings", change),
 
   actOn: (path: string, what: "stop" | "restart") => send<Json>("POST", `/admin/actors${path}/${what}`, {}),

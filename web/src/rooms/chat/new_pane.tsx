@@ -10,6 +10,7 @@ import { cut, LEVELS } from "../../parts/words";
 import { loadSessions, me, sendMessage, sessions } from "../../state/live";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
+import { useCeiling } from "./use_ceiling";
 
 const TITLE_CHARS = 60;
 
@@ -27,6 +28,7 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
   const who = useStore(me)!;
   const [agent, setAgent] = useState(who.default_agent);
   const [level, setLevel] = useState("");
+  const ceiling = useCeiling();
   const [preflight, setPreflight] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const chosen = who.agents.find((one) => one.name === agent);
@@ -85,8 +87,11 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
               </select></label>
             )}
             <label>May do <select value={level} onChange={(event) => setLevel(event.currentTarget.value)}>
-              <option value="">as your settings say</option>
-              {LEVELS.map((name, at) => <option key={name} value={String(at)}>L{at} {name.toLowerCase()}</option>)}
+              <option value="">as your settings say{ceiling !== null && `: L${ceiling}`}</option>
+              {LEVELS.map((name, at) => {
+                const isAbove = ceiling !== null && at > ceiling;
+                return <option key={name} value={String(at)} disabled={isAbove}>L{at} {name.toLowerCase()}{isAbove && " (above yours)"}</option>;
+              })}
             </select></label>
             <label class="toggle"><input type="checkbox" checked={preflight} onChange={(event) => setPreflight(event.currentTarget.checked)} /><span>Plan first</span></label>
           </div>

@@ -6,6 +6,7 @@ import { problemOf } from "../../api/http";
 import { Button, Dialog, Toggle } from "../../parts/ui";
 import { LEVELS } from "../../parts/words";
 import type { Conversation } from "../../state/conversation";
+import { useCeiling } from "./use_ceiling";
 
 const MEANING = [
   "It reads, and changes nothing.", "It makes small changes, and asks before those that matter.",
@@ -15,6 +16,7 @@ const MEANING = [
 export function SessionSettings({ session_id, conversation, onClose }: { session_id: string; conversation: Conversation; onClose: () => void }) {
   const [title, setTitle] = useState(conversation.title ?? "");
   const [level, setLevel] = useState(Number(conversation.settings?.autonomy_level ?? 1));
+  const ceiling = useCeiling(conversation.owner);
   const [preflight, setPreflight] = useState(conversation.settings?.preflight === true);
   const [problem, setProblem] = useState<string | null>(null);
   const save = async () => {
@@ -32,10 +34,13 @@ export function SessionSettings({ session_id, conversation, onClose }: { session
       <label class="stacked-field">Title<input type="text" value={title} maxLength={200} onInput={(event) => setTitle(event.currentTarget.value)} /></label>
       <fieldset class="levels">
         <legend>What it may do</legend>
-        {LEVELS.map((name, at) => (
-          <label key={name}><input type="radio" name="level" checked={level === at} onChange={() => setLevel(at)} />
-            <span><strong>L{at} {name}</strong><small>{MEANING[at]}</small></span></label>
-        ))}
+        {LEVELS.map((name, at) => {
+          const isAbove = ceiling !== null && at > ceiling;
+          return (
+            <label key={name}><input type="radio" name="level" checked={level === at} disabled={isAbove} onChange={() => setLevel(at)} />
+              <span><strong>L{at} {name}</strong><small>{MEANING[at]}{isAbove && ` More than the settings of ${conversation.owner || "its user"} allow, which end at L${ceiling}.`}</small></span></label>
+          );
+        })}
       </fieldset>
       <Toggle label="Plan first: each message begins with a checklist to approve" checked={preflight} onChange={setPreflight} />
       {problem && <p class="wrong" role="alert">{problem}</p>}
