@@ -46,6 +46,11 @@ fn w1_what_is_in_a_pane_fits_into_it() {
 }
 
 #[test]
+fn w1_a_search_reads_on_in_older_conversations() {
+    play("search");
+}
+
+#[test]
 fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
     play("hostile");
 }

@@ -8,6 +8,8 @@ import { EVENTS_MAX, EventLog } from "../src/state/event_log";
 import { EVERYTHING, matcher, toolIn } from "../src/state/filter";
 import { choose, matching } from "../src/rooms/chat/workflows";
 import { link, parse } from "../src/state/route";
+import { matches, renewed } from "../src/state/session_pages";
+import type { Session as Row } from "../src/api/types";
 import { Session } from "./frames";
 
 describe("frames", () => {
@@ -30,6 +32,25 @@ describe("a route", () => {
     expect(parse(link("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ room: "events", part: "timeline", query: { session: "a b&c" } });
     expect(parse("")).toEqual({ room: "chat", part: "", query: {} });
     expect(parse("#/chat/%E0%A4%A")).toMatchObject({ part: "%E0%A4%A" });
+  });
+});
+
+describe("the sessions that were read", () => {
+  const rows = (...ids: string[]) => ids.map((session_id): Row => ({ session_id, title: `About ${session_id}`, user_id: "ada", agent: "default" }) as Row);
+
+  it("w1 are renewed at their newest, and keep the older ones", () => {
+    const known = { sessions: rows("6", "5", "4", "3", "2"), next: "2" };
+    expect(renewed(known, { sessions: rows("7", "6", "5"), next: "5" })).toEqual({ sessions: rows("7", "6", "5", "4", "3", "2"), next: "2" });
+    expect(renewed(known, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
+    // Those that were closed for good are gone, as far as one looks.
+    expect(renewed(known, { sessions: rows("6", "4"), next: null })).toEqual({ sessions: rows("6", "4"), next: null });
+    expect(renewed({ sessions: [], next: null }, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
+    expect(renewed(known, { sessions: [], next: null }).sessions).toEqual([]);
+  });
+
+  it("w1 are found by what one knows of them", () => {
+    const row = rows("019a")[0]!;
+    expect(["", " ABOUT ", "019a", "ada", "default", "else"].map((words) => matches(row, words))).toEqual([true, true, true, true, true, false]);
   });
 });
 

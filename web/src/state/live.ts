@@ -11,6 +11,7 @@ import type { Frame, Me, Question, Session } from "../api/types";
 import { announce, endBetween } from "./announce";
 import { EMPTY, type Conversation, fold, inherited, inTurn } from "./conversation";
 import { EventLog } from "./event_log";
+import { renewed } from "./session_pages";
 import { Store } from "./store";
 
 export interface Connection {
@@ -145,10 +146,14 @@ async function refresh(): Promise<void> {
   followOwn(sessions.get().sessions);
 }
 
+/** Older ones at once. */
+const OLDER_PAGE = 200;
+
 export async function loadSessions(): Promise<void> {
   try {
-    const { sessions: found, next } = await client.sessions();
-    sessions.set({ sessions: found, next, loaded: true, error: null });
+    const newest = await client.sessions();
+    const { sessions: found } = newest;
+    sessions.update((before) => ({ ...renewed(before, newest), loaded: true, error: null }));
     if (following) followOwn(found);
   } catch (error) {
     sessions.update((before) => ({ ...before, loaded: true, error: problemOf(error) }));
@@ -158,8 +163,15 @@ export async function loadSessions(): Promise<void> {
 export async function loadMoreSessions(): Promise<void> {
   const before = sessions.get().next;
   if (!before) return;
-  const page = await client.sessions(before);
-  sessions.update((list) => ({ ...list, sessions: [...list.sessions, ...page.sessions], next: page.next }));
+  const page = await client.sessions(before, OLDER_PAGE);
+  sessions.update((list) => (list.next === before ? { ...list, sessions: [...list.sessions, ...page.sessions], next: page.next } : list));
+}
+
+/** Reads on until one is among the older ones that fits, or there are none; `goes` says whether that is wanted still. */
+export async function searchOlder(fits: (session: Session) => boolean, goes: () => boolean): Promise<void> {
+  const seen = sessions.get().sessions.length;
+  do await loadMoreSessions();
+  while (goes() && sessions.get().next && !sessions.get().sessions.slice(seen).some(fits));
 }
 
 export async function loadInbox(): Promise<void> {

@@ -1,13 +1,15 @@
 /** The sessions there are, and what each is doing. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { type Problem, problemOf } from "../../api/http";
 import type { Session } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Ago } from "../../parts/time";
-import { Empty, Failed, IconButton, Loading } from "../../parts/ui";
-import { titled } from "../../parts/words";
-import { inbox, loadMoreSessions, loadSessions, me, sessions } from "../../state/live";
+import { Button, Empty, Failed, IconButton, Loading } from "../../parts/ui";
+import { number, titled } from "../../parts/words";
+import { inbox, loadMoreSessions, loadSessions, me, searchOlder, sessions } from "../../state/live";
 import { go, link } from "../../state/route";
+import { matches } from "../../state/session_pages";
 import { useStore } from "../../state/store";
 
 const SAID: Record<string, string> = { running: "working", waiting: "waits for a person", closed: "closed", idle: "" };
@@ -17,10 +19,7 @@ export function SessionList({ current, onOpen, onBeside }: {
 }) {
   const list = useStore(sessions);
   const [search, setSearch] = useState("");
-  const found = useMemo(() => {
-    const words = search.trim().toLowerCase();
-    return list.sessions.filter((session) => !words || `${session.title ?? ""} ${session.session_id} ${session.user_id} ${session.agent}`.toLowerCase().includes(words));
-  }, [list.sessions, search]);
+  const found = useMemo(() => list.sessions.filter((session) => matches(session, search)), [list.sessions, search]);
   return (
     <aside class="session-list" aria-label="Conversations">
       <header>
@@ -34,15 +33,42 @@ export function SessionList({ current, onOpen, onBeside }: {
       {!list.loaded && <Loading what="conversations" lines={5} />}
       {list.error && !list.sessions.length && <Failed problem={list.error} retry={() => void loadSessions()} />}
       {list.loaded && !list.error && !found.length && (
-        <Empty icon="chat" title={search ? "Nothing matches" : "No conversations yet"}>{!search && "Begin one: the first message makes it."}</Empty>
+        <Empty icon="chat" title={search ? "Nothing matches" : "No conversations yet"}>
+          {!search ? "Begin one: the first message makes it." : list.next && `These were the newest ${number(list.sessions.length)}.`}
+        </Empty>
       )}
       <ul>
         {found.map((session) => (
           <Row key={session.session_id} session={session} isOpen={current.includes(session.session_id)} onOpen={onOpen} onBeside={onBeside} />
         ))}
       </ul>
-      {list.next && !search && <button type="button" class="text-button more" onClick={() => void loadMoreSessions()}>Older ones</button>}
+      {list.next && <Older search={search.trim()} />}
     </aside>
+  );
+}
+
+/** What is searched is what was read: the older ones are read when somebody asks for them. */
+function Older({ search }: { search: string }) {
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const latest = useRef(search);
+  latest.current = search;
+  const read = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      if (search) await searchOlder((session) => matches(session, search), () => latest.current === search);
+      else await loadMoreSessions();
+    } catch (error) {
+      setProblem(problemOf(error));
+    }
+    setBusy(false);
+  };
+  return (
+    <div class="more">
+      {problem && <p class="wrong" role="alert">{problem.message}</p>}
+      <Button tone="quiet" busy={busy} onClick={() => void read()}>{search ? "Search in older ones" : "Older ones"}</Button>
+    </div>
   );
 }
 
