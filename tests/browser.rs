@@ -51,6 +51,11 @@ fn w1_a_search_reads_on_in_older_conversations() {
 }
 
 #[test]
+fn w1_markdown_looks_like_what_it_says() {
+    play("markdown");
+}
+
+#[test]
 fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
     play("hostile");
 }

@@ -12,7 +12,7 @@ import { IconButton } from "./ui";
 
 const TAGS = [
   "p", "br", "hr", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5",
-  "h6", "table", "thead", "tbody", "tr", "th", "td", "a",
+  "h6", "table", "thead", "tbody", "tr", "th", "td", "a", "span",
 ];
 const SAFE_LINK = /^(https?:|mailto:)/i;
 
@@ -25,6 +25,8 @@ const marked = new Marked({
     html: ({ text }) => escaped(text),
     // A picture would be fetched from somewhere, and tell that it was.
     image: ({ text, href }) => escaped(text || href),
+    // A mark to read; there is nothing to tick.
+    checkbox: ({ checked }) => `<span role="img" aria-label="${checked ? "done" : "to do"}"></span> `,
     // A heading without text is none.
     tablecell: (cell) => (cell.header && !cell.text.trim() ? "<td></td>" : false),
   },
@@ -40,19 +42,20 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   } else node.removeAttribute("href");
 });
 
-function safe(raw: string): string {
-  const html = marked.parse(raw, { async: false });
+function safe(token: Token): string {
+  const html = marked.parser([token]);
   // A TrustedHTML where the browser has such; Preact hands it on as it is.
   return DOMPurify.sanitize(html, {
     ALLOWED_TAGS: TAGS,
-    ALLOWED_ATTR: ["href", "title", "start", "align"],
+    ALLOWED_ATTR: ["href", "title", "start", "align", "role", "aria-label"],
     ALLOW_DATA_ATTR: false,
     RETURN_TRUSTED_TYPE: true,
   }) as unknown as string;
 }
 
-const Block = memo(function Block({ raw }: { raw: string }) {
-  const html = useMemo(() => safe(raw), [raw]);
+/** `links` are the addresses that the whole text defines, which any block may refer to. */
+const Block = memo(function Block({ token, links }: { token: Token; links: string }) {
+  const html = useMemo(() => safe(token), [token.raw, links]);
   return <div class="markdown-block" dangerouslySetInnerHTML={{ __html: html }} />;
 });
 
@@ -73,17 +76,15 @@ const Code = memo(function Code({ text, lang }: { text: string; lang: string }) 
 });
 
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
-  const blocks = useMemo((): Token[] => {
+  const { blocks, links } = useMemo(() => {
     const tokens = marked.lexer(text);
-    // Links by reference need the whole text.
-    if (Object.keys(tokens.links).length) return [{ type: "paragraph", raw: text } as Token];
-    return tokens.filter((token) => token.type !== "space");
+    return { blocks: tokens.filter(({ type }) => type !== "space" && type !== "def"), links: JSON.stringify(tokens.links) };
   }, [text]);
   return (
     <div class={`markdown${streaming ? " streaming" : ""}`}>
       {blocks.map((token, at) => token.type === "code"
         ? <Code key={at} text={String(token.text)} lang={String(token.lang ?? "")} />
-        : <Block key={at} raw={token.raw} />)}
+        : <Block key={at} token={token} links={links} />)}
     </div>
   );
 });
