@@ -27,7 +27,10 @@ export default async function rooms({ house, browser }) {
     }
     await ann.say("Find profitable manufacturing opportunities in Jita", ENDED);
     const long = ann.session();
-    await look("chat-answer", () => page.locator(".call").first().locator("summary").click());
+    await look("chat-answer", async () => {
+      await page.locator(".call").first().locator("summary").click();
+      await page.locator(".session-row:not(:has([aria-current]))").first().hover();
+    });
     await ann.say("Stock up", ASKED);
     const asked = ann.session();
     await look("chat-question", async () => {
@@ -62,8 +65,11 @@ export default async function rooms({ house, browser }) {
       await page.locator(".actors .badge.warn").first().waitFor();
       await page.getByRole("button", { name: "desk" }).click();
     });
-    await look("tools", async () => {
+    await look("tools-all", async () => {
       await ann.room("tools");
+      await page.locator(".tools tbody tr").first().hover();
+    });
+    await look("tools", async () => {
       await page.getByRole("button", { name: "market_order_create" }).click();
       await page.locator(".try").waitFor();
     });
