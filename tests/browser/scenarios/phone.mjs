@@ -44,5 +44,16 @@ export default async function phone({ house, browser }) {
   }
   await page.getByRole("link", { name: "Chat" }).tap();
   await page.locator(".session-row").first().waitFor();
+
+  // The narrowest there are.
+  await page.setViewportSize({ width: 320, height: 568 });
+  const { x, width } = await page.getByRole("button", { name: "Dark colours" }).boundingBox();
+  assert.ok(x + width <= 320, `the last button ends at ${x + width}`);
+  await ann.look("phone-narrow");
+
+  // Who writes from right to left is read so.
+  await page.setViewportSize({ width: 360, height: 740 });
+  await ann.say("שלום", ENDED);
+  assert.equal(await page.locator(".bubble").evaluate((one) => getComputedStyle(one).direction), "rtl");
   await ann.leave();
 }

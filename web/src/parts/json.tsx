@@ -19,7 +19,7 @@ export function Json({ value, label, open = 2 }: { value: Value | undefined; lab
     setTimeout(() => setCopied(false), 1500);
   };
   return (
-    <div class="json" role="group" aria-label={label} tabIndex={0}>
+    <div class="json" dir="ltr" role="group" aria-label={label} tabIndex={0}>
       <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : `Copy ${label}`} onClick={copy} />
       {typeof value === "string" ? <Long text={value} /> : <Node value={value ?? null} open={open} />}
     </div>
@@ -76,6 +76,6 @@ function Branch({ name, entries, isList, open }: {
 
 function Plain({ value }: { value: null | boolean | number | string }) {
   if (value === null) return <span class="json-null">null</span>;
-  if (typeof value === "string") return <span class="json-text">“<Visible text={cut(value, TEXT_SHOWN)} />”</span>;
+  if (typeof value === "string") return <span class="json-text">“<bdi><Visible text={cut(value, TEXT_SHOWN)} /></bdi>”</span>;
   return <span class={typeof value === "number" ? "json-number" : "json-bool"}>{String(value)}</span>;
 }

@@ -56,7 +56,7 @@ function safe(token: Token): string {
 /** `links` are the addresses that the whole text defines, which any block may refer to. */
 const Block = memo(function Block({ token, links }: { token: Token; links: string }) {
   const html = useMemo(() => safe(token), [token.raw, links]);
-  return <div class="markdown-block" dangerouslySetInnerHTML={{ __html: html }} />;
+  return <div class="markdown-block" dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;
 });
 
 const Code = memo(function Code({ text, lang }: { text: string; lang: string }) {
@@ -70,7 +70,7 @@ const Code = memo(function Code({ text, lang }: { text: string; lang: string }) 
     <div class="code">
       <div class="code-head"><span>{lang || "text"}</span>
         <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy the code"} onClick={copy} /></div>
-      <pre tabIndex={0}><code>{text}</code></pre>
+      <pre tabIndex={0} dir="ltr"><code>{text}</code></pre>
     </div>
   );
 });

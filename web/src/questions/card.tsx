@@ -77,7 +77,7 @@ function Closed({ question }: { question: Question }) {
     <p class={`answered ${tone}`}>
       <Icon name={tone === "good" ? "check" : tone === "warn" ? "clock" : "close"} size={15} />
       <span>{text}{by && ` by ${by}`}{decisions.some((one) => one.edited !== undefined && one.edited !== null) && ", with other arguments"}
-        {reason && <q>{reason}</q>}</span>
+        {reason && <q dir="auto">{reason}</q>}</span>
     </p>
   );
 }

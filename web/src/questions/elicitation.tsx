@@ -14,7 +14,7 @@ export function ElicitationQuestion({ question, answering }: { question: Questio
   return (
     <>
       <p class="asks"><code class="tool-name"><Visible text={question.tool ?? ""} /></code>{question.server && <small> of <Visible text={question.server} /></small>} asks</p>
-      <blockquote class="asked"><Visible text={question.message ?? ""} /></blockquote>
+      <blockquote class="asked" dir="auto"><Visible text={question.message ?? ""} /></blockquote>
       {question.mode === "url" ? <Page question={question} answering={answering} decline={decline} /> : <Form question={question} answering={answering} decline={decline} />}
     </>
   );

@@ -90,12 +90,12 @@ function FieldInput({ field, text, touched, onInput }: {
           {field.choices.map(({ value, label }) => <option key={String(value)} value={String(value)}>{visible(label)}</option>)}
         </select>
       ) : field.kind === "json" || field.kind === "escaped" || text.length > 80 || text.includes("\n") ? (
-        <textarea {...common} class={field.kind === "json" || field.kind === "escaped" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
+        <textarea {...common} dir="auto" class={field.kind === "json" || field.kind === "escaped" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
           value={text} spellcheck={false} onInput={type} />
       ) : field.kind === "date" || field.kind === "moment" ? (
         <input {...common} type={field.kind === "date" ? "date" : "datetime-local"} value={text} onInput={type} />
       ) : (
-        <input {...common} type="text" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={type} />
+        <input {...common} type="text" dir="auto" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={type} />
       )}
       {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? <Visible text={hint} />}</span>}
     </div>

@@ -128,7 +128,7 @@ function Step({ step, choice, many, onChange }: {
             onChange={(value) => onChange({ decision: choice.decision === value ? null : (value as "approve" | "reject") })} />
         )}
       </div>
-      {step.description && <p class="step-says"><Visible text={step.description} /></p>}
+      {step.description && <p class="step-says" dir="auto"><Visible text={step.description} /></p>}
       {editing ? <Editor step={step} given={given} edited={choice.edited} onChange={edit} /> : <Arguments value={choice.edited ?? step.arguments} />}
       {choice.edited && <Diff before={given} after={choice.edited} />}
       <div class="step-more">
@@ -163,7 +163,7 @@ export function Arguments({ value }: { value: Json }) {
   return (
     <dl class="arguments">
       {entries.map(([name, one]) => (
-        <div key={name}><dt><Visible text={name} /></dt><dd><Visible text={typeof one === "string" ? one : visibleJson(one)} /></dd></div>
+        <div key={name}><dt><Visible text={name} /></dt><dd dir="auto"><Visible text={typeof one === "string" ? one : visibleJson(one)} /></dd></div>
       ))}
     </dl>
   );

@@ -63,7 +63,7 @@ function Step({ step, change, onChange }: { step: ChecklistStep; change: Change;
         {editing
           ? <FocusedInput label={`Description of step ${step.position}`} value={change.description ?? visible(step.description)}
               onInput={(description) => onChange({ description })} />
-          : <span class="step-text"><Visible text={change.description ?? step.description} /></span>}
+          : <span class="step-text" dir="auto"><Visible text={change.description ?? step.description} /></span>}
         {step.needsApproval && <Badge tone="warn" title="Approving the plan covers it">needs approval</Badge>}
         {step.risk && <RiskBadge risk={step.risk} />}
       </div>

@@ -101,7 +101,7 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
       {found.length > 0 && <WorkflowList id={listId} found={found} at={row} onChoose={(one) => pick(found.indexOf(one))} />}
       {chosen && <WorkflowForm chosen={chosen} onChange={setChosen} onClose={() => { setChosen(null); field.current?.focus(); }} />}
       <div class="composer-box">
-        <textarea ref={field} rows={1} value={text} aria-label="Message" enterkeyhint="send"
+        <textarea ref={field} dir="auto" rows={1} value={text} aria-label="Message" enterkeyhint="send"
           placeholder={chosen ? "Anything to add?" : busy ? "Say something meanwhile…" : "Message, or / for workflows"}
           aria-autocomplete={found.length ? "list" : undefined} aria-controls={found.length ? listId : undefined}
           aria-activedescendant={found.length ? `${listId}-${row}` : undefined}

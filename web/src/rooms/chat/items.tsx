@@ -41,7 +41,7 @@ export function Items({ conversation, ways }: { conversation: Conversation; ways
       {queued.length > 0 && (
         <ul class="queued" aria-label="Messages that wait">
           {queued.map((one) => (
-            <li key={one.message_id}><Icon name="clock" size={15} /><span>{one.text}</span>
+            <li key={one.message_id}><Icon name="clock" size={15} /><span dir="auto">{one.text}</span>
               <small>{one.delivery === "next_run" ? "after this run" : one.delivery === "after_decision" ? "after the decision" : "with the next step"}</small></li>
           ))}
         </ul>
@@ -70,7 +70,7 @@ const Said = memo(function Said({ item, ratings, ways }: { item: SaidItem; ratin
       return (
         <div class="of-person">
           <IconButton icon="pencil" label="Say this otherwise" title="Say this otherwise, in a fork of the conversation" onClick={() => ways.onAgain(item.seq - 1, item.text)} />
-          <article class="bubble" aria-label="You" title={exact(Date.parse(item.at))}>{item.text}</article>
+          <article class="bubble" dir="auto" aria-label="You" title={exact(Date.parse(item.at))}>{item.text}</article>
         </div>
       );
     case "assistant":

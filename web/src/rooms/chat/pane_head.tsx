@@ -22,7 +22,7 @@ export function PaneHead({ session_id, conversation, status, back, onClose, onFo
     <header class="pane-head">
       {back}
       <div class="pane-title">
-        <h2 title={session_id}>{conversation.title ?? (conversation.seq ? `Session ${short(session_id)}` : "\u00a0")}</h2>
+        <h2 dir="auto" title={session_id}>{conversation.title ?? (conversation.seq ? `Session ${short(session_id)}` : "\u00a0")}</h2>
         <p>
           <span class={`status-dot ${status}`} aria-hidden="true" />
           {conversation.agent && <>{conversation.agent} · </>}

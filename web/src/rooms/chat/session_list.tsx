@@ -89,7 +89,7 @@ function Row({ session, isOpen, onOpen, onBeside }: {
           if (!isOpen) onOpen(session.session_id);
           else go(link("chat", session.session_id));
         }}>
-        <span class="session-title">{titled(session)}</span>
+        <span class="session-title" dir="auto">{titled(session)}</span>
         <span class="session-facts">
           <span class={`status-dot ${status}`} aria-hidden="true" />
           {SAID[status] && <span class="session-state">{SAID[status]}</span>}
