@@ -70,8 +70,15 @@ export class Line {
     this.say({ type: "watch" });
   }
 
-  /** Carries something out; what the server says of it. */
-  request(frame: Record<string, unknown>): Promise<JsonObject> {
+  /** Carries something out; what the server says of it. What is asked while it connects waits for that. */
+  async request(frame: Record<string, unknown>): Promise<JsonObject> {
+    const { socket } = this;
+    if (socket?.readyState === WebSocket.CONNECTING) {
+      await new Promise((done) => {
+        socket.addEventListener("open", done, { once: true });
+        socket.addEventListener("close", done, { once: true });
+      });
+    }
     return new Promise((done, failed) => {
       const id = this.say(frame);
       if (id === null) failed(new Problem(0, "unreachable", "The server can’t be reached just now."));
