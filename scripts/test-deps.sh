@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests talk to: PostgreSQL, the providers' Python SDKs, real MCP servers, what the
-# schema suite of the gateway is built with, what tries the HTTP API against its document, and a browser. Lands under target/test-deps, the suites'
-# own beside them; quick when it is there already.
+# Installs what the tests talk to: PostgreSQL, SQLite's shell, the providers' Python SDKs, real MCP servers,
+# what the schema suite of the gateway is built with, what tries the HTTP API against its document, and a
+# browser. Lands under target/test-deps, the suites' own beside them; quick when it is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,6 +33,8 @@ command -v npm >/dev/null || need npm nodejs npm
 # The server's programs alone: tests start a private one. Debian keeps them out of the path.
 command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
   need PostgreSQL postgresql
+# What docs/storage.md saves a damaged file with.
+command -v sqlite3 >/dev/null || need "SQLite's shell" sqlite3
 
 # These suites have their own versions, and npm's own note of what is installed.
 for suite in tests/gateway-zod tests/browser; do

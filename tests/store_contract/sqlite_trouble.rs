@@ -211,3 +211,34 @@ async fn d8_damage_inside_a_large_file_is_told_where_it_is_met() {
     assert_eq!(journal.read(session_id(1), Seq(0), 1_000).await.unwrap().len(), 1_000);
     journal.append(talk(session_id(2), 0, 1, "y")).await.unwrap();
 }
+
+/// What the error message of a damaged file sends people to, done as it stands there.
+#[tokio::test]
+async fn d8_what_can_be_read_of_a_damaged_file_is_saved_as_the_documentation_says() {
+    let page = std::fs::read_to_string("docs/storage.md").unwrap();
+    let (_, section) = page.split_once("\n## A damaged file\n").unwrap();
+    let (_, recipe) = section.split_once("```sh\n").unwrap();
+    let (recipe, _) = recipe.split_once("```").unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(&folder.path().join("greenroom.db")).await;
+    for n in 1..=40 {
+        journal.append(talk(session_id(n), 0, 1, &"x".repeat(3_000))).await.unwrap();
+    }
+    drop(journal);
+    let mut bytes = std::fs::read(folder.path().join("greenroom.db")).unwrap();
+    let middle = bytes.len() / 4096 / 2 * 4096;
+    bytes[middle..][..4096].fill(0x11);
+    std::fs::write(folder.path().join("greenroom.db"), bytes).unwrap();
+    let refused = Store::open(&folder.path().join("greenroom.db"), StoreOptions::default()).await;
+    assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
+
+    let recipe = recipe.replace("/a/safe/place/", "safe/");
+    std::fs::create_dir(folder.path().join("safe")).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    let done = shell.args(["-c", &recipe]).current_dir(folder.path()).output().unwrap();
+    assert!(folder.path().join("safe/greenroom.db").exists(), "{done:?}");
+    let saved = open(&folder.path().join("saved.db")).await;
+    assert_eq!(saved.migrated().from, saved.migrated().to);
+    assert_eq!(log(&saved, session_id(1)).await.len(), 1);
+}
