@@ -49,10 +49,7 @@ impl FromStr for Anchor {
 /// Runs the command.
 pub async fn run(args: AuditArgs) -> anyhow::Result<()> {
     let AuditCommand::Verify { config, database, anchor } = args.command;
-    let database = match database {
-        Some(database) => database,
-        None => config.load()?.database,
-    };
+    let database = config.database(database)?;
     let head = store::verify_audit(&database, anchor.map(|Anchor(head)| head))
         .await
         .with_context(|| format!("the audit log in {database} is not sound"))?;

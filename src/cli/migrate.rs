@@ -1,27 +1,24 @@
 //! `greenroom migrate`: brings a database to this version's schema without serving it.
 
+use super::ConfigArgs;
 use crate::store::{self, Database};
 use anyhow::Context as _;
 
 /// Create or migrate a database. `greenroom serve` does the same when it starts.
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
-    /// The SQLite file, or postgres://USER@HOST/NAME
-    #[arg(
-        long,
-        env = "GREENROOM_DATABASE",
-        hide_env_values = true,
-        value_name = "DATABASE",
-        default_value = "greenroom.db"
-    )]
-    pub database: Database,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The SQLite file, or postgres://USER@HOST/NAME [default: the configured one]
+    #[arg(long, value_name = "DATABASE")]
+    database: Option<Database>,
 }
 
 /// Runs the command.
 pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
-    let database = &args.database;
+    let database = args.config.database(args.database)?;
     let migrated =
-        store::migrate(database).await.with_context(|| format!("{database} was not migrated"))?;
+        store::migrate(&database).await.with_context(|| format!("{database} was not migrated"))?;
     println!("{}", report(migrated));
     Ok(())
 }

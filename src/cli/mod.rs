@@ -22,6 +22,7 @@ pub mod workflows;
 
 use crate::{
     configuration::{Configuration, Environment},
+    store::Database,
     telemetry,
 };
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -64,5 +65,13 @@ impl ConfigArgs {
         let configuration = Configuration::load(self.config.as_deref(), &environment)?;
         telemetry::black_out(Arc::new(configuration.redactor(configuration.secrets())));
         Ok(configuration)
+    }
+
+    /// The database that is named, else the configured one.
+    fn database(&self, named: Option<Database>) -> anyhow::Result<Database> {
+        match named {
+            Some(database) => Ok(database),
+            None => Ok(self.load()?.database),
+        }
     }
 }

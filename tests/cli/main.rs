@@ -1,9 +1,9 @@
-//! The command line of governance, as people use it: the real binary, a real server and real tools
-//! (G1, G11, G16).
+//! The command line, as people use it: the real binary, a real server and real tools (G1, G11, G16).
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod approvals;
+mod database;
 mod harness;
 mod policy;
 mod tools;
