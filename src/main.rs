@@ -61,7 +61,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => return eval::run(args).await,
         Command::Rehearse(args) => rehearse::run(args).await?,
         Command::Key(args) => key::run(args).await?,
-        Command::Audit(args) => audit::run(args).await?,
+        Command::Audit(args) => return audit::run(args).await,
         Command::Migrate(args) => migrate::run(args).await?,
         Command::Doctor(args) => doctor::run(args).await?,
     }

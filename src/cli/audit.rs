@@ -1,14 +1,13 @@
 //! `greenroom audit`: checks the audit log in the database, whether a server runs or not.
 
-use super::ConfigArgs;
+use super::{ConfigArgs, EXIT_USAGE, failed};
 use crate::{
     audit::Head,
-    store::{self, Database},
+    store::{self, AuditError, Database},
 };
-use anyhow::Context as _;
 use greenroom_core::json::Digest;
 use serde_json::json;
-use std::str::FromStr;
+use std::{process::ExitCode, str::FromStr};
 
 /// Check the audit log.
 #[derive(Debug, clap::Args)]
@@ -20,6 +19,8 @@ pub struct AuditArgs {
 #[derive(Debug, clap::Subcommand)]
 enum AuditCommand {
     /// Check every row's hash; fails and names the first row that was changed, moved or removed
+    ///
+    /// Exits with 0 if all are sound, 1 if one is not, 2 if it could not check.
     Verify {
         #[command(flatten)]
         config: ConfigArgs,
@@ -46,16 +47,32 @@ impl FromStr for Anchor {
     }
 }
 
-/// Runs the command.
-pub async fn run(args: AuditArgs) -> anyhow::Result<()> {
+/// Runs the command. That it could not check must not look as if the log were not sound.
+pub async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     let AuditCommand::Verify { config, database, anchor } = args.command;
-    let database = config.database(database)?;
-    let head = store::verify_audit(&database, anchor.map(|Anchor(head)| head))
-        .await
-        .with_context(|| format!("the audit log in {database} is not sound"))?;
-    println!("{} rows, all sound", head.n);
-    println!("anchor {}:{}", head.n, head.hash);
-    Ok(())
+    let could_not_check = |error: &anyhow::Error| {
+        failed(error);
+        Ok(ExitCode::from(EXIT_USAGE))
+    };
+    let database = match config.database(database) {
+        Ok(database) => database,
+        Err(error) => return could_not_check(&error),
+    };
+    match store::verify_audit(&database, anchor.map(|Anchor(head)| head)).await {
+        Ok(head) => {
+            println!("{} rows, all sound", head.n);
+            println!("anchor {}:{}", head.n, head.hash);
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(AuditError::Broken(broken)) => {
+            Err(anyhow::Error::new(broken)
+                .context(format!("the audit log in {database} is not sound")))
+        }
+        Err(AuditError::Store(error)) => could_not_check(
+            &anyhow::Error::new(error)
+                .context(format!("the audit log in {database} can't be checked")),
+        ),
+    }
 }
 
 #[cfg(test)]

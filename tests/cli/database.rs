@@ -21,3 +21,31 @@ async fn d5_migrate_takes_the_database_that_serve_would() {
     assert_eq!(desk.run(&["migrate", "--database", "named.db"]).await.code, 0);
     assert!(there("named.db"));
 }
+
+#[tokio::test]
+async fn x6_an_audit_log_that_cannot_be_read_is_not_said_to_be_unsound() {
+    let desk = Desk::new();
+    let verify =
+        async |database: &str| desk.run(&["audit", "verify", "--database", database]).await;
+    desk.write("notes.txt", "this is no database, and long enough to be seen as none");
+    desk.write("empty.db", "");
+    let cases = [
+        ("nope.db", "No such file"),
+        ("notes.txt", "is not an SQLite database"),
+        ("empty.db", "greenroom migrate"),
+    ];
+    for (database, why) in cases {
+        let ended = verify(database).await;
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.err.contains(why) && !ended.err.contains("not sound"), "{ended:?}");
+    }
+
+    desk.run(&["migrate", "--database", "sound.db"]).await;
+    let sound = verify("sound.db").await;
+    assert_eq!(sound.code, 0, "{sound:?}");
+    let anchor = format!("1:{}", "ab".repeat(32));
+    let args = ["audit", "verify", "--database", "sound.db", "--anchor", &anchor];
+    let unsound = desk.run(&args).await;
+    assert_eq!(unsound.code, 1, "{unsound:?}");
+    assert!(unsound.err.contains("is not sound"), "{unsound:?}");
+}
