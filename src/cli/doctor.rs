@@ -1,6 +1,6 @@
 //! `greenroom doctor`: whether everything that the server needs is there.
 
-use super::ConfigArgs;
+use super::{ConfigArgs, client::Client};
 use crate::{
     configuration::{Configuration, REHEARSAL},
     rehearsal::Script,
@@ -11,7 +11,10 @@ use crate::{
     workflow::Workflows,
 };
 use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
-use std::sync::Arc;
+use std::{io::ErrorKind, net::TcpListener, sync::Arc, time::Duration};
+
+/// How long a server that runs may take to say so.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Check configuration, database, models and tools.
 #[derive(Debug, clap::Args)]
@@ -49,10 +52,24 @@ async fn check_address(configuration: &Configuration, report: &mut Report) {
         Err(_) => Vec::new(),
     };
     let has_keys = keys.iter().any(|key| key.revoked_at.is_none());
-    match configuration.check_exposure(has_keys) {
-        Ok(()) => report.good("address", configuration.listen.to_string()),
-        Err(error) => report.bad("address", error.to_string()),
+    if let Err(error) = configuration.check_exposure(has_keys) {
+        return report.bad("address", error.to_string());
     }
+    let listen = configuration.listen;
+    match TcpListener::bind(listen) {
+        Ok(_) => report.good("address", listen.to_string()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_served(configuration).await => {
+            report.good("address", format!("{listen}, in use by a running greenroom"));
+        }
+        Err(error) => report.bad("address", format!("can't listen on {listen}: {error}")),
+    }
+}
+
+/// Whether it is a server of this configuration that listens there: it takes the token.
+async fn is_served(configuration: &Configuration) -> bool {
+    let Ok(client) = Client::of(configuration) else { return false };
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.get("/agent/settings")).await;
+    matches!(answer, Ok(Ok(_)))
 }
 
 async fn check_database(configuration: &Configuration, report: &mut Report) {

@@ -7,7 +7,7 @@ use crate::{
     stream::{kinds_of, of_kind, the, told},
     support::{PASSWORD, Postgres},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::{rehearsal::Wire, store::Database};
 use serde_json::json;
 use std::process::Output;
 
@@ -52,8 +52,10 @@ async fn d5_commands_beside_a_server_on_postgresql() {
     let house = selling(&address).await;
     let session = house.session_at(1).await;
     house.chat(&session, "go").await.until("waiting_for_approval").await;
+    let database: Database = address.parse().unwrap();
+    let in_use = format!("{database}, in use by a running greenroom");
     for (args, succeeds, expected) in [
-        (&["doctor"][..], true, "in use by a running greenroom"),
+        (&["doctor"][..], true, in_use.as_str()),
         (&["audit", "verify"], true, "rows, all sound"),
         (&["policy", "check"], true, "1 "),
         (&["migrate"], false, "in use by another greenroom process"),

@@ -136,7 +136,8 @@ impl Desk {
         self.run_at("127.0.0.1:1", args).await
     }
 
-    async fn run_at(&self, address: &str, args: &[&str]) -> Ended {
+    /// Runs a command beside what listens at that address.
+    pub(crate) async fn run_at(&self, address: &str, args: &[&str]) -> Ended {
         let mut command = self.command(args);
         let ended = command.env("GREENROOM_LISTEN", address).output();
         let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
@@ -168,7 +169,7 @@ pub(crate) struct Served {
     pub(crate) desk: Desk,
     _child: Child,
     _lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Served {

@@ -4,6 +4,7 @@
 
 mod approvals;
 mod database;
+mod doctor;
 mod harness;
 mod policy;
 mod tools;

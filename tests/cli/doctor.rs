@@ -1,0 +1,27 @@
+//! `greenroom doctor`.
+
+use crate::harness::Desk;
+use std::net::TcpListener;
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_something_wrong_unless_it_is_by_this_server() {
+    let desk = Desk::new();
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    // It takes what comes and hangs up.
+    std::thread::spawn(move || stranger.incoming().for_each(drop));
+    let ended = desk.run_at(&address, &["doctor"]).await;
+    assert_eq!(ended.code, 1, "{ended:?}");
+    ended.says(&[&format!("FAIL  address: can't listen on {address}: Address already in use")]);
+
+    let server = desk.serve().await;
+    let ended = server.run(&["doctor"]).await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.says(&[
+        &format!("ok    address: {}, in use by a running greenroom", server.address),
+        "ok    database: desk.db, in use by a running greenroom",
+    ]);
+    let ended = server.desk.run_at("127.0.0.1:0", &["doctor"]).await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.says(&["ok    address: 127.0.0.1:0\n"]);
+}
