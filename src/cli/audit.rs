@@ -1,6 +1,6 @@
 //! `greenroom audit`: checks the audit log in the database, whether a server runs or not.
 
-use super::{ConfigArgs, EXIT_USAGE, failed};
+use super::{ConfigArgs, EXIT_USAGE, failed, terminal};
 use crate::{
     audit::Head,
     store::{self, AuditError, Database},
@@ -60,8 +60,8 @@ pub async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     };
     match store::verify_audit(&database, anchor.map(|Anchor(head)| head)).await {
         Ok(head) => {
-            println!("{} rows, all sound", head.n);
-            println!("anchor {}:{}", head.n, head.hash);
+            let Head { n, hash } = head;
+            terminal::print(&format!("{n} rows, all sound\nanchor {n}:{hash}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(AuditError::Broken(broken)) => {

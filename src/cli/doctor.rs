@@ -1,6 +1,6 @@
 //! `greenroom doctor`: whether everything that the server needs is there.
 
-use super::{ConfigArgs, client::Client};
+use super::{ConfigArgs, client::Client, terminal};
 use crate::{
     configuration::{Configuration, REHEARSAL},
     rehearsal::Script,
@@ -11,7 +11,7 @@ use crate::{
     workflow::Workflows,
 };
 use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
-use std::{io::ErrorKind, net::TcpListener, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 /// How long a server that runs may take to say so.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -58,7 +58,9 @@ async fn check_address(configuration: &Configuration, report: &mut Report) {
     let listen = configuration.listen;
     match TcpListener::bind(listen) {
         Ok(_) => report.good("address", listen.to_string()),
-        Err(error) if error.kind() == ErrorKind::AddrInUse && is_served(configuration).await => {
+        Err(error)
+            if error.kind() == io::ErrorKind::AddrInUse && is_served(configuration).await =>
+        {
             report.good("address", format!("{listen}, in use by a running greenroom"));
         }
         Err(error) => report.bad("address", format!("can't listen on {listen}: {error}")),
@@ -162,19 +164,30 @@ async fn check_tools(configuration: Configuration, report: &mut Report) {
 #[derive(Default)]
 struct Report {
     wrong: usize,
+    /// Why not all of it could be printed.
+    unprinted: Option<io::Error>,
 }
 
 impl Report {
     fn good(&mut self, what: &str, said: String) {
-        println!("ok    {what}: {said}");
+        self.print(&format!("ok    {what}: {said}\n"));
     }
 
     fn bad(&mut self, what: &str, said: String) {
         self.wrong += 1;
-        println!("FAIL  {what}: {said}");
+        self.print(&format!("FAIL  {what}: {said}\n"));
+    }
+
+    fn print(&mut self, line: &str) {
+        if let Err(error) = terminal::print(line) {
+            self.unprinted.get_or_insert(error);
+        }
     }
 
     fn verdict(self) -> anyhow::Result<()> {
+        if let Some(error) = self.unprinted {
+            return Err(error.into());
+        }
         match self.wrong {
             0 => Ok(()),
             1 => anyhow::bail!("one thing is wrong"),

@@ -1,6 +1,10 @@
 //! `greenroom events`: the events of a running server, one a line.
 
-use super::{ConfigArgs, client::Client, terminal::safe};
+use super::{
+    ConfigArgs,
+    client::Client,
+    terminal::{print_while_read, safe},
+};
 use anyhow::Context as _;
 use greenroom_core::model::sse::EventParser;
 use serde_json::Value;
@@ -37,14 +41,17 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
         return print_pages(&client, &path, args.json).await;
     }
     let mut response = client.stream(&path).await?;
-    let mut parser = EventParser::default();
+    let (mut parser, mut is_read) = (EventParser::default(), true);
     while let Some(bytes) = response.chunk().await? {
         parser.push::<anyhow::Error>(&bytes, |event| {
             if let Ok(frame) = serde_json::from_str::<Value>(&event.data) {
-                print(&frame, args.json);
+                is_read &= print_while_read(&line(&frame, args.json))?;
             }
             Ok(())
         })?;
+        if !is_read {
+            return Ok(());
+        }
     }
     anyhow::bail!("the server has closed the stream")
 }
@@ -54,8 +61,8 @@ async fn print_pages(client: &Client, path: &str, json: bool) -> anyhow::Result<
     loop {
         let page = client.get(&path).await?;
         let events = page["events"].as_array().cloned().unwrap_or_default();
-        events.iter().for_each(|event| print(event, json));
-        if events.is_empty() {
+        let lines: String = events.iter().map(|event| line(event, json)).collect();
+        if !print_while_read(&lines)? || events.is_empty() {
             return Ok(());
         }
         let next = page["next"].as_u64().context("the server names no next page")?;
@@ -64,15 +71,15 @@ async fn print_pages(client: &Client, path: &str, json: bool) -> anyhow::Result<
     }
 }
 
-fn print(frame: &Value, json: bool) {
+fn line(frame: &Value, json: bool) -> String {
     if json {
-        return println!("{frame}");
+        return format!("{frame}\n");
     }
     let text = |key: &str| frame[key].as_str().unwrap_or_default();
     let time = text("at").get(11..23).unwrap_or_default();
     let session: String = text("session_id").chars().rev().take(6).collect();
     let session: String = session.chars().rev().collect();
-    println!("{time}  {session}  {:5}  {:24}  {}", frame["seq"], text("type"), gist(frame));
+    format!("{time}  {session}  {:5}  {:24}  {}\n", frame["seq"], text("type"), gist(frame))
 }
 
 /// What a person wants to see of an event at a glance.

@@ -1,8 +1,13 @@
 //! `greenroom key`: API keys of a running server, through its administration. There is no way
 //! around the server: it alone writes its database.
 
-use super::{ConfigArgs, client::Client};
+use super::{
+    ConfigArgs,
+    client::Client,
+    terminal::{note, print},
+};
 use crate::auth::{KeyId, Role};
+use anyhow::Context as _;
 use greenroom_core::ids::UserId;
 use serde_json::{Value, json};
 
@@ -50,25 +55,24 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
         KeyCommand::Create { user, role, name } => {
             let wish = json!({"user_id": user, "role": role, "name": name});
             let key = client.post("/admin/keys", &wish).await?;
-            println!("{}", text(&key, "key"));
+            let id = text(&key, "key_id");
+            print(&format!("{}\n", text(&key, "key")))
+                .with_context(|| format!("key {id} was made and can't be shown; revoke it"))?;
             // Beside the key, so that a script can take the key alone.
-            eprintln!(
-                "key {} for user {user}, role {role}; it is not shown again",
-                text(&key, "key_id")
-            );
+            note(&format!("key {id} for user {user}, role {role}; it is not shown again"));
         }
         KeyCommand::List { json } => {
             let answer = client.get("/admin/keys").await?;
             let keys = answer["keys"].as_array().cloned().unwrap_or_default();
             if json {
-                println!("{}", serde_json::to_string_pretty(&keys)?);
+                print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
             } else {
-                keys.iter().for_each(|key| println!("{}", line(key)));
+                print(&keys.iter().map(line).collect::<String>())?;
             }
         }
         KeyCommand::Revoke { key_id } => {
             client.delete(&format!("/admin/keys/{key_id}")).await?;
-            println!("revoked {key_id}");
+            print(&format!("revoked {key_id}\n"))?;
         }
     }
     Ok(())
@@ -80,7 +84,8 @@ fn line(key: &Value) -> String {
     let created = day("created_at").unwrap_or_default();
     let (id, user, role) = (text(key, "key_id"), text(key, "user_id"), text(key, "role"));
     let name = text(key, "name");
-    format!("{id}  {role:8}  {user:20}  {created}  {state:18}  {name}").trim_end().to_owned()
+    let line = format!("{id}  {role:8}  {user:20}  {created}  {state:18}  {name}");
+    format!("{}\n", line.trim_end())
 }
 
 fn text<'a>(key: &'a Value, field: &str) -> &'a str {
@@ -99,9 +104,9 @@ mod tests {
         });
         let start =
             "0198c0de-0000-7000-8000-000000000001  approver  ada                   2026-03-04";
-        assert_eq!(line(&key), format!("{start}  works"));
+        assert_eq!(line(&key), format!("{start}  works\n"));
         key["revoked_at"] = json!("2026-04-05T00:00:00.000Z");
         key["name"] = json!("night shift");
-        assert_eq!(line(&key), format!("{start}  revoked 2026-04-05  night shift"));
+        assert_eq!(line(&key), format!("{start}  revoked 2026-04-05  night shift\n"));
     }
 }

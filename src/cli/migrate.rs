@@ -1,6 +1,6 @@
 //! `greenroom migrate`: brings a database to this version's schema without serving it.
 
-use super::ConfigArgs;
+use super::{ConfigArgs, terminal};
 use crate::store::{self, Database};
 use anyhow::Context as _;
 
@@ -19,16 +19,15 @@ pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
     let database = args.config.database(args.database)?;
     let migrated =
         store::migrate(&database).await.with_context(|| format!("{database} was not migrated"))?;
-    println!("{}", report(migrated));
-    Ok(())
+    Ok(terminal::print(&report(migrated))?)
 }
 
 /// What people read of it.
 fn report(store::Migrated { from, to }: store::Migrated) -> String {
     match to - from {
-        0 => format!("schema version {to}, nothing to do"),
-        1 => format!("applied migration {to}; schema version {to}"),
-        _ => format!("applied migrations {} to {to}; schema version {to}", from + 1),
+        0 => format!("schema version {to}, nothing to do\n"),
+        1 => format!("applied migration {to}; schema version {to}\n"),
+        _ => format!("applied migrations {} to {to}; schema version {to}\n", from + 1),
     }
 }
 
@@ -39,8 +38,8 @@ mod tests {
     #[test]
     fn the_report_names_what_was_applied() {
         let migrated = |from, to| report(store::Migrated { from, to });
-        assert_eq!(migrated(2, 2), "schema version 2, nothing to do");
-        assert_eq!(migrated(1, 2), "applied migration 2; schema version 2");
-        assert_eq!(migrated(0, 3), "applied migrations 1 to 3; schema version 3");
+        assert_eq!(migrated(2, 2), "schema version 2, nothing to do\n");
+        assert_eq!(migrated(1, 2), "applied migration 2; schema version 2\n");
+        assert_eq!(migrated(0, 3), "applied migrations 1 to 3; schema version 3\n");
     }
 }

@@ -3,6 +3,9 @@
 //! A command says how it ended by its exit code: 0 is yes, 1 is no (or that it could not), 2 is that
 //! it was asked wrongly. `docs/command-line.md` says what no means for each.
 
+// They panic where nothing can be written; `terminal` has what does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod approvals;
 pub mod audit;
 pub mod chat;
@@ -39,9 +42,9 @@ pub struct Usage(String);
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     // They may quote what a server said. No backtrace: most of them are somebody's no.
     let shown = |text: String| text.lines().map(terminal::safe).collect::<Vec<_>>().join("\n");
-    eprintln!("Error: {}", shown(error.to_string()));
+    terminal::note(&format!("Error: {}", shown(error.to_string())));
     for cause in error.chain().skip(1) {
-        eprintln!("  caused by: {}", shown(cause.to_string()));
+        terminal::note(&format!("  caused by: {}", shown(cause.to_string())));
     }
     if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }

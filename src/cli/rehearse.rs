@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+use super::terminal;
 use crate::rehearsal::{Rehearsal, Script};
 
 /// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats.
@@ -29,16 +30,15 @@ pub async fn run(args: RehearseArgs) -> anyhow::Result<()> {
         None => Script::tour().context("cannot use the built-in tour")?,
     };
     if args.check {
-        println!("{} rules, all good", script.rules.len());
-        return Ok(());
+        return Ok(terminal::print(&format!("{} rules, all good\n", script.rules.len()))?);
     }
     let rules = script.rules.len();
     let rehearsal = Rehearsal::start(script, args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let url = rehearsal.url();
-    println!("Rehearsing {rules} rules at {url}");
-    println!("  ANTHROPIC_BASE_URL={url}");
-    println!("  OPENAI_BASE_URL={url}/v1");
+    terminal::print(&format!(
+        "Rehearsing {rules} rules at {url}\n  ANTHROPIC_BASE_URL={url}\n  OPENAI_BASE_URL={url}/v1\n"
+    ))?;
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     rehearsal.stop().await;
     Ok(())

@@ -1,6 +1,6 @@
 //! `greenroom serve`: the server, until it is told to stop.
 
-use super::ConfigArgs;
+use super::{ConfigArgs, terminal};
 use crate::{
     configuration::{Configuration, REHEARSAL},
     startup::Server,
@@ -54,24 +54,28 @@ impl Welcome {
 
     fn print(&self, server: &Server) {
         let (address, token) = (server.address(), server.token().reveal());
-        println!("Greenroom is ready.");
-        println!();
-        println!("  Open       http://{address}/?token={token}");
-        println!("  API        http://{address}");
-        println!("  Config     {}", self.configuration);
-        println!("  Database   {}", self.database);
+        let mut lines = vec![
+            "Greenroom is ready.".to_owned(),
+            String::new(),
+            format!("  Open       http://{address}/?token={token}"),
+            format!("  API        http://{address}"),
+            format!("  Config     {}", self.configuration),
+            format!("  Database   {}", self.database),
+        ];
         if self.rehearses && server.rehearsal_url().is_some() {
-            println!(
-                "  Model      rehearsal: a scripted model answers, since no API key is configured"
-            );
+            let why = "a scripted model answers, since no API key is configured";
+            lines.push(format!("  Model      rehearsal: {why}"));
         }
         for tool_server in server.tools().status() {
             let what = match tool_server.reason {
                 Some(reason) => format!("unavailable: {}", server.state().redactor.text(&reason)),
                 None => format!("{} tools", tool_server.tools),
             };
-            println!("  Tools      {}: {what}", tool_server.name);
+            lines.push(format!("  Tools      {}: {what}", tool_server.name));
         }
-        println!();
+        // Nobody can read where it is, but it serves.
+        if let Err(error) = terminal::print(&format!("{}\n\n", lines.join("\n"))) {
+            tracing::warn!(%error, "the greeting can't be printed");
+        }
     }
 }

@@ -190,12 +190,22 @@ impl Paint {
 
 /// Prints; a reader that has gone away, as `head` does, is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
+    print_while_read(text).map(|_| ())
+}
+
+/// The same, for what would go on for ever: whether there still is a reader.
+pub(super) fn print_while_read(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
+}
+
+/// Prints a line beside what is printed: to standard error. That it can't be is nowhere to be said.
+pub(super) fn note(line: &str) {
+    writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
 }
 
 #[cfg(test)]

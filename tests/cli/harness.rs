@@ -15,7 +15,7 @@ use tokio::{
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// Nothing here takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The market server's binary, built if it isn't up to date: another package's binary is not
 /// Cargo's business when only this test is asked for.
@@ -144,6 +144,12 @@ impl Desk {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(ended.stdout), text(ended.stderr));
         Ended { code: ended.status.code().unwrap(), out, err }
+    }
+
+    /// Starts a command beside what listens at that address, with that for standard output.
+    pub(crate) fn spawn(&self, address: &str, args: &[&str], stdout: Stdio) -> Child {
+        let mut command = self.command(args);
+        command.env("GREENROOM_LISTEN", address).stdout(stdout).spawn().unwrap()
     }
 
     pub(crate) async fn serve(self) -> Served {

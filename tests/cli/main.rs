@@ -6,5 +6,6 @@ mod approvals;
 mod database;
 mod doctor;
 mod harness;
+mod output;
 mod policy;
 mod tools;
