@@ -36,7 +36,11 @@ async fn s6_a_cancel_from_another_client_keeps_the_text(wire: Wire) {
     assert_eq!(stopped["stopped"], true);
     let kept = stopped["text"].as_str().unwrap();
     assert!(kept.starts_with(&heard) && STALLED.starts_with(kept), "{heard:?}, {kept:?}");
-    assert_eq!(the(&rest, "done").data["outcome"], "cancelled");
+    let done = &the(&rest, "done").data;
+    assert_eq!(done["outcome"], "cancelled");
+    // G6: what it said counts, though the provider did not come to count it.
+    let tokens = done["usage"]["output_tokens"].as_u64().unwrap();
+    assert!(tokens >= kept.len() as u64 / 3, "{tokens} for {kept:?}");
     let messages = house.get(&format!("/agent/session/{session}/messages")).await.ok();
     assert_eq!(messages["messages"][1]["content"], kept);
     assert_eq!(messages["messages"][1]["stopped"], true);

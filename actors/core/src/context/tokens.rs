@@ -1,5 +1,6 @@
 //! How many tokens a text is, roughly. Providers count in ways of their own; what is estimated here
-//! keeps requests within bounds and is never billed.
+//! keeps requests within bounds, and stands in for what a provider did not come to say of a message
+//! that was stopped.
 //!
 //! A token is counted as three bytes of UTF-8. That is about right for JSON, code and writing without
 //! spaces, and a third too many for English prose: an estimate that errs, errs on the safe side.

@@ -8,6 +8,7 @@ use super::{
     failure::ModelFailure,
 };
 use crate::{
+    context::tokens,
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     usage::Usage,
@@ -31,6 +32,8 @@ pub struct MessageBuilder {
     reasoning: Vec<(u32, Reasoning)>,
     calls: Vec<(u32, CallDraft)>,
     usage: Usage,
+    /// What the model wrote since the provider told of output tokens.
+    uncounted_bytes: usize,
     stop_reason: StopReason,
     finished: bool,
 }
@@ -45,6 +48,7 @@ struct CallDraft {
 impl MessageBuilder {
     /// Adds one piece. Errs when the message outgrows its limits; it is then of no more use.
     pub fn push(&mut self, delta: Delta) -> Result<(), ModelFailure> {
+        self.uncounted_bytes += delta.written_bytes();
         match delta {
             Delta::Text(text) => {
                 self.text.push_str(&text);
@@ -88,6 +92,9 @@ impl MessageBuilder {
                 return bounded("tool arguments", length, limits::ARGUMENTS_BYTES_MAX);
             }
             Delta::Usage(usage) => {
+                if usage.output_tokens > 0 {
+                    self.uncounted_bytes = 0;
+                }
                 self.usage.input_tokens = self.usage.input_tokens.max(usage.input_tokens);
                 self.usage.output_tokens = self.usage.output_tokens.max(usage.output_tokens);
                 self.usage.cached_tokens = self.usage.cached_tokens.max(usage.cached_tokens);
@@ -103,9 +110,12 @@ impl MessageBuilder {
         self.finished
     }
 
-    /// The tokens as far as the provider has told.
+    /// The tokens of a message that is not complete. Providers tell of most output at its end, which
+    /// does not come any more: what they have not counted is estimated (G6).
     pub fn usage(&self) -> Usage {
-        self.usage
+        let uncounted = tokens::of_bytes(self.uncounted_bytes as u64);
+        let output_tokens = self.usage.output_tokens.saturating_add(uncounted);
+        Usage { output_tokens, ..self.usage }
     }
 
     /// The text so far.
@@ -133,8 +143,9 @@ impl MessageBuilder {
     /// What is kept of a message that was stopped: its text and usage. Half a thinking block has
     /// no signature yet, and half a call must not run.
     pub fn stopped(self) -> Completion {
+        let usage = self.usage();
         let message = AssistantMessage { text: self.text, ..AssistantMessage::default() };
-        Completion { message, usage: self.usage, stop_reason: self.stop_reason }
+        Completion { message, usage, stop_reason: self.stop_reason }
     }
 
     fn thinking(&mut self, index: u32) -> &mut Reasoning {
@@ -269,6 +280,34 @@ mod tests {
         assert!(!builder.is_finished());
         let message = AssistantMessage { text: "so".to_owned(), ..AssistantMessage::default() };
         assert_eq!(builder.stopped().message, message);
+    }
+
+    #[test]
+    fn g6_output_that_no_provider_came_to_count_is_estimated() {
+        let told = |output_tokens| {
+            Delta::Usage(Usage { input_tokens: 30, output_tokens, cached_tokens: 20 })
+        };
+        let text = |bytes| Delta::Text("x".repeat(bytes));
+        let thought = Delta::Reasoning { index: 0, text: "x".repeat(30) };
+        for (deltas, output_tokens) in [
+            // Anthropic tells of the first token, and of all of them at the end.
+            (vec![told(1), text(300)], 101),
+            (vec![told(1), text(300), told(60)], 60),
+            (vec![told(1), text(300), told(60), text(9)], 63),
+            // Compatible servers may tell nothing at all.
+            (vec![text(300), thought, started(1, "id", "buy"), fragment(1, "{\"n\":1")], 113),
+            (vec![told(0), text(3), told(0)], 1),
+            (vec![], 0),
+        ] {
+            let mut builder = MessageBuilder::default();
+            deltas.iter().cloned().try_for_each(|delta| builder.push(delta)).unwrap();
+            assert_eq!(builder.usage().output_tokens, output_tokens, "{deltas:?}");
+            assert_eq!(builder.stopped().usage.output_tokens, output_tokens, "{deltas:?}");
+        }
+        // What is told of a complete message is not doubted.
+        let whole = build([told(1), text(300), told(2), Delta::Finished]).unwrap();
+        assert_eq!(whole.usage, Usage { input_tokens: 30, output_tokens: 2, cached_tokens: 20 });
+        assert_eq!(build([text(300), Delta::Finished]).unwrap().usage, Usage::default());
     }
 
     #[test]

@@ -58,6 +58,22 @@ pub enum Delta {
     Finished,
 }
 
+impl Delta {
+    /// Bytes of it that the model wrote, for which a provider counts output tokens.
+    pub fn written_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Reasoning { text, .. } => text.len(),
+            Self::ReasoningStarted { redacted, .. } => redacted.as_ref().map_or(0, String::len),
+            Self::CallStarted { tool, .. } => tool.len(),
+            Self::CallArguments { fragment, .. } => fragment.len(),
+            Self::ReasoningSignature { .. }
+            | Self::Usage(_)
+            | Self::Stopped(_)
+            | Self::Finished => 0,
+        }
+    }
+}
+
 /// Why the model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
