@@ -125,7 +125,7 @@ impl SessionMeter {
     }
 
     /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
-    /// model or tool wrote is quoted, so that it can't pass for a line of ours.
+    /// model or tool wrote is a text to the log, which quotes it: it can't pass for a line of ours.
     fn log_call(&self, session_id: SessionId, record: &EventRecord) {
         let run_id = record.run_id.map(tracing::field::display);
         if let SessionEvent::ToolCallStarted { call_id, tool, arguments, .. } = &record.event {
@@ -134,13 +134,14 @@ impl SessionMeter {
             }
             let input = canonical(&self.redactor.scrubbed(arguments.to_value()));
             let (input, tool) = (cut(&input, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
-            tracing::info!(%session_id, run_id, %call_id, ?tool, input, "tool call");
+            tracing::info!(%session_id, run_id, %call_id, tool, input, "tool call");
         } else if let SessionEvent::ToolCallFailed { call_id, tool, reason, error, .. } =
             &record.event
         {
             let error = self.redactor.text(error);
             let (error, tool) = (cut(&error, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
-            tracing::warn!(%session_id, run_id, %call_id, ?tool, ?reason, ?error, "tool call failed");
+            let reason = reason.name();
+            tracing::warn!(%session_id, run_id, %call_id, tool, reason, error, "tool call failed");
         }
     }
 }
@@ -166,12 +167,9 @@ impl Meter for SessionMeter {
             E::RunCompleted { usage, .. } => run_ended(agent, "completed", *usage),
             E::RunFailed { usage, .. } => run_ended(agent, "failed", *usage),
             E::RunCancelled { usage, .. } => run_ended(agent, "cancelled", *usage),
-            E::ToolCallCompleted { .. } => call_ended(agent, "completed".to_owned()),
-            E::AuthorizationDenied { .. } => call_ended(agent, "denied".to_owned()),
-            E::ToolCallFailed { reason, .. } => {
-                let reason = serde_json::to_value(reason).unwrap_or_default();
-                call_ended(agent, reason.as_str().unwrap_or("failed").to_owned());
-            }
+            E::ToolCallCompleted { .. } => call_ended(agent, "completed"),
+            E::AuthorizationDenied { .. } => call_ended(agent, "denied"),
+            E::ToolCallFailed { reason, .. } => call_ended(agent, reason.name()),
             E::StepCompleted { .. } => step_ended(agent, "completed"),
             E::StepRetrying { .. } => {
                 step_ended(agent, "failed");
@@ -251,7 +249,7 @@ fn step_ended(agent: &AgentName, outcome: &'static str) {
     counter!("greenroom_steps_total", "agent" => agent, "outcome" => outcome).increment(1);
 }
 
-fn call_ended(agent: &AgentName, outcome: String) {
+fn call_ended(agent: &AgentName, outcome: &'static str) {
     let agent = agent.to_string();
     counter!("greenroom_calls_total", "agent" => agent, "outcome" => outcome).increment(1);
 }

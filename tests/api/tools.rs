@@ -6,7 +6,7 @@ use crate::{
     stream::{Frame, answer, of_kind, the, told},
 };
 use greenroom::rehearsal::Wire;
-use serde_json::json;
+use serde_json::{Value, json};
 
 on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client_and_model);
 
@@ -132,11 +132,20 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
         let found = log.lines().find(|line| line.contains(message));
         found.unwrap_or_else(|| panic!("no {message} in {log}")).to_owned()
     };
+    // Words as events have them.
+    let fields = |line: &str| serde_json::from_str::<Value>(line).unwrap()["fields"].clone();
     let called = line(r#""message":"tool call""#);
+    assert_eq!(fields(&called)["tool"], "create_bookmark");
     assert!(called.contains(r#""level":"INFO""#) && called.contains(&session), "{called}");
     assert!(called.contains("create_bookmark") && called.contains("[redacted]"), "{called}");
     let failed = line(r#""message":"tool call failed""#);
     assert!(failed.contains(r#""level":"WARN""#) && failed.contains("password"), "{failed}");
+    let told = fields(&failed);
+    assert_eq!(
+        (&told["tool"], &told["reason"]),
+        (&json!("create_bookmark"), &json!("invalid_arguments"))
+    );
+    assert!(!told["error"].as_str().unwrap().starts_with('"'), "{failed}");
     assert!(!log.contains("open sesame"));
 }
 

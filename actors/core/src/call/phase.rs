@@ -133,6 +133,22 @@ pub enum FailReason {
 }
 
 impl FailReason {
+    /// Its name, as events have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::UnknownTool => "unknown_tool",
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Crashed => "crashed",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::OutcomeUnknown => "outcome_unknown",
+        }
+    }
+
     /// Whether a call that ended so, after so many attempts, definitely did not take effect: then
     /// what was set aside for it is released (G6).
     pub fn is_definite(self, attempts: u32) -> bool {
@@ -186,5 +202,29 @@ impl Call {
             text: self.text_for_model(end),
             is_error: end.is_error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e1_a_failure_has_one_name() {
+        use FailReason as R;
+        for reason in [
+            R::Error,
+            R::InvalidArguments,
+            R::UnknownTool,
+            R::Unavailable,
+            R::Timeout,
+            R::Crashed,
+            R::Rejected,
+            R::Expired,
+            R::Cancelled,
+            R::OutcomeUnknown,
+        ] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+        }
     }
 }
