@@ -16,6 +16,10 @@ const ERASE_BELOW: &str = "\u{1b}[J";
 const HIDE_CURSOR: &str = "\u{1b}[?25l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
+/// The size of a terminal that does not know its own, as behind a serial line.
+const COLUMNS_USUAL: usize = 80;
+const ROWS_USUAL: usize = 24;
+
 /// What is on the terminal.
 #[derive(Debug)]
 pub(super) struct Screen {
@@ -53,16 +57,18 @@ impl Screen {
         screen
     }
 
-    /// The terminal has that size now. What was drawn has been wrapped to it.
+    /// The terminal has that size now; 0 is not known. What was drawn has been wrapped to it.
     pub(super) fn resize(&mut self, columns: u16, rows: u16) {
-        let columns = usize::from(columns).max(4);
+        let known = |size: u16, usual| if size == 0 { usual } else { usize::from(size) };
+        let (columns, rows) =
+            (known(columns, COLUMNS_USUAL).max(4), known(rows, ROWS_USUAL).max(3));
         let Drawn { widths, cursor_row } = &mut self.drawn;
         if columns < self.columns {
             let taken = |width: &usize| width.div_ceil(columns).max(1);
             *cursor_row = widths.iter().take(*cursor_row + 1).map(taken).sum::<usize>();
             *cursor_row = cursor_row.saturating_sub(1);
         }
-        (self.columns, self.rows) = (columns, usize::from(rows).max(3));
+        (self.columns, self.rows) = (columns, rows);
     }
 
     /// More of the agent's text.
@@ -322,6 +328,15 @@ mod tests {
         glass.screen.resize(30, 12);
         let rows = glass.draw();
         assert_eq!(rows.iter().filter(|row| row.contains('›')).count(), 1, "{rows:?}");
+    }
+
+    #[test]
+    fn a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one() {
+        let mut glass = Glass::new(80, 24);
+        glass.screen.resize(0, 0);
+        let text = format!("{}and the rest", "x".repeat(66));
+        glass.screen.text(&text);
+        assert_eq!(glass.draw(), [text.as_str(), "›"]);
     }
 
     #[test]
