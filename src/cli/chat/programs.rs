@@ -9,7 +9,10 @@ use super::{
     link::{Said, chat_send},
     plain::lines,
 };
-use crate::cli::terminal::print;
+use crate::{
+    cli::terminal::print,
+    dialect::gateway::{NotUnderstood, decode},
+};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, process::ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,13 +63,18 @@ pub(super) async fn run(
         tokio::select! {
             line = input.recv(), if is_open => match line {
                 Some(line) if line.trim().is_empty() => {}
-                Some(line) => {
-                    if let (None, Some(agent)) = (&ledger.session, &agent) {
-                        ledger.session = Some(create(&client, agent).await?);
+                Some(line) => match read(&line) {
+                    Ok(frame) => {
+                        if let (None, Some(agent)) = (&ledger.session, &agent) {
+                            ledger.session = Some(create(&client, agent).await?);
+                        }
+                        link.send(ledger.frame(frame)).await;
                     }
-                    let frame = ledger.frame(&line);
-                    link.send(frame).await;
-                }
+                    Err(told) => {
+                        print(&format!("{told}\n"))?;
+                        ledger.failed = true;
+                    }
+                },
                 None => is_open = false,
             },
             said = link.next() => match said {
@@ -95,17 +103,30 @@ pub(super) async fn run(
     Ok(ExitCode::from(if ledger.failed { EXIT_FAILED } else { 0 }))
 }
 
+/// The frame that a line is; or why it is none, as a frame like the server's. Told here: what the server
+/// says of what asks for nothing may come when nobody listens any more.
+fn read(line: &str) -> Result<Map<String, Value>, Value> {
+    let map = serde_json::from_str::<Map<String, Value>>(line);
+    let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
+    if !frame.contains_key("type") {
+        frame.insert("type".into(), "chat.send".into());
+    }
+    if !frame.contains_key("id") {
+        frame.insert("id".into(), Uuid::new_v4().to_string().into());
+    }
+    let understood = decode(frame.clone());
+    understood.map(|_| frame.clone()).map_err(|why| {
+        let code = match why {
+            NotUnderstood::UnknownType(_) => "unknown_type",
+            NotUnderstood::NoType | NotUnderstood::Invalid(_) => "invalid_request",
+        };
+        json!({"type": "error", "requestId": frame["id"], "code": code, "message": why.to_string()})
+    })
+}
+
 impl Ledger {
-    /// The frame that a line is.
-    fn frame(&mut self, line: &str) -> Value {
-        let map = serde_json::from_str::<Map<String, Value>>(line);
-        let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
-        if !frame.contains_key("type") {
-            frame.insert("type".into(), "chat.send".into());
-        }
-        if !frame.contains_key("id") {
-            frame.insert("id".into(), Uuid::new_v4().to_string().into());
-        }
+    /// The frame, complete, and noted.
+    fn frame(&mut self, mut frame: Map<String, Value>) -> Value {
         let is_send = frame.get("type").is_some_and(|kind| kind == "chat.send");
         if let (true, false, Some(session)) =
             (is_send, frame.contains_key("sessionId"), &self.session)
@@ -165,6 +186,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+
     fn ledger() -> Ledger {
         Ledger { session: None, open: BTreeMap::new(), failed: false }
     }
@@ -172,7 +195,7 @@ mod tests {
     #[test]
     fn lines_are_frames_or_messages() {
         let mut ledger = ledger();
-        let said = ledger.frame("hello {there}");
+        let said = ledger.frame(read("hello {there}").unwrap());
         assert_eq!(
             (&said["type"], &said["content"]),
             (&json!("chat.send"), &json!("hello {there}"))
@@ -181,21 +204,34 @@ mod tests {
         ledger.learn(
             &json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": "r"}),
         );
-        let said = ledger.frame(r#"{"content": "more", "id": "m-1"}"#);
+        let said = ledger.frame(read(r#"{"content": "more", "id": "m-1"}"#).unwrap());
         assert_eq!(
             said,
             json!({"type": "chat.send", "content": "more", "id": "m-1", "sessionId": "s"})
         );
-        let word = r#"{"type": "tool.approval.response", "toolCallId": "c", "approved": true}"#;
-        let said = ledger.frame(word);
+        let word = json!({"type": "tool.approval.response", "toolCallId": ID, "approved": true});
+        let said = ledger.frame(read(&word.to_string()).unwrap());
         assert_eq!((&said["approved"], said.get("sessionId")), (&json!(true), None));
         assert_eq!(ledger.open.len(), 2);
     }
 
     #[test]
+    fn what_is_no_frame_is_told_as_the_server_would() {
+        for (line, code, why) in [
+            (r#"{"type": "explode", "id": "a"}"#, "unknown_type", "no frame of type `explode`"),
+            (r#"{"content": 1, "id": "a"}"#, "invalid_request", "content: invalid type"),
+            (r#"{"type": "preflight.approval", "id": "a"}"#, "invalid_request", "requestId"),
+        ] {
+            let told = read(line).unwrap_err();
+            assert_eq!((&told["requestId"], &told["code"]), (&json!("a"), &json!(code)), "{told}");
+            assert!(told["message"].as_str().unwrap().contains(why), "{told}");
+        }
+    }
+
+    #[test]
     fn s6_there_is_something_to_cancel_once_the_server_has_answered() {
         let mut ledger = Ledger { session: Some("s".to_owned()), ..ledger() };
-        ledger.frame(r#"{"content": "x", "id": "a"}"#);
+        ledger.frame(read(r#"{"content": "x", "id": "a"}"#).unwrap());
         assert_eq!(ledger.cancel_path(), None);
         ledger.learn(
             &json!({"type": "chat.stream.start", "requestId": "a", "sessionId": "s", "runId": "r"}),
@@ -207,7 +243,7 @@ mod tests {
     fn a_request_is_open_until_its_end_or_until_it_is_refused() {
         let mut ledger = ledger();
         for id in ["a", "b"] {
-            ledger.frame(&json!({"content": "x", "id": id}).to_string());
+            ledger.frame(read(&json!({"content": "x", "id": id}).to_string()).unwrap());
         }
         assert!(
             !ledger.learn(&json!({"type": "error", "requestId": "a", "code": "session_closed"}))
