@@ -66,6 +66,8 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
             let keys = answer["keys"].as_array().cloned().unwrap_or_default();
             if json {
                 print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
+            } else if keys.is_empty() {
+                print("There are none; `greenroom key create` makes one.\n")?;
             } else {
                 print(&keys.iter().map(line).collect::<String>())?;
             }
