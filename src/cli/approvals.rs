@@ -1,19 +1,18 @@
 //! `greenroom approvals`: the questions a running server has for people, and answers to them
 //! (G8, G11). A client like any other: it uses the public HTTP surface and keeps nothing.
 
-mod id;
 mod view;
 
 use super::{
     ConfigArgs, Usage,
     client::{Client, Refusal},
     form,
+    id::Abbreviation,
     terminal::{self, Paint},
 };
 use crate::startup::SystemClock;
 use greenroom_actors::ports::Clock as _;
-use greenroom_core::{ids::SessionId, limits::REASON_BYTES_MAX};
-use id::Abbreviation;
+use greenroom_core::limits::REASON_BYTES_MAX;
 use serde_json::{Value, json};
 use view::Asked;
 
@@ -62,9 +61,9 @@ struct ListArgs {
     /// Only those that stand so
     #[arg(long, value_enum, default_value_t)]
     state: StateFilter,
-    /// Only this session's
+    /// Only this session's: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    session: Option<Abbreviation>,
     /// At most so many, up to 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -203,7 +202,8 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
         StateFilter::All => "",
     }
     .to_owned();
-    if let Some(session) = args.session {
+    if let Some(session) = &args.session {
+        let session = client.session(session).await?;
         filter.push_str(&format!("&session_id={session}"));
     }
     let mut found = Vec::new();

@@ -1,14 +1,21 @@
 //! How commands talk to a running server: over its public HTTP surface, with the token of the
 //! same configuration.
 
+use super::id::Abbreviation;
 use crate::configuration::Configuration;
 use anyhow::Context as _;
+use greenroom_core::ids::SessionId;
 use reqwest::StatusCode;
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::{client::IntoClientRequest as _, http};
 
 /// Where a request says that it comes from the command line; what is answered by it is recorded so.
 const SURFACE: (&str, &str) = ("x-greenroom-surface", "cli");
+
+/// Sessions that are asked of the server at once; it gives no more.
+const SESSIONS_PAGE: usize = 200;
+/// Sessions, the newest first, among which that of an abbreviated id is looked for.
+const SESSIONS_SEARCHED: usize = 10_000;
 
 /// A client of the configured server.
 #[derive(Clone)]
@@ -91,6 +98,26 @@ impl Client {
     /// Deletes, for a JSON answer.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
         self.answer(self.http.delete(self.url(path))).await
+    }
+
+    /// The session that `id` stands for.
+    pub(super) async fn session(&self, id: &Abbreviation) -> anyhow::Result<SessionId> {
+        let mut fitting = Vec::new();
+        let (mut searched, mut before) = (0, String::new());
+        while id.whole().is_none() && searched < SESSIONS_SEARCHED {
+            let path = format!("/agent/session?children=true&limit={SESSIONS_PAGE}{before}");
+            let page = self.get(&path).await?;
+            let sessions = page["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            searched += sessions.len();
+            let ids = sessions.iter().filter_map(|session| session["session_id"].as_str());
+            fitting.extend(ids.filter(|candidate| id.fits(candidate)).map(str::to_owned));
+            match page["next"].as_str() {
+                Some(next) => before = format!("&before={next}"),
+                None => break,
+            }
+        }
+        fitting.extend(id.whole().map(str::to_owned));
+        Ok(id.one_of(fitting, "session")?.parse()?)
     }
 
     /// Opens an event stream.

@@ -3,6 +3,7 @@
 use super::{
     ConfigArgs,
     client::Client,
+    id::Abbreviation,
     terminal::{print_while_read, safe},
 };
 use anyhow::Context as _;
@@ -17,9 +18,10 @@ pub struct EventsArgs {
     /// Go on with what happens from now on
     #[arg(long)]
     follow: bool,
-    /// Only this session, from its first event on; else all sessions, from now on
+    /// Only this session, from its first event on: its id, or at least 6 characters of the id's end
+    /// or beginning; else all sessions, from now on
     #[arg(long, value_name = "ID")]
-    session: Option<greenroom_core::ids::SessionId>,
+    session: Option<Abbreviation>,
     /// Only what comes after this cursor of the session
     #[arg(long, value_name = "CURSOR", requires = "session")]
     after: Option<greenroom_core::cursor::Cursor>,
@@ -32,8 +34,11 @@ pub struct EventsArgs {
 pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
     let client = Client::of(&args.config.load()?)?;
     let after = args.after.unwrap_or_default();
-    let path = match args.session {
-        Some(session_id) => format!("/agent/session/{session_id}/events?after={after}"),
+    let path = match &args.session {
+        Some(session) => {
+            let session_id = client.session(session).await?;
+            format!("/agent/session/{session_id}/events?after={after}")
+        }
         None => "/admin/events".to_owned(),
     };
     if !args.follow {

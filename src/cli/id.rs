@@ -18,8 +18,8 @@ impl FromStr for Abbreviation {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim_start_matches('…').to_ascii_lowercase();
-        if Uuid::try_parse(&text).is_ok_and(|id| id.to_string() == text) {
-            return Ok(Self(text));
+        if let Ok(id) = Uuid::try_parse(&text) {
+            return Ok(Self(id.to_string()));
         }
         let fits = text.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-');
         let digits = text.chars().filter(char::is_ascii_hexdigit).count();
@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(one_of("…00A11CE"), Ok(ONE.to_owned()));
         assert_eq!(one_of("0198c0de-0000-7000-8000-0000000a"), Ok(ONE.to_owned()));
         assert_eq!(one_of(TWO), Ok(TWO.to_owned()));
+        assert_eq!(one_of(&TWO.replace('-', "")), Ok(TWO.to_owned()));
     }
 
     #[test]

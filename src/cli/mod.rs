@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod eval;
 pub mod events;
 mod form;
+mod id;
 pub mod key;
 pub mod migrate;
 pub mod policy;

@@ -5,7 +5,7 @@ mod judging;
 mod recorded;
 mod report;
 
-use super::{ConfigArgs, EXIT_USAGE, Usage, failed};
+use super::{ConfigArgs, EXIT_USAGE, Usage, failed, id::Abbreviation};
 use crate::{
     startup::SystemClock,
     store::{Database, ReadOnlyStore, Store},
@@ -56,9 +56,9 @@ struct CheckArgs {
     /// (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "DURATION|TIME")]
     since: Option<Since>,
-    /// Only this session's calls
+    /// Only this session's calls: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    session: Option<Abbreviation>,
     /// Start the configuration's MCP servers, to know their tools' schemas and annotations
     #[arg(long)]
     with_servers: bool,
@@ -116,7 +116,8 @@ async fn check(args: CheckArgs) -> anyhow::Result<bool> {
     let mut check = Check { journal, judging, since, report: Report::new(args.json) };
     match args.session {
         None => check.all_sessions().await?,
-        Some(session_id) => {
+        Some(id) => {
+            let session_id = check.named(&id).await?;
             let row = check.journal.session(session_id).await?;
             let row = row.ok_or_else(|| Usage(format!("there is no session {session_id}")))?;
             check.session(&row).await?;
@@ -145,6 +146,20 @@ impl Check {
             let Some(last) = page.last() else { return Ok(()) };
             query.before = Some(last.session_id);
         }
+    }
+
+    /// The session that `id` stands for.
+    async fn named(&self, id: &Abbreviation) -> anyhow::Result<SessionId> {
+        let mut fitting: Vec<_> = id.whole().map(str::to_owned).into_iter().collect();
+        let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
+        while id.whole().is_none() {
+            let page = self.journal.sessions(query.clone()).await?;
+            let ids = page.iter().map(|row| row.session_id.to_string());
+            fitting.extend(ids.filter(|candidate| id.fits(candidate)));
+            let Some(last) = page.last() else { break };
+            query.before = Some(last.session_id);
+        }
+        Ok(id.one_of(fitting, "session")?.parse()?)
     }
 
     /// Whether all its calls came before the time that is asked for: the end of a run changes a

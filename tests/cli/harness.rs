@@ -184,10 +184,21 @@ impl Served {
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
+        self.ask(|client, base| client.post(format!("{base}{path}")).json(&body)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.ask(|client, base| client.get(format!("{base}{path}"))).await
+    }
+
+    async fn ask(
+        &self,
+        request: impl FnOnce(reqwest::Client, String) -> reqwest::RequestBuilder,
+    ) -> Value {
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let url = format!("http://{}{path}", self.address);
-        let request = reqwest::Client::new().post(url).bearer_auth(TOKEN).json(&body);
-        let answer = tokio::time::timeout(PATIENCE, request.send()).await.unwrap().unwrap();
+        let request = request(reqwest::Client::new(), format!("http://{}", self.address));
+        let answer = request.bearer_auth(TOKEN).send();
+        let answer = tokio::time::timeout(PATIENCE, answer).await.unwrap().unwrap();
         answer.json().await.unwrap()
     }
 

@@ -8,4 +8,5 @@ mod doctor;
 mod harness;
 mod output;
 mod policy;
+mod sessions;
 mod tools;

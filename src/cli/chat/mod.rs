@@ -22,7 +22,7 @@ mod show;
 mod tests;
 mod word;
 
-use super::{ConfigArgs, Usage, client::Client};
+use super::{ConfigArgs, Usage, client::Client, id::Abbreviation};
 use conversation::Conversation;
 use greenroom_core::{
     context::workflow::command,
@@ -53,9 +53,9 @@ pub struct ChatArgs {
     config: ConfigArgs,
     /// Say this, and leave when it is answered; else what is typed, or what is piped in
     message: Option<String>,
-    /// Go on with this session
+    /// Go on with this session: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    session: Option<Abbreviation>,
     /// Start this workflow, and leave when it is answered; `greenroom workflows` lists them
     #[arg(long, value_name = "NAME", conflicts_with = "message")]
     workflow: Option<String>,
@@ -99,12 +99,16 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         (None, None) if reads || args.json => None,
         (None, None) => Some(piped()?),
     };
-    let going = match args.session {
+    let session = match &args.session {
+        Some(session) => Some(client.session(session).await?),
+        None => None,
+    };
+    let going = match session {
         Some(session) => Some(resume(&client, session).await?),
         None => None,
     };
     let link = Link::open(&client).await?;
-    let mut conversation = Conversation::new(args.session);
+    let mut conversation = Conversation::new(session);
     if let Some((_, workflow)) = started {
         conversation.starts_with(workflow);
     }
