@@ -196,22 +196,20 @@ async fn check_running_runs(state: &AppState, owner: &UserId) -> Result<(), Prob
     Err(Problem::too_many("too_many_runs", detail, limit).retry_after(1))
 }
 
-/// Whether a session may be made for this message, which is its first: none is left behind by one
-/// that is refused.
+/// Errs before a session is made for a message that may not begin one.
 pub(super) async fn check_first(
     state: &AppState,
     principal: &Principal,
     user_id: Option<&UserId>,
     message: &Message,
 ) -> Result<(), Problem> {
-    message.check(state)?;
+    message.check_new(state).await?;
     if message.message_id.is_some() {
         // Sent again, it would go to another new session and run there (S5).
         let detail = "a message is known again in its session; make that first, and name it";
         return Err(Problem::invalid("message_id", detail));
     }
-    check_running_runs(state, &acting_for(principal, user_id.cloned())?).await?;
-    workflows::started(state, &state.default_agent, message.workflow.clone()).await.map(drop)
+    check_running_runs(state, &acting_for(principal, user_id.cloned())?).await
 }
 
 /// A title within its limit.
@@ -259,6 +257,15 @@ pub(super) enum WhenBusy {
 }
 
 impl Message {
+    /// Errs before a session is made for a message that can't be taken.
+    pub(super) async fn check_new(&self, state: &AppState) -> Result<(), Problem> {
+        self.check(state)?;
+        match &self.workflow {
+            Some(wish) => workflows::check(state, wish).await,
+            None => Ok(()),
+        }
+    }
+
     /// Errs if the message can't be taken, whatever the session does.
     pub(super) fn check(&self, state: &AppState) -> Result<WhenBusy, Problem> {
         let max = state.limits.message_bytes_max;

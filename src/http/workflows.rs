@@ -166,6 +166,41 @@ impl From<ServerPrompt> for WorkflowView {
     }
 }
 
+/// Errs where a workflow that is asked for can't be started, as far as can be told without asking
+/// the server whose prompt it is.
+pub(super) async fn check(state: &AppState, wish: &WorkflowWish) -> Result<(), Problem> {
+    let WorkflowWish { name, inputs } = wish;
+    match state.workflows.get(name) {
+        Some(workflow) => start(&workflow, inputs).map(|_| ()),
+        None => prompt_of(state, name, inputs).await.map(|_| ()),
+    }
+}
+
+fn start(workflow: &Workflow, inputs: &Map<String, Value>) -> Result<StartedWorkflow, Problem> {
+    workflow.start(inputs).map_err(|invalid| {
+        let field = format!("workflow.inputs.{}", invalid.input);
+        let field = field.trim_end_matches('.');
+        problem("invalid_workflow_input", format!("{field}: {}", invalid.problem), field)
+    })
+}
+
+/// The server and the prompt of that name, and what it is asked with.
+async fn prompt_of<'a>(
+    state: &AppState,
+    name: &'a str,
+    inputs: &Map<String, Value>,
+) -> Result<(&'a str, &'a str, Map<String, Value>), Problem> {
+    let missing = || {
+        let detail = format!("there is no workflow `{}`", cut(name, 128));
+        problem("unknown_workflow", detail, "workflow.name")
+    };
+    let (server, prompt) = name.split_once(':').ok_or_else(missing)?;
+    let prompts = state.runtime.tools.prompts().await;
+    let of_name = |it: &&ServerPrompt| it.server == server && it.name == prompt;
+    let known = prompts.iter().find(of_name).ok_or_else(missing)?;
+    Ok((server, prompt, arguments(known, inputs)?))
+}
+
 /// What a run gets of the workflow that is asked for, or else of its agent's own.
 pub(super) async fn started(
     state: &AppState,
@@ -179,22 +214,9 @@ pub(super) async fn started(
     };
     let Some(WorkflowWish { name, inputs }) = wish.or_else(usual) else { return Ok(None) };
     if let Some(workflow) = state.workflows.get(&name) {
-        let started = workflow.start(&inputs).map_err(|invalid| {
-            let field = format!("workflow.inputs.{}", invalid.input);
-            let field = field.trim_end_matches('.');
-            problem("invalid_workflow_input", format!("{field}: {}", invalid.problem), field)
-        })?;
-        return Ok(Some(Arc::new(started)));
+        return Ok(Some(Arc::new(start(&workflow, &inputs)?)));
     }
-    let missing = || {
-        let detail = format!("there is no workflow `{}`", cut(&name, 128));
-        problem("unknown_workflow", detail, "workflow.name")
-    };
-    let (server, prompt) = name.split_once(':').ok_or_else(missing)?;
-    let prompts = state.runtime.tools.prompts().await;
-    let of_name = |it: &&ServerPrompt| it.server == server && it.name == prompt;
-    let known = prompts.iter().find(of_name).ok_or_else(missing)?;
-    let arguments = arguments(known, &inputs)?;
+    let (server, prompt, arguments) = prompt_of(state, &name, &inputs).await?;
     let text = state.runtime.tools.prompt(server, prompt, arguments).await;
     let text = text.map_err(|error| {
         let detail = format!("the server's prompt can't be had: {error}");

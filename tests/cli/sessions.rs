@@ -36,6 +36,33 @@ async fn a_session_is_named_by_what_lists_show_of_it() {
 }
 
 #[tokio::test]
+async fn c3_a_workflow_that_is_refused_leaves_no_session_behind() {
+    let desk = Desk::new();
+    desk.write("greenroom.toml", &desk.configuration("workflows = [\"workflows\"]"));
+    std::fs::create_dir(desk.folder.path().join("workflows")).unwrap();
+    let workflow =
+        "---\nname: stock\ndescription: Stocks up\ninputs:\n  n:\n    type: integer\n---\nstock up";
+    desk.write("workflows/stock.md", workflow);
+    let server = desk.serve().await;
+    for (args, why) in [
+        (&["--workflow", "nope"][..], "there is no workflow `nope`"),
+        (&["--workflow", "stock", "--input", "m=1"], "workflow.inputs.m"),
+        (&["--workflow", "nope", "--agent", "reader"], "there is no workflow `nope`"),
+    ] {
+        let refused = server.run(&[&["chat"], args].concat()).await;
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+    }
+    let wish = json!({"workflow": {"name": "nope"}});
+    assert_eq!(server.post("/agent/chat", wish).await["code"], "unknown_workflow");
+    assert_eq!(server.get("/agent/session").await["sessions"], json!([]));
+
+    // An input without a workflow is for nothing.
+    let refused = server.run(&["chat", "stock up", "--input", "n=1"]).await;
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[tokio::test]
 async fn that_there_are_no_keys_is_said() {
     let server = Desk::new().serve().await;
     let none = server.run(&["key", "list"]).await;

@@ -60,7 +60,13 @@ pub struct ChatArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "message")]
     workflow: Option<String>,
     /// An input of the workflow; may be said several times
-    #[arg(long = "input", value_name = "KEY=VALUE", requires = "workflow")]
+    #[arg(
+        long = "input",
+        value_name = "KEY=VALUE",
+        requires = "workflow",
+        // A message would make up for the workflow that is required.
+        conflicts_with = "message"
+    )]
     inputs: Vec<String>,
     /// The agent of a new session
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
@@ -88,7 +94,7 @@ struct Setup {
 pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     let client = Client::of(&args.config.load()?)?;
     let (reads, writes) = (std::io::stdin().is_terminal(), std::io::stdout().is_terminal());
-    let started = args.workflow.map(|name| workflow(&name, &args.inputs)).transpose()?;
+    let started = args.workflow.as_ref().map(|name| workflow(name, &args.inputs)).transpose()?;
     let once = match (args.message, &started) {
         (Some(message), _) => Some(message),
         // Lines of programs may be frames.
@@ -107,6 +113,9 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         Some(session) => Some(resume(&client, session).await?),
         None => None,
     };
+    if let (Some(name), Some(_)) = (&args.workflow, &args.agent) {
+        check_is_known(&client, name).await?;
+    }
     let link = Link::open(&client).await?;
     let mut conversation = Conversation::new(session);
     if let Some((_, workflow)) = started {
@@ -133,6 +142,16 @@ fn workflow(name: &str, inputs: &[String]) -> anyhow::Result<(String, Value)> {
         said.insert(key.to_owned(), value.into());
     }
     Ok((command(name, &said), json!({"name": name, "inputs": said})))
+}
+
+/// Errs if there is no such workflow: the session that an agent is named for is made before the server
+/// is asked for it.
+async fn check_is_known(client: &Client, name: &str) -> anyhow::Result<()> {
+    let found = client.get("/agent/workflows").await?;
+    let known = found["workflows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_known = known.iter().any(|workflow| workflow["name"] == name);
+    anyhow::ensure!(is_known, "there is no workflow `{name}`; `greenroom workflows` lists them");
+    Ok(())
 }
 
 /// What is piped in, as one message.

@@ -73,11 +73,12 @@ pub(super) async fn send(
         workflow,
         traceparent: None,
     };
-    // Before a session is made for it.
-    message.check(state)?;
     let session = match session_id {
         Some(session_id) => commands::session_for(state, principal, session_id).await?,
-        None => session_of(state, principal, &id).await?,
+        None => {
+            message.check_new(state).await?;
+            session_of(state, principal, &id).await?
+        }
     };
     if let Some(after) = after {
         state.runtime.check_cursor(session.session_id, after).await?;
