@@ -186,6 +186,17 @@ async fn m5_t7_what_the_tour_reads() {
     tour.check("hello", &[], &[], &["Try one of these"]).await;
     let message = "What is the current sell price of Tritanium in Jita?";
     tour.check(message, &[], &[&["get_market_stats"]], &["**4.12 ISK**", "9,400,000,000"]).await;
+    let compare: [&[&str]; 1] = [&["compare_regions"]];
+    for (message, quantity) in [
+        ("/price-check type_id=34", "1,000 units"),
+        ("/price-check quantity=20 type_id=34", "20 units"),
+        ("/price-check type_id=34 quantity=20", "20 units"),
+    ] {
+        let words = ["| The Forge | 4.12 | 3.98 | 0.14 |", quantity, "best bought in **The Forge**"];
+        tour.check(message, &[], &compare, &words).await;
+    }
+    let message = "/price-check type_id=1";
+    tour.check(message, &[], &compare, &["could not compare the prices"]).await;
     let message = "Which ships were destroyed most in Jita last week?";
     let calls: [&[&str]; 2] = [&["get_war_losses"], &["get_item_info"; 6]];
     tour.check(message, &[], &calls, &["**Rifter**: 287", "**Merlin**: 256"]).await;
