@@ -192,7 +192,8 @@ async fn m5_t7_what_the_tour_reads() {
         ("/price-check quantity=20 type_id=34", "20 units"),
         ("/price-check type_id=34 quantity=20", "20 units"),
     ] {
-        let words = ["| The Forge | 4.12 | 3.98 | 0.14 |", quantity, "best bought in **The Forge**"];
+        let words =
+            ["| The Forge | 4.12 | 3.98 | 0.14 |", quantity, "best bought in **The Forge**"];
         tour.check(message, &[], &compare, &words).await;
     }
     let message = "/price-check type_id=1";

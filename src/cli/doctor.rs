@@ -151,7 +151,7 @@ async fn check_tools(configuration: Configuration, report: &mut Report) {
     for server in tools.status() {
         let name = format!("tools {}", server.name);
         match server.state {
-            ServerState::Ready => report.good(&name, format!("{} tools", server.tools)),
+            ServerState::Ready => report.good(&name, terminal::counted(server.tools, "tool")),
             ServerState::Starting | ServerState::BackingOff | ServerState::Stopped => {
                 let reason = server.reason.unwrap_or_else(|| "not ready".to_owned());
                 report.bad(&name, reason);

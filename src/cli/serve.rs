@@ -69,7 +69,7 @@ impl Welcome {
         for tool_server in server.tools().status() {
             let what = match tool_server.reason {
                 Some(reason) => format!("unavailable: {}", server.state().redactor.text(&reason)),
-                None => format!("{} tools", tool_server.tools),
+                None => terminal::counted(tool_server.tools, "tool"),
             };
             lines.push(format!("  Tools      {}: {what}", tool_server.name));
         }

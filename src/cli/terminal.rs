@@ -126,6 +126,11 @@ pub(super) fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
+/// So many of them, as in `1 tool` and `2 tools`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// A length of time in its two largest units, as in `9m 41s`.
 pub(super) fn span(duration: Duration) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
@@ -240,6 +245,11 @@ mod tests {
     fn what_is_cut_shows_it() {
         assert_eq!(shortened("abc", 3), "abc");
         assert_eq!(shortened("abcd", 3), "ab…");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "tool")), ["0 tools", "1 tool", "2 tools"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! recorded, little is kept; and at the end the counts.
 
 use super::{judging::Finding, recorded::RecordedCall};
-use crate::cli::terminal::{self, COLUMNS, Paint, Style, push_line, safe, wrapped};
+use crate::cli::terminal::{self, COLUMNS, Paint, Style, counted, push_line, safe, wrapped};
 use greenroom_core::{ids::SessionId, policy::Ruling, session::SessionRow};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -16,8 +16,8 @@ pub(super) struct Report {
     paint: Paint,
     /// The session whose heading was printed last.
     headed: Option<SessionId>,
-    sessions: u64,
-    calls: u64,
+    sessions: usize,
+    calls: usize,
     unknown: u64,
     /// How many, by what was and what would be.
     changes: BTreeMap<(&'static str, &'static str), u64>,
@@ -38,7 +38,7 @@ impl Report {
 
     /// Counts a session at its first call.
     pub(super) fn count_session(&mut self, is_new: &mut bool) {
-        self.sessions += u64::from(std::mem::take(is_new));
+        self.sessions += usize::from(std::mem::take(is_new));
     }
 
     /// Counts a call, and prints it if it would go another way.
@@ -170,10 +170,6 @@ impl Report {
         writeln!(out, "{checked}: {differ}{changes}{unknown}.").unwrap_or_default();
         out
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn word(ruling: Ruling) -> &'static str {

@@ -1,7 +1,7 @@
 //! The list of tools as people read it. Pure: rows in, text out.
 
 use super::Row;
-use crate::cli::terminal::{COLUMNS, Paint, Style, push_line, safe, wrapped};
+use crate::cli::terminal::{COLUMNS, Paint, Style, counted, push_line, safe, wrapped};
 use greenroom_actors::tool_host::{ServerState, ServerStatus};
 use greenroom_core::policy::{Risk, RiskSource};
 
@@ -65,7 +65,7 @@ impl Listing<'_> {
             if rows.is_empty() {
                 continue;
             }
-            self.heading(&mut out, risk.name(), &counted(rows.len()));
+            self.heading(&mut out, risk.name(), &counted(rows.len(), "tool"));
             let server =
                 |row: &Row| if many_servers { format!("{}: ", row.server) } else { String::new() };
             self.table(&mut out, &rows, &widths, server);
@@ -146,18 +146,14 @@ impl Listing<'_> {
     }
 }
 
-fn counted(tools: usize) -> String {
-    if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }
-}
-
 /// What is to be said of a server; none is one that is part of Greenroom.
 fn standing(server: Option<&ServerStatus>, tools: usize) -> String {
-    let Some(server) = server else { return counted(tools) };
+    let Some(server) = server else { return counted(tools, "tool") };
     let reason = server.reason.as_deref().map(safe);
     match server.state {
         ServerState::Ready => match server.tools == tools {
-            true => counted(tools),
-            false => format!("{tools} of {}", counted(server.tools)),
+            true => counted(tools, "tool"),
+            false => format!("{tools} of {}", counted(server.tools, "tool")),
         },
         ServerState::Starting => "unavailable: still starting".to_owned(),
         ServerState::BackingOff | ServerState::Stopped => {

@@ -6,7 +6,7 @@ import type { Policy, Risk, Tool, ToolServer, Verdict } from "../../api/types";
 import { Icon } from "../../parts/icon";
 import { Badge, Empty, Failed, IconButton, Loading, RiskBadge } from "../../parts/ui";
 import { Visible } from "../../parts/visible";
-import { LEVELS, RISK } from "../../parts/words";
+import { LEVELS, RISK, count } from "../../parts/words";
 import { useLoaded } from "../../parts/use_loaded";
 import { me } from "../../state/live";
 import { useStore } from "../../state/store";
@@ -89,7 +89,7 @@ function Servers({ servers }: { servers: ToolServer[] }) {
       {servers.map((server) => (
         <li key={server.name}>
           <span class={`status-dot ${server.state === "ready" ? "running still" : "waiting"}`} aria-hidden="true" />
-          <strong>{server.name}</strong> <span class="hint">{server.state}{server.tools !== undefined && `, ${server.tools} tools`}
+          <strong>{server.name}</strong> <span class="hint">{server.state}{server.tools !== undefined && `, ${count(server.tools, "tool")}`}
             {server.circuit !== undefined && server.circuit !== "closed" && `, circuit ${String(server.circuit)}`}{server.reason && `: ${server.reason}`}</span>
         </li>
       ))}
