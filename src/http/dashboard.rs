@@ -96,6 +96,7 @@ async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Probl
 
 /// What somebody pasted into the page.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct SignIn {
     /// The administrator's token, or an API key.
     token: String,
