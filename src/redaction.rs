@@ -121,13 +121,9 @@ impl Redactor {
                     None => (key, value),
                 })
                 .collect(),
-            (Value::Array(was), Value::Array(edited)) => {
-                let mut was = was.iter();
-                let one = |value| match was.next() {
-                    Some(was) => self.unshown(was, value),
-                    None => value,
-                };
-                edited.into_iter().map(one).collect()
+            // Of another length, an element may have another place than it had.
+            (Value::Array(was), Value::Array(edited)) if was.len() == edited.len() => {
+                was.iter().zip(edited).map(|(was, value)| self.unshown(was, value)).collect()
             }
             (_, edited) => edited,
         }

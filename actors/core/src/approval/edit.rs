@@ -52,7 +52,8 @@ fn restored_at(
             edited.into_iter().map(one).collect()
         }
         (original, Value::Array(edited)) => {
-            let was = original.and_then(Value::as_array);
+            // Of another length, an element may have another place than it had.
+            let was = original.and_then(Value::as_array).filter(|was| was.len() == edited.len());
             let one = |(index, value)| {
                 let was = was.and_then(|was| was.get(index));
                 restored_at(&format!("{place}[{index}]"), was, value)
@@ -99,6 +100,16 @@ mod tests {
         let expected =
             json!({"to": "bob", "token": "s3cret", "list": ["a", {"password": "p"}], "new": 1});
         assert_eq!(restored(&original, edited), Ok(expected));
+    }
+
+    #[test]
+    fn e7_no_value_is_put_in_the_place_of_another() {
+        let original = json!({"to": [{"pin": "1111"}, {"pin": "2222"}]});
+        let shorter = json!({"to": [{"pin": REDACTED}]});
+        let error = restored(&original, shorter).unwrap_err();
+        assert!(error.to_string().starts_with("arguments.to[0].pin has"), "{error}");
+        let plain = json!({"to": [{"pin": "3333"}]});
+        assert_eq!(restored(&original, plain.clone()), Ok(plain));
     }
 
     #[test]
