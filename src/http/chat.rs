@@ -182,7 +182,8 @@ struct ChatBody {
     region_id: Option<i64>,
     #[serde(default)]
     autonomy_level: Option<Autonomy>,
-    /// Sent again, it starts nothing and answers the same.
+    /// Sent again to that session, it starts nothing and answers the same; for a new one there is
+    /// none.
     #[serde(default)]
     message_id: Option<MessageId>,
     /// While a run is going: `queue` (default), `steer`, `interrupt` or `reject`.
