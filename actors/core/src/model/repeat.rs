@@ -10,25 +10,28 @@ use memchr::memmem;
 /// Events that are learnt in vain before no more are: some providers put something else into each.
 const LEARNT_IN_VAIN_MAX: u32 = 4;
 
-/// What the last event had around its text. It keeps its buffers.
+/// What the last event had around its text. It keeps its buffer, one for all: there is one of these
+/// for each stream.
 #[derive(Debug, Default)]
 pub(super) struct Repetition {
-    name: String,
-    /// Up to the text, its opening quote included.
-    before: String,
-    /// From the text's closing quote on; empty where nothing is known.
-    after: String,
+    /// The event's name, then its data without the text; empty where nothing is known.
+    known: String,
+    /// Where the data begins.
+    data_at: usize,
+    /// Where the text was: after its opening quote, and before its closing one.
+    text_at: usize,
     learnt_in_vain: u32,
 }
 
 impl Repetition {
     /// The text of an event that is the last one's but for this.
     pub(super) fn text_of<'e>(&mut self, event: &'e Event<'_>) -> Option<&'e str> {
-        if self.after.is_empty() || event.name != self.name {
+        let (before, after) = self.known.split_at(self.text_at);
+        let (name, before) = before.split_at(self.data_at);
+        if after.is_empty() || event.name != name {
             return None;
         }
-        let rest = event.data.strip_prefix(&*self.before)?;
-        let text = rest.strip_suffix(&*self.after)?;
+        let text = event.data.strip_prefix(before)?.strip_suffix(after)?;
         if text.is_empty() || !text.bytes().all(is_plain) {
             return None;
         }
@@ -44,16 +47,18 @@ impl Repetition {
         }
         self.learnt_in_vain += 1;
         let Some((before, after)) = around(&event.data, text) else { return };
-        self.name.push_str(&event.name);
-        self.before.push_str(before);
-        self.after.push_str(after);
+        self.data_at = event.name.len();
+        self.text_at = self.data_at + before.len();
+        self.known.reserve_exact(self.text_at + after.len());
+        for part in [&*event.name, before, after] {
+            self.known.push_str(part);
+        }
     }
 
     /// The next event is another one.
     pub(super) fn forget(&mut self) {
-        self.name.clear();
-        self.before.clear();
-        self.after.clear();
+        self.known.clear();
+        (self.data_at, self.text_at) = (0, 0);
     }
 }
 
@@ -148,6 +153,18 @@ mod tests {
         assert_eq!(repetition.text_of(&event(&chunk(LEARNT_IN_VAIN_MAX))), None);
     }
 
+    /// The deltas, with each text in one piece.
+    fn joined(deltas: Vec<Delta>) -> Vec<Delta> {
+        let mut joined: Vec<Delta> = Vec::new();
+        for delta in deltas {
+            match (joined.last_mut(), &delta) {
+                (Some(Delta::Text(text)), Delta::Text(more)) => text.push_str(more),
+                _ => joined.push(delta),
+            }
+        }
+        joined
+    }
+
     /// What a stream makes of the events, and what a reader does that parses each.
     fn told_of<W: Wire>(mut parser: Parser<W>, events: &[String]) -> [Vec<Delta>; 2] {
         let (mut wire, mut streamed, mut parsed) = (W::default(), Vec::new(), Vec::new());
@@ -161,7 +178,7 @@ mod tests {
                 break;
             }
         }
-        [streamed, parsed]
+        [streamed, parsed].map(joined)
     }
 
     fn chunks() -> impl Strategy<Value = String> {

@@ -29,7 +29,8 @@ pub trait Wire: Default {
     fn end(&mut self, out: &mut Vec<Delta>);
 }
 
-/// Parses the stream of one model call. Every way of cutting the bytes gives the same deltas.
+/// Parses the stream of one model call. Every way of cutting the bytes gives the same deltas, but for
+/// the pieces that a text is in.
 #[derive(Debug, Default)]
 pub struct Parser<W> {
     events: EventParser,
@@ -118,7 +119,11 @@ fn read<W: Wire>(
 ) -> Result<(), ModelFailure> {
     let Phase::Open = phase else { return Ok(()) };
     if let Some(text) = repetition.text_of(event) {
-        out.push(Delta::Text(text.to_owned()));
+        match out.last_mut() {
+            // What comes together is told together: each piece for itself costs its room in memory.
+            Some(Delta::Text(told)) => told.push_str(text),
+            _ => out.push(Delta::Text(text.to_owned())),
+        }
         return Ok(());
     }
     let before = out.len();
