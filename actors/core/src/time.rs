@@ -1,6 +1,6 @@
 //! Instants, as the log and the wire write them. Nothing here reads a clock.
 
-use chrono::{DateTime, Datelike, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike, SecondsFormat, Timelike, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, time::Duration};
 use utoipa::ToSchema;
@@ -25,9 +25,32 @@ impl Timestamp {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
     }
 
-    fn to_rfc3339(self) -> String {
+    /// Hands its text to `put`. Its digits are written by hand, since each frame and each stored event
+    /// has one: chrono makes a `String` of each.
+    fn written<T>(self, put: impl FnOnce(&str) -> T) -> T {
         let instant = DateTime::<Utc>::from_timestamp_millis(self.0).unwrap_or_default();
-        instant.to_rfc3339_opts(SecondsFormat::Millis, true)
+        let (date, time) = (instant.date_naive(), instant.time());
+        let year = date.year();
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        for (end, digits, number) in [
+            (4, 4, year.unsigned_abs()),
+            (7, 2, date.month()),
+            (10, 2, date.day()),
+            (13, 2, time.hour()),
+            (16, 2, time.minute()),
+            (19, 2, time.second()),
+            (23, 3, instant.timestamp_subsec_millis()),
+        ] {
+            let mut number = number;
+            for digit in text[end - digits..end].iter_mut().rev() {
+                *digit += (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        match std::str::from_utf8(&text) {
+            Ok(text) if (0..10_000).contains(&year) => put(text),
+            _ => put(&instant.to_rfc3339_opts(SecondsFormat::Millis, true)),
+        }
     }
 
     /// The calendar day (UTC).
@@ -51,13 +74,13 @@ impl Day {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_rfc3339())
+        self.written(|text| f.write_str(text))
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.to_rfc3339())
+        self.written(|text| serializer.serialize_str(text))
     }
 }
 
@@ -73,6 +96,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_instant_reads_back_however_late() {
@@ -83,5 +107,15 @@ mod tests {
         }
         assert_eq!(Timestamp(0).after(Duration::MAX), Timestamp::LAST);
         assert_eq!(Timestamp::LAST.to_string(), "9999-12-31T23:59:59.999Z");
+    }
+    proptest! {
+        #[test]
+        fn it_is_written_as_chrono_writes_it(
+            millis in prop_oneof![any::<i64>(), -100_000_000_000_000..300_000_000_000_000i64],
+        ) {
+            let instant = DateTime::<Utc>::from_timestamp_millis(millis).unwrap_or_default();
+            let expected = instant.to_rfc3339_opts(SecondsFormat::Millis, true);
+            prop_assert_eq!(Timestamp(millis).to_string(), expected);
+        }
     }
 }
