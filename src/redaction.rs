@@ -5,11 +5,14 @@
 //! secret keys and the configured secrets, and knows nothing of transports.
 
 mod fragment;
+mod shown;
 
 use memchr::memmem;
 use regex::{NoExpand, Regex};
 use serde_json::Value;
 use std::borrow::Cow;
+
+pub use shown::Shown;
 
 /// What stands where a secret was.
 pub use greenroom_core::scrub::REDACTED;
@@ -93,16 +96,9 @@ impl Redactor {
         clean
     }
 
-    /// Blacks out, in place, what stands under secret keys, and configured secrets everywhere.
-    /// Text that is itself a JSON object or array, as tools like to answer, is treated as one.
-    pub fn scrub(&self, value: &mut Value) {
-        self.scrub_below(value, 0);
-    }
-
-    /// The scrubbed value.
-    pub fn scrubbed(&self, mut value: Value) -> Value {
-        self.scrub(&mut value);
-        value
+    /// The value as it may be shown ([`Self::shown`]).
+    pub fn scrubbed(&self, value: Value) -> Value {
+        as_value(&self.shown(&value))
     }
 
     /// `edited`, in which every text that is what was shown of the one there in `original` is that
@@ -129,43 +125,6 @@ impl Redactor {
         }
     }
 
-    fn scrub_below(&self, value: &mut Value, depth: usize) {
-        if depth > DEPTH_MAX {
-            *value = REDACTED.into();
-            return;
-        }
-        match value {
-            Value::Object(map) => {
-                // A secret may even be a key.
-                let is_dirty = |key: &&String| matches!(self.text(key), Cow::Owned(_));
-                let dirty: Vec<_> = map.keys().filter(is_dirty).cloned().collect();
-                for key in dirty {
-                    if let Some(inner) = map.remove(&key) {
-                        map.insert(self.text(&key).into_owned(), inner);
-                    }
-                }
-                for (key, inner) in map.iter_mut() {
-                    if is_secret_key(key) && !inner.is_null() {
-                        *inner = REDACTED.into();
-                    } else {
-                        self.scrub_below(inner, depth + 1);
-                    }
-                }
-            }
-            Value::Array(items) => {
-                items.iter_mut().for_each(|item| self.scrub_below(item, depth + 1));
-            }
-            Value::String(text) => {
-                if let Some(clean) = self.clean_json(text, depth) {
-                    *text = clean;
-                } else if let Cow::Owned(clean) = self.text(text) {
-                    *text = clean;
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
     /// `text` cleaned as JSON, if it is a JSON object or array, whole or not, with something to clean.
     fn clean_json(&self, text: &str, depth: usize) -> Option<String> {
         if !text.trim_start().starts_with(['{', '[']) {
@@ -175,10 +134,15 @@ impl Redactor {
             let clean = fragment::blacked_out(text)?;
             return Some(self.text(&clean).into_owned());
         };
-        let mut clean = value.clone();
-        self.scrub_below(&mut clean, depth + 1);
+        let clean = as_value(&self.shown_at(&value, depth + 1));
         (clean != value).then(|| clean.to_string())
     }
+}
+
+/// What is shown of a value, as one.
+fn as_value(shown: &Shown<'_, Value>) -> Value {
+    // Plain data: serialising it can't fail.
+    serde_json::to_value(shown).unwrap_or_else(|_| REDACTED.into())
 }
 
 /// `text` as it stands between the quotes of JSON.

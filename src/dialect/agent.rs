@@ -1,18 +1,22 @@
 //! The native dialect `agent`: every event by its own name, but for the few that clients know by
 //! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
 
-use super::{Frame, Piece, question::Plan};
+use super::{Frame, members::Words, question::Plan};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
     call::ToolOutput,
-    ids::{AgentName, ApprovalId, CallId, SessionId},
+    ids::{AgentName, ApprovalId, CallId, MessageId, SessionId},
+    json::Digest,
     message::Arguments,
+    model::delta::StopReason,
+    policy::Risk,
     session::{Allowance, EventRecord, SessionEvent},
+    usage::Spending,
 };
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::borrow::Cow;
 
 /// The frame of a question that waits.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
@@ -24,11 +28,11 @@ pub const SESSION_PURGED: &str = "session_purged";
 pub const STREAM_BROKEN: &str = "stream_broken";
 
 /// What the dialect says of `item`: always exactly one frame.
-pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame {
+pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor) -> Frame<'a> {
     let frame = |kind, payload| Frame {
         kind,
         session_id: item.session_id,
-        agent: item.agent.clone(),
+        agent: &item.agent,
         seq: Some(item.cursor.seq),
         cursor: Some(item.cursor),
         run_id: None,
@@ -36,40 +40,32 @@ pub fn encode(item: &FeedItem, sent_at: Timestamp, redactor: &Redactor) -> Frame
         plan_id: None,
         at: sent_at,
         payload,
-        piece: None,
+        words: Words::Native,
+        redactor,
     };
+    let control = |kind, payload| Frame { seq: None, cursor: None, ..frame(kind, payload) };
+    let nothing = || Payload::Other(Map::new());
     match &item.kind {
         FeedKind::Event(record) => {
-            let said = said_of(record);
-            let mut payload = Value::Object(said.payload);
-            redactor.scrub(&mut payload);
+            let said = said_of(record, redactor);
             Frame {
                 run_id: record.run_id,
                 step: record.step,
                 plan_id: said.plan_id,
                 at: record.at,
-                ..frame(said.kind, into_map(payload))
+                ..frame(said.kind, said.payload)
             }
         }
         FeedKind::Delta { run_id, step, message_id, text } => {
-            let text = match redactor.text(text) {
-                Cow::Borrowed(_) => text.clone(),
-                Cow::Owned(clean) => clean.into(),
-            };
-            let piece = Some(Piece { message_id: message_id.clone(), text });
-            Frame { run_id: Some(*run_id), step: Some(*step), piece, ..frame("text", Map::new()) }
+            let payload = Payload::Piece { message_id, text };
+            Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
         }
-        FeedKind::Draining => without_place(frame(SERVER_DRAINING, Map::new())),
-        FeedKind::Purged => without_place(frame(SESSION_PURGED, Map::new())),
+        FeedKind::Draining => control(SERVER_DRAINING, nothing()),
+        FeedKind::Purged => control(SESSION_PURGED, nothing()),
         FeedKind::Broken(error) => {
-            let payload = into_map(json!({"error": redactor.text(error)}));
-            without_place(frame(STREAM_BROKEN, payload))
+            control(STREAM_BROKEN, Payload::Other(into_map(json!({ "error": error }))))
         }
     }
-}
-
-fn without_place(frame: Frame) -> Frame {
-    Frame { seq: None, cursor: None, ..frame }
 }
 
 /// Every `type` of a frame.
@@ -123,42 +119,126 @@ pub const KINDS: [&str; 47] = [
     WAITING_FOR_APPROVAL,
 ];
 
+/// JSON, or a text where there is none.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub enum JsonOrText<'a> {
+    /// JSON.
+    Json(&'a Value),
+    /// A text.
+    Text(&'a str),
+}
+
+impl From<JsonOrText<'_>> for Value {
+    fn from(either: JsonOrText<'_>) -> Self {
+        match either {
+            JsonOrText::Json(value) => value.clone(),
+            JsonOrText::Text(text) => text.into(),
+        }
+    }
+}
+
 /// A tool's result as clients see it: structured where it can be, else text.
-pub fn result(output: &ToolOutput) -> Value {
-    output.structured.clone().unwrap_or_else(|| output.text.clone().into())
+pub fn result(output: &ToolOutput) -> JsonOrText<'_> {
+    output.structured.as_ref().map_or(JsonOrText::Text(&output.text), JsonOrText::Json)
 }
 
 /// A call's arguments as clients see them.
-pub fn arguments(arguments: &Arguments) -> Value {
+pub fn arguments(arguments: &Arguments) -> JsonOrText<'_> {
     match arguments {
-        Arguments::Json(value) => value.clone(),
-        Arguments::Malformed { raw, .. } => raw.clone().into(),
+        Arguments::Json(value) => JsonOrText::Json(value),
+        Arguments::Malformed { raw, .. } => JsonOrText::Text(raw),
     }
 }
 
-struct Said {
+struct Said<'a> {
     kind: &'static str,
     plan_id: Option<ApprovalId>,
-    payload: Map<String, Value>,
+    payload: Payload<'a>,
+}
+
+/// What a frame says beside its envelope.
+#[derive(Clone, Debug)]
+pub(super) enum Payload<'a> {
+    /// What the event is stored with.
+    Stored(&'a SessionEvent),
+    /// What else every run has.
+    Common(Common<'a>),
+    /// Anything else.
+    Other(Map<String, Value>),
+    /// A piece of an open message.
+    Piece {
+        /// The message.
+        message_id: &'a MessageId,
+        /// The piece.
+        text: &'a str,
+    },
+}
+
+/// The payloads of which every run has some, and that are not as they are stored. They are told where
+/// they lie; what is rarer may be put together as it reads best.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Common<'a> {
+    MessageAccepted {
+        message_id: &'a MessageId,
+        text: &'a str,
+    },
+    MessageCompleted {
+        message_id: &'a MessageId,
+        text: &'a str,
+        stop_reason: StopReason,
+        stopped: bool,
+    },
+    RunStarted {
+        message_id: &'a MessageId,
+    },
+    RunCompleted {
+        message_id: &'a MessageId,
+        outcome: &'static str,
+        usage: &'a Spending,
+    },
+    Thinking {
+        iteration: Option<u32>,
+        model: &'a str,
+    },
+    ToolCallStarted {
+        call_id: CallId,
+        tool: &'a str,
+        arguments: JsonOrText<'a>,
+        digest: &'a Digest,
+        risk: Risk,
+    },
+    ToolCallCompleted {
+        call_id: CallId,
+        tool: &'a str,
+        result: JsonOrText<'a>,
+        truncated: bool,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        cached: bool,
+    },
+}
+
+fn common<'a>(kind: &'static str, common: Common<'a>) -> Said<'a> {
+    Said { kind, plan_id: None, payload: Payload::Common(common) }
 }
 
 /// `payload` must be an object.
-fn said(kind: &'static str, payload: Value) -> Said {
-    Said { kind, plan_id: None, payload: into_map(payload) }
+fn said(kind: &'static str, payload: Value) -> Said<'static> {
+    Said { kind, plan_id: None, payload: Payload::Other(into_map(payload)) }
 }
 
-fn of_plan(kind: &'static str, plan_id: ApprovalId, payload: Value) -> Said {
-    let mut said = Said { plan_id: Some(plan_id), ..said(kind, payload) };
+fn of_plan(kind: &'static str, plan_id: ApprovalId, payload: Value) -> Said<'static> {
+    let mut payload = into_map(payload);
     for name in ["plan_id", "approval_id"] {
-        said.payload.insert(name.to_owned(), plan_id.to_string().into());
+        payload.insert(name.to_owned(), plan_id.to_string().into());
     }
-    said
+    Said { kind, plan_id: Some(plan_id), payload: Payload::Other(payload) }
 }
 
 /// The event with the payload it is stored with.
-fn as_stored(kind: &'static str, event: &SessionEvent) -> Said {
-    let mut stored = serde_json::to_value(event).unwrap_or_default();
-    said(kind, stored["payload"].take())
+fn as_stored<'a>(kind: &'static str, event: &'a SessionEvent) -> Said<'a> {
+    Said { kind, plan_id: None, payload: Payload::Stored(event) }
 }
 
 fn into_map(value: Value) -> Map<String, Value> {
@@ -177,18 +257,16 @@ fn of_child(
     agent: &AgentName,
     call_id: CallId,
     record: &EventRecord,
-) -> Said {
+    redactor: &Redactor,
+) -> Said<'static> {
     if let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &record.event {
-        return of_child(*session_id, agent, *call_id, event);
+        return of_child(*session_id, agent, *call_id, event, redactor);
     }
-    let mut inner = said_of(record);
-    for name in ["text", "summary"] {
-        inner.payload.remove(name);
-    }
+    let inner = said_of(record, redactor);
     let frame = Frame {
         kind: inner.kind,
         session_id,
-        agent: agent.clone(),
+        agent,
         seq: Some(record.seq),
         cursor: None,
         run_id: record.run_id,
@@ -196,16 +274,17 @@ fn of_child(
         plan_id: inner.plan_id,
         at: record.at,
         payload: inner.payload,
-        piece: None,
+        words: Words::Silent,
+        redactor,
     };
     // Plain data: serialising it can't fail.
     let event = serde_json::to_value(frame.flat()).unwrap_or_default();
-    let payload = into_map(json!({"call_id": call_id, "event": event}));
+    let payload = Payload::Other(into_map(json!({"call_id": call_id, "event": event})));
     Said { kind: "child_event", plan_id: inner.plan_id, payload }
 }
 
 /// The vocabulary. Long because it is a table.
-fn said_of(record: &EventRecord) -> Said {
+fn said_of<'a>(record: &'a EventRecord, redactor: &Redactor) -> Said<'a> {
     use SessionEvent as E;
     let event = &record.event;
     match event {
@@ -238,18 +317,19 @@ fn said_of(record: &EventRecord) -> Said {
             said("message_queued", told)
         }
         E::MessageAccepted { message_id, text, digest: _ } => {
-            said("message_accepted", json!({"message_id": message_id, "text": text}))
+            common("message_accepted", Common::MessageAccepted { message_id, text })
         }
         E::MessageStarted { .. } => as_stored("message_started", event),
         // Thinking blocks stay inside: they are the provider's, and signed.
-        E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => said(
-            "message_completed",
-            json!({
-                "message_id": message_id, "text": text, "stop_reason": stop_reason,
-                "stopped": stopped,
-            }),
-        ),
+        E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => {
+            let (stop_reason, stopped) = (*stop_reason, *stopped);
+            let told = Common::MessageCompleted { message_id, text, stop_reason, stopped };
+            common("message_completed", told)
+        }
         E::MessageDiscarded { .. } => as_stored("message_discarded", event),
+        E::RunStarted { message_id, preflight: false, workflow: None, traceparent: _ } => {
+            common("run_started", Common::RunStarted { message_id })
+        }
         // What its model is told of a workflow is the operator's.
         E::RunStarted { message_id, preflight, workflow, traceparent: _ } => {
             let mut told = json!({ "message_id": message_id });
@@ -262,7 +342,7 @@ fn said_of(record: &EventRecord) -> Said {
             said("run_started", told)
         }
         E::RunCompleted { message_id, usage } => {
-            said("done", json!({"message_id": message_id, "outcome": "completed", "usage": usage}))
+            common("done", Common::RunCompleted { message_id, outcome: "completed", usage })
         }
         E::RunFailed { .. } => as_stored("error", event),
         E::RunCancelled { by, message_id, usage } => said(
@@ -278,7 +358,7 @@ fn said_of(record: &EventRecord) -> Said {
             said("thinking", json!({"iteration": 0, "model": model, "planning": true}))
         }
         E::StepStarted { attempt: 1, model, attempt_id: _, planning: false, compacting: None } => {
-            said("thinking", json!({"iteration": record.step, "model": model}))
+            common("thinking", Common::Thinking { iteration: record.step, model })
         }
         E::StepStarted { .. } => as_stored("step_started", event),
         E::StepCompleted { .. } => as_stored("step_completed", event),
@@ -286,13 +366,11 @@ fn said_of(record: &EventRecord) -> Said {
         E::ContextCompacted { .. } => as_stored("context_compacted", event),
         E::ContextCompactionFailed { .. } => as_stored("context_compaction_failed", event),
         E::StepModelFallback { .. } => as_stored("step_model_fallback", event),
-        E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => said(
-            "tool_call_started",
-            json!({
-                "call_id": call_id, "tool": tool, "arguments": arguments(passed),
-                "digest": digest, "risk": risk,
-            }),
-        ),
+        E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => {
+            let (call_id, arguments, risk) = (*call_id, arguments(passed), *risk);
+            let told = Common::ToolCallStarted { call_id, tool, arguments, digest, risk };
+            common("tool_call_started", told)
+        }
         E::ToolCallAllowed { by, .. } => Said {
             plan_id: match by {
                 Allowance::Approval { approval_id, .. }
@@ -306,14 +384,10 @@ fn said_of(record: &EventRecord) -> Said {
         E::ToolCallRetrying { .. } => as_stored("tool_call_retrying", event),
         E::LateResult { .. } => as_stored("late_result", event),
         E::ToolCallCompleted { call_id, tool, output } => {
-            let mut told = json!({
-                "call_id": call_id, "tool": tool, "result": result(output),
-                "truncated": output.truncated,
-            });
-            if output.cached {
-                told["cached"] = json!(true);
-            }
-            said("tool_call_completed", told)
+            let (call_id, result) = (*call_id, result(output));
+            let (truncated, cached) = (output.truncated, output.cached);
+            let told = Common::ToolCallCompleted { call_id, tool, result, truncated, cached };
+            common("tool_call_completed", told)
         }
         E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted } => said(
             "tool_call_failed",
@@ -352,7 +426,7 @@ fn said_of(record: &EventRecord) -> Said {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }
         E::ChildEvent { session_id, agent, call_id, event } => {
-            of_child(*session_id, agent, *call_id, event)
+            of_child(*session_id, agent, *call_id, event, redactor)
         }
         E::ChildGone { .. } => as_stored("child_gone", event),
         E::FeedbackGiven { .. } => as_stored("feedback_given", event),

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod gateway;
+mod members;
 pub mod question;
 #[cfg(test)]
 mod samples;
@@ -16,15 +17,16 @@ mod snapshots;
 pub mod task;
 
 use crate::redaction::Redactor;
+use agent::Payload;
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     Timestamp,
     cursor::Cursor,
-    ids::{AgentName, ApprovalId, MessageId, RunId, Seq, SessionId},
+    ids::{AgentName, ApprovalId, RunId, Seq, SessionId},
 };
+use members::{Members, Words};
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::{Map, Value};
-use std::{borrow::Cow, str::FromStr, sync::Arc};
+use std::{borrow::Cow, str::FromStr};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type},
@@ -59,12 +61,12 @@ impl FromStr for Dialect {
 impl Dialect {
     /// Tells what this dialect says of `item`. `sent_at` is the time of what has none of its own:
     /// text and control frames.
-    pub fn encode(
+    pub fn encode<'a>(
         self,
-        item: &FeedItem,
+        item: &'a FeedItem,
         sent_at: Timestamp,
-        redactor: &Redactor,
-        mut tell: impl FnMut(Frame),
+        redactor: &'a Redactor,
+        mut tell: impl FnMut(Frame<'a>),
     ) {
         match self {
             Self::Agent => tell(agent::encode(item, sent_at, redactor)),
@@ -73,15 +75,15 @@ impl Dialect {
     }
 }
 
-/// One thing said to a client.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Frame {
+/// One thing said to a client: a view of what it tells of, blacked out where it is serialised.
+#[derive(Clone, Debug)]
+pub struct Frame<'a> {
     /// The `type`.
     pub kind: &'static str,
     /// The session.
     pub session_id: SessionId,
     /// The session's profile.
-    pub agent: AgentName,
+    pub agent: &'a AgentName,
     /// The event it tells of, or the last one before it; `None` for control frames.
     pub seq: Option<Seq>,
     /// Where the client is once it has this; `None` for control frames, which have no place.
@@ -94,23 +96,12 @@ pub struct Frame {
     pub plan_id: Option<ApprovalId>,
     /// When.
     pub at: Timestamp,
-    /// The rest, redacted.
-    pub payload: Map<String, Value>,
-    /// The rest of a `text` frame, which has no other: there are so many of them that a map for each
-    /// would show.
-    pub piece: Option<Piece>,
+    payload: Payload<'a>,
+    words: Words,
+    redactor: &'a Redactor,
 }
 
-/// A piece of an open message.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Piece {
-    /// The message.
-    pub message_id: MessageId,
-    /// The piece, redacted.
-    pub text: Arc<str>,
-}
-
-impl Frame {
+impl Frame<'_> {
     /// As one flat JSON object, the form of SSE and JSON pages.
     pub fn flat(&self) -> Flat<'_> {
         Flat(self)
@@ -126,20 +117,34 @@ impl Frame {
     }
 
     fn serialize_rest<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        if let Some(Piece { message_id, text }) = &self.piece {
+        if let Payload::Piece { message_id, text } = self.payload {
             map.serialize_entry("message_id", message_id)?;
-            map.serialize_entry("text", text)?;
+            // A piece of JSON is none.
+            return map.serialize_entry("text", &self.redactor.text(text));
         }
-        for (key, value) in &self.payload {
-            map.serialize_entry(key, value)?;
+        let mut members = self.members(map);
+        match &self.payload {
+            Payload::Stored(event) => members.put_stored(event)?,
+            Payload::Common(common) => members.put_fields(common)?,
+            Payload::Other(payload) => {
+                payload.iter().try_for_each(|(name, value)| members.put(name, value))?;
+            }
+            Payload::Piece { .. } => {}
         }
-        Ok(())
+        match self.words {
+            Words::Task(part) => part.put_rest(self, &mut members),
+            Words::Native | Words::Silent => Ok(()),
+        }
+    }
+
+    fn members<'m, M>(&self, map: &'m mut M) -> Members<'m, '_, M> {
+        Members { map, words: self.words, redactor: self.redactor }
     }
 }
 
 /// See [`Frame::flat`].
 #[derive(Debug)]
-pub struct Flat<'a>(&'a Frame);
+pub struct Flat<'a>(&'a Frame<'a>);
 
 impl PartialSchema for Flat<'_> {
     fn schema() -> RefOr<Schema> {
@@ -206,9 +211,9 @@ impl Serialize for Flat<'_> {
 
 /// See [`Frame::nested`].
 #[derive(Debug)]
-pub struct Nested<'a>(&'a Frame);
+pub struct Nested<'a>(&'a Frame<'a>);
 
-struct Payload<'a>(&'a Frame);
+struct Inside<'a>(&'a Frame<'a>);
 
 impl Serialize for Nested<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -218,7 +223,7 @@ impl Serialize for Nested<'_> {
         map.serialize_entry("session_id", &frame.session_id)?;
         map.serialize_entry("plan_id", &frame.plan_id)?;
         map.serialize_entry("step_index", &frame.step)?;
-        map.serialize_entry("payload", &Payload(frame))?;
+        map.serialize_entry("payload", &Inside(frame))?;
         map.serialize_entry("timestamp", &frame.at)?;
         if let Some(seq) = frame.seq {
             map.serialize_entry("seq", &seq)?;
@@ -230,15 +235,16 @@ impl Serialize for Nested<'_> {
     }
 }
 
-impl Serialize for Payload<'_> {
+impl Serialize for Inside<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
         // People who are asked read the purpose and the size of a plan before its steps.
         if frame.kind == agent::WAITING_FOR_APPROVAL
-            && let Some(plan) = frame.payload.get("plan")
+            && let Payload::Other(payload) = &frame.payload
+            && let Some(plan) = payload.get("plan")
         {
-            map.serialize_entry("purpose", &plan["purpose"])?;
+            frame.members(&mut map).put("purpose", &plan["purpose"])?;
             map.serialize_entry("tool_count", &plan["steps"].as_array().map_or(0, Vec::len))?;
         }
         frame.serialize_rest(&mut map)?;

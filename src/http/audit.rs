@@ -143,11 +143,11 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
 /// A row as administrators see it: its content, and its hash.
 fn view(row: &Sealed, redactor: &Redactor) -> Value {
     // What somebody has put in the place of a row's content is shown as it is.
-    let mut view = match serde_json::from_str(&row.content) {
+    let view = match serde_json::from_str(&row.content) {
         Ok(Value::Object(content)) => Value::Object(content),
         Ok(_) | Err(_) => json!({"n": row.n, "unreadable": row.content}),
     };
-    redactor.scrub(&mut view);
+    let mut view = redactor.scrubbed(view);
     view["hash"] = json!(row.hash);
     view
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::dialect::{Dialect, Flat, Frame};
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::feed::{FeedItem, FeedKind};
-use greenroom_core::{cursor::Cursor, ids::Seq};
+use greenroom_core::{cursor::Cursor, ids::Seq, session::EventRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -88,12 +88,14 @@ async fn events(
     let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
     let records = state.runtime.journal.read(session_id, cursor.seq, limit).await?;
     let next = records.last().map_or(cursor.seq, |record| record.seq);
-    let mut frames = Vec::with_capacity(records.len());
-    for record in records {
-        let (at, cursor) = (record.at, Cursor::after(record.seq));
-        let kind = FeedKind::Event(record.into());
-        let item = FeedItem { session_id, agent: session.agent.clone(), cursor, kind };
-        dialect.encode(&item, at, &state.redactor, |frame| frames.push(frame));
+    let item = |record: EventRecord| {
+        let (agent, cursor) = (session.agent.clone(), Cursor::after(record.seq));
+        FeedItem { session_id, agent, cursor, kind: FeedKind::Event(record.into()) }
+    };
+    let items: Vec<_> = records.into_iter().map(|record| (record.at, item(record))).collect();
+    let mut frames = Vec::with_capacity(items.len());
+    for (at, item) in &items {
+        dialect.encode(item, *at, &state.redactor, |frame| frames.push(frame));
     }
     let events = frames.iter().map(Frame::flat).collect();
     Ok(HttpResponse::Ok().json(Page { events, next }))

@@ -225,13 +225,13 @@ impl Page {
             newest.metadata.tool_calls.push(Called {
                 call_id: *call_id,
                 tool: tool.clone(),
-                arguments: agent::arguments(arguments),
+                arguments: agent::arguments(arguments).into(),
                 risk: Some(*risk),
                 end: End::Open,
             });
         }
         if let E::ToolCallCompleted { call_id, output, .. } = &record.event {
-            self.end_call(*call_id, End::Completed { result: agent::result(output) });
+            self.end_call(*call_id, End::Completed { result: agent::result(output).into() });
         }
         if let E::ToolCallFailed { call_id, reason, error, .. } = &record.event {
             let (reason, error) = (Some(*reason), error.clone());
@@ -265,7 +265,7 @@ fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Told> {
                 let calls = said.calls.iter().map(|call: &ProposedCall| Called {
                     call_id: call.call_id,
                     tool: call.tool.clone(),
-                    arguments: agent::arguments(&call.arguments),
+                    arguments: agent::arguments(&call.arguments).into(),
                     risk: None,
                     end: End::Open,
                 });

@@ -241,10 +241,10 @@ fn say_of_call(
             request_id: request_id(),
             tool_call_id: *call_id,
             tool_name: tool.clone(),
-            args: redactor.scrubbed(agent::arguments(arguments)),
+            args: redactor.scrubbed(agent::arguments(arguments).into()),
         });
     } else if let E::ToolCallCompleted { call_id, tool, output } = event {
-        said.push(result(call_id, tool, agent::result(output), false));
+        said.push(result(call_id, tool, agent::result(output).into(), false));
     } else if let E::ToolCallFailed { call_id, tool, reason, error, .. } = event {
         said.push(result(call_id, tool, json!({"error": error, "reason": reason}), true));
     } else if let E::AuthorizationDenied { call_id, tool, reason, required_level } = event {

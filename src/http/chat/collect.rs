@@ -185,7 +185,7 @@ impl Collected {
             self.calls.push(Called {
                 call_id: *call_id,
                 tool: tool.clone(),
-                input: agent::arguments(arguments),
+                input: agent::arguments(arguments).into(),
                 iteration: record.step,
                 result: None,
                 error: None,
@@ -220,7 +220,7 @@ fn ending(event: &SessionEvent) -> Option<Ending> {
 /// The call that the event ends, and with what.
 fn end_of_call(event: &SessionEvent) -> Option<(CallId, Result<Value, Refused>)> {
     if let SessionEvent::ToolCallCompleted { call_id, output, .. } = event {
-        return Some((*call_id, Ok(agent::result(output))));
+        return Some((*call_id, Ok(agent::result(output).into())));
     }
     if let SessionEvent::AuthorizationDenied { call_id, reason, .. } = event {
         let blocked_by = Some("authorization");

@@ -1,0 +1,321 @@
+//! A value as it may be shown: what serialises it blacks out as it goes, so that nobody needs a
+//! copy of it to look for secrets in (docs/performance.md).
+
+use super::{DEPTH_MAX, REDACTED, Redactor, is_secret_key};
+use serde::{
+    Serialize, Serializer,
+    ser::{
+        SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+        SerializeTupleStruct, SerializeTupleVariant,
+    },
+};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// See [`Redactor::shown`].
+#[derive(Debug)]
+pub struct Shown<'a, T: ?Sized> {
+    redactor: &'a Redactor,
+    value: &'a T,
+    /// Arrays and objects around it.
+    depth: usize,
+    /// It stands under a secret key.
+    is_secret: bool,
+}
+
+impl Redactor {
+    /// `value`, without what stands under secret keys, and without configured secrets. Text that is
+    /// itself a JSON object or array, as tools like to answer, is treated as one.
+    pub fn shown<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> Shown<'a, T> {
+        Shown { redactor: self, value, depth: 0, is_secret: false }
+    }
+
+    /// The same of what stands under `key`.
+    pub fn shown_under<'a, T: Serialize + ?Sized>(
+        &'a self,
+        key: &str,
+        value: &'a T,
+    ) -> Shown<'a, T> {
+        Shown { depth: 1, is_secret: is_secret_key(key), ..self.shown(value) }
+    }
+
+    pub(super) fn shown_at<'a, T: Serialize + ?Sized>(
+        &'a self,
+        value: &'a T,
+        depth: usize,
+    ) -> Shown<'a, T> {
+        Shown { depth, ..self.shown(value) }
+    }
+}
+
+impl<T: Serialize + ?Sized> Serialize for Shown<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { redactor, value, depth, is_secret } = *self;
+        let says_nothing = || matches!(serde_json::to_value(value), Ok(Value::Null));
+        if depth > DEPTH_MAX || (is_secret && !says_nothing()) {
+            return serializer.serialize_str(REDACTED);
+        }
+        value.serialize(Showing { redactor, depth, inner: serializer })
+    }
+}
+
+/// Serialises what it is given as it may be shown.
+struct Showing<'a, S> {
+    redactor: &'a Redactor,
+    depth: usize,
+    inner: S,
+}
+
+/// What stands in an array or object.
+struct Inside<'a, C> {
+    redactor: &'a Redactor,
+    depth: usize,
+    inner: C,
+    /// The key that was told last is secret.
+    is_secret: bool,
+}
+
+impl<'a, S> Showing<'a, S> {
+    fn of<'v, T: ?Sized>(&self, value: &'v T) -> Shown<'v, T>
+    where
+        'a: 'v,
+    {
+        Shown { redactor: self.redactor, value, depth: self.depth, is_secret: false }
+    }
+
+    fn inside<C, E>(self, open: impl FnOnce(S) -> Result<C, E>) -> Result<Inside<'a, C>, E> {
+        let Self { redactor, depth, inner } = self;
+        Ok(Inside { redactor, depth: depth + 1, inner: open(inner)?, is_secret: false })
+    }
+}
+
+impl<'a, C> Inside<'a, C> {
+    fn of<'v, T: ?Sized>(&self, value: &'v T) -> Shown<'v, T>
+    where
+        'a: 'v,
+    {
+        let Self { redactor, depth, is_secret, .. } = *self;
+        Shown { redactor, value, depth, is_secret }
+    }
+
+    fn under<'v, T: ?Sized>(&mut self, key: &str, value: &'v T) -> Shown<'v, T>
+    where
+        'a: 'v,
+    {
+        self.is_secret = is_secret_key(key);
+        self.of(value)
+    }
+}
+
+/// What has no text in it passes.
+macro_rules! pass {
+    ($($method:ident($type:ty)),* $(,)?) => {
+        $(fn $method(self, value: $type) -> Result<S::Ok, S::Error> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'a, S: Serializer> Serializer for Showing<'a, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = Inside<'a, S::SerializeSeq>;
+    type SerializeTuple = Inside<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = Inside<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = Inside<'a, S::SerializeTupleVariant>;
+    type SerializeMap = Inside<'a, S::SerializeMap>;
+    type SerializeStruct = Inside<'a, S::SerializeStruct>;
+    type SerializeStructVariant = Inside<'a, S::SerializeStructVariant>;
+
+    pass! {
+        serialize_bool(bool),
+        serialize_i8(i8), serialize_i16(i16), serialize_i32(i32), serialize_i64(i64),
+        serialize_i128(i128),
+        serialize_u8(u8), serialize_u16(u16), serialize_u32(u32), serialize_u64(u64),
+        serialize_u128(u128),
+        serialize_f32(f32), serialize_f64(f64), serialize_char(char), serialize_bytes(&[u8]),
+        serialize_unit_struct(&'static str),
+    }
+
+    fn serialize_str(self, text: &str) -> Result<S::Ok, S::Error> {
+        match self.redactor.clean_json(text, self.depth) {
+            Some(clean) => self.inner.serialize_str(&clean),
+            None => self.inner.serialize_str(&self.redactor.text(text)),
+        }
+    }
+
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_none()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        let shown = self.of(value);
+        self.inner.serialize_some(&shown)
+    }
+
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit()
+    }
+
+    // Names of variants are ours.
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let shown = self.of(value);
+        self.inner.serialize_newtype_struct(name, &shown)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let shown = Shown { depth: self.depth + 1, ..self.of(value) };
+        self.inner.serialize_newtype_variant(name, index, variant, &shown)
+    }
+
+    fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
+        self.inside(|inner| inner.serialize_seq(len))
+    }
+
+    fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
+        self.inside(|inner| inner.serialize_tuple(len))
+    }
+
+    fn serialize_tuple_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleStruct, S::Error> {
+        self.inside(|inner| inner.serialize_tuple_struct(name, len))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        self.inside(|inner| inner.serialize_tuple_variant(name, index, variant, len))
+    }
+
+    fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
+        self.inside(|inner| inner.serialize_map(len))
+    }
+
+    fn serialize_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStruct, S::Error> {
+        self.inside(|inner| inner.serialize_struct(name, len))
+    }
+
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        self.inside(|inner| inner.serialize_struct_variant(name, index, variant, len))
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! elements {
+    ($($collection:ident::$method:ident),* $(,)?) => {
+        $(impl<C: $collection> $collection for Inside<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+                let shown = self.of(value);
+                self.inner.$method(&shown)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+elements! {
+    SerializeSeq::serialize_element,
+    SerializeTuple::serialize_element,
+    SerializeTupleStruct::serialize_field,
+    SerializeTupleVariant::serialize_field,
+}
+
+macro_rules! fields {
+    ($($collection:ident),* $(,)?) => {
+        $(impl<C: $collection> $collection for Inside<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                value: &T,
+            ) -> Result<(), C::Error> {
+                let shown = self.under(key, value);
+                self.inner.serialize_field(key, &shown)
+            }
+
+            fn skip_field(&mut self, key: &'static str) -> Result<(), C::Error> {
+                self.inner.skip_field(key)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+fields! { SerializeStruct, SerializeStructVariant }
+
+impl<C: SerializeMap> SerializeMap for Inside<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        let Ok(Value::String(name)) = serde_json::to_value(key) else {
+            self.is_secret = false;
+            return self.inner.serialize_key(key);
+        };
+        self.is_secret = is_secret_key(&name);
+        // A secret may even be a key.
+        match self.redactor.text(&name) {
+            Cow::Borrowed(name) => self.inner.serialize_key(name),
+            Cow::Owned(clean) => self.inner.serialize_key(&clean),
+        }
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        let shown = self.of(value);
+        self.inner.serialize_value(&shown)
+    }
+
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}
