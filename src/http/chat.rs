@@ -314,5 +314,5 @@ fn answer(
         plan_id: asked.as_ref().map(|approval| approval.approval_id),
         plan: asked.map(|approval| Plan::from(&*approval)),
     };
-    Ok(HttpResponse::build(status).json(state.redactor.scrubbed(json!(answer))))
+    Ok(HttpResponse::build(status).json(state.redactor.shown(&answer)))
 }

@@ -19,7 +19,7 @@ use greenroom_core::{
     session::{EventRecord, SessionEvent},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 /// Messages on a page where the client says nothing, and at most.
@@ -146,7 +146,7 @@ async fn messages(
     let page = fold(&state, session_id, after, limit).await?;
     let Page { limit: _, messages, queued, next } = page;
     let page = MessagePage { messages, queued, next };
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(page))))
+    Ok(HttpResponse::Ok().json(state.redactor.shown(&page)))
 }
 
 async fn fold(

@@ -16,7 +16,7 @@ use greenroom_core::{
     },
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
@@ -169,7 +169,7 @@ async fn judge(
     let matrix = state.runtime.governance().matrix.clone();
     let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
     let verdict = judge_call(tool, &arguments, &judge.context(&settings));
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(Ruling::from(verdict)))))
+    Ok(HttpResponse::Ok().json(state.redactor.shown(&Ruling::from(verdict))))
 }
 
 /// Who judges.

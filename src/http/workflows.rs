@@ -14,7 +14,7 @@ use greenroom_core::{
     text::cut,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -117,7 +117,7 @@ async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     let workflows = of_files.chain(prompts.into_iter().map(WorkflowView::from)).collect();
     let broken_workflows = caller.0.is_admin().then(|| state.workflows.broken());
     let list = WorkflowList { workflows, broken_workflows };
-    Ok(HttpResponse::Ok().json(state.redactor.scrubbed(json!(list))))
+    Ok(HttpResponse::Ok().json(state.redactor.shown(&list)))
 }
 
 impl From<&Workflow> for WorkflowView {

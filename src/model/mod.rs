@@ -3,6 +3,8 @@
 //! Called by `LlmStream` through the port [`ModelClient`]. What is asked and what an answer means
 //! is the core's; here are only addresses, headers, bounds and time limits.
 
+mod silence;
+
 use crate::configuration::{MaxTokensParameter, ModelEndpoint, Wire};
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -18,7 +20,14 @@ use greenroom_core::model::{
     openai,
     request::ModelRequest,
 };
-use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Instant};
+use silence::{Watched, silent};
+use std::{
+    collections::BTreeMap,
+    error::Error as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
 
 /// Bytes read of an error answer's body.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -56,7 +65,6 @@ impl HttpModels {
             let url = url.parse().with_context(|| format!("the base_url of {}", model.name))?;
             let http = reqwest::Client::builder()
                 .connect_timeout(model.connect_timeout)
-                .read_timeout(model.idle_timeout)
                 // A key must not follow where a server points.
                 .redirect(reqwest::redirect::Policy::none())
                 .tcp_nodelay(true)
@@ -114,12 +122,15 @@ impl Endpoint {
         request: &ModelRequest,
         clock: &dyn Clock,
     ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
-        let response = self.request(request).send().await.map_err(|error| broken(&error))?;
+        let silence_max = self.model.idle_timeout;
+        let answered = timeout(silence_max, self.request(request).send()).await;
+        let response =
+            answered.map_err(|_| silent(silence_max))?.map_err(|error| broken(&error))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(refused(response, clock).await);
+            return Err(refused(response, silence_max, clock).await);
         }
-        let bytes = response.bytes_stream().boxed();
+        let bytes = Watched::new(response.bytes_stream().boxed(), silence_max);
         Ok(match self.model.wire {
             Wire::Anthropic => parsed(bytes, anthropic::Parser::new()),
             Wire::OpenAi => parsed(bytes, openai::Parser::new()),
@@ -151,7 +162,7 @@ impl Endpoint {
 
 /// The stream of one answer: its bytes, and what reads them.
 struct Reading<W> {
-    bytes: BoxStream<'static, reqwest::Result<Bytes>>,
+    bytes: Watched<BoxStream<'static, reqwest::Result<Bytes>>>,
     parser: model_stream::Parser<W>,
     /// What ended it, to be told after what was read before.
     failure: Option<ModelFailure>,
@@ -161,7 +172,7 @@ struct Reading<W> {
 use greenroom_core::model::stream as model_stream;
 
 fn parsed<W: model_stream::Wire + Send + 'static>(
-    bytes: BoxStream<'static, reqwest::Result<Bytes>>,
+    bytes: Watched<BoxStream<'static, reqwest::Result<Bytes>>>,
     parser: model_stream::Parser<W>,
 ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
     let reading = Reading { bytes, parser, failure: None, ended: false };
@@ -176,7 +187,7 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
             let mut deltas = Vec::new();
             let result = match reading.bytes.next().await {
                 Some(Ok(bytes)) => reading.parser.push(&bytes, &mut deltas),
-                Some(Err(error)) => Err(broken(&error)),
+                Some(Err(failure)) => Err(failure),
                 None => reading.parser.end(&mut deltas),
             };
             reading.ended = result.is_err() || reading.parser.is_finished();
@@ -191,12 +202,16 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
 }
 
 /// What an answer with an error status tells of.
-async fn refused(response: reqwest::Response, clock: &dyn Clock) -> ModelFailure {
+async fn refused(
+    response: reqwest::Response,
+    silence_max: Duration,
+    clock: &dyn Clock,
+) -> ModelFailure {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
     let wait = failure::retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    let mut bytes = response.bytes_stream();
+    let mut bytes = Watched::new(response.bytes_stream().boxed(), silence_max);
     while let Some(Ok(more)) = bytes.next().await {
         let room = ERROR_BODY_BYTES_MAX - body.len();
         body.extend_from_slice(&more[..more.len().min(room)]);
@@ -223,5 +238,29 @@ fn broken(error: &reqwest::Error) -> ModelFailure {
     match source {
         Some(source) => ModelFailure::temporary(format!("{kind}: {source}")),
         None => ModelFailure::temporary(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::startup::SystemClock;
+    use std::net::TcpListener;
+
+    #[actix_web::test]
+    async fn m3_a_server_that_never_answers_is_given_up() {
+        crate::install_crypto();
+        // Connections are taken by the system, and read by nobody.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let idle_timeout = Duration::from_millis(200);
+        let endpoint = ModelEndpoint {
+            idle_timeout,
+            ..ModelEndpoint::unlocked("deaf", Wire::OpenAi, address)
+        };
+        let models = HttpModels::new([endpoint], Arc::new(SystemClock)).unwrap();
+        let request = ModelRequest { model: "deaf".to_owned(), ..ModelRequest::default() };
+        let heard: Vec<_> = models.stream(request).collect().await;
+        assert_eq!(heard, [Err(silent(idle_timeout))]);
     }
 }

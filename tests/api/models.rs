@@ -11,6 +11,7 @@ use serde_json::json;
 on_both_wires!(
     m3_a_busy_provider_is_asked_again,
     m3_a_broken_stream_restarts_the_step,
+    m3_a_stream_that_falls_silent_restarts_the_step,
     m3_a_refused_key_ends_the_run_and_is_not_shown,
     m3_a_provider_that_stays_down_ends_the_run,
     m2_malformed_arguments_are_an_error_result,
@@ -64,6 +65,18 @@ async fn m3_a_busy_provider_is_asked_again(wire: Wire) {
         assert_eq!(of_kind(&frames, "message_discarded").len(), 0, "nothing had been said");
         assert_eq!(the(&frames, "done").data["outcome"], "completed");
     }
+}
+
+async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: Wire) {
+    let script = fails("stall = { after = 20, times = 1 }");
+    let setup = Setup::script(wire, &script).model("idle_timeout = \"500ms\"");
+    let house = setup.start().await;
+    let session = house.session_at(1).await;
+    let frames = house.say(&session, "go").await;
+    let reason = "the model did not answer in time: nothing for 0.5 s";
+    assert_eq!(the(&frames, "step_retrying").data["reason"], reason);
+    assert_eq!(of_kind(&frames, "message_discarded").len(), 1);
+    assert_eq!(said(&frames), WHOLE);
 }
 
 async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
