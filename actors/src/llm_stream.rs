@@ -90,20 +90,22 @@ impl LlmStream {
         let mut result = Ok(());
         for delta in deltas {
             let clean = match &delta {
-                Delta::Text(piece) => Some(self.scrubber.push(piece)),
+                Delta::Text(piece) => self.scrubber.push(piece),
                 // What was held back as a possible secret is text after all.
-                Delta::Finished => Some(self.scrubber.end()),
+                Delta::Finished => self.scrubber.end(),
                 Delta::ReasoningStarted { .. }
                 | Delta::Reasoning { .. }
                 | Delta::ReasoningSignature { .. }
                 | Delta::CallStarted { .. }
                 | Delta::CallArguments { .. }
                 | Delta::Usage(_)
-                | Delta::Stopped(_) => None,
+                | Delta::Stopped(_) => String::new(),
             };
-            if let Some(clean) = clean.filter(|clean| !clean.is_empty()) {
+            result = result.and_then(|()| self.builder.push_text(&clean));
+            if text.is_empty() {
+                text = clean;
+            } else {
                 text.push_str(&clean);
-                result = result.and_then(|()| self.builder.push(Delta::Text(clean)));
             }
             if !matches!(delta, Delta::Text(_)) {
                 result = result.and_then(|()| self.builder.push(delta));

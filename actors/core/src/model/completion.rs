@@ -50,10 +50,7 @@ impl MessageBuilder {
     pub fn push(&mut self, delta: Delta) -> Result<(), ModelFailure> {
         self.uncounted_bytes += delta.written_bytes();
         match delta {
-            Delta::Text(text) => {
-                self.text.push_str(&text);
-                return bounded("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX);
-            }
+            Delta::Text(text) => return self.add_text(&text),
             Delta::ReasoningStarted { index, redacted } => {
                 let block = match redacted {
                     Some(payload) => Reasoning::Redacted { payload },
@@ -103,6 +100,17 @@ impl MessageBuilder {
             Delta::Finished => self.finished = true,
         }
         Ok(())
+    }
+
+    /// Adds a piece of text, as [`Self::push`] does.
+    pub fn push_text(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.uncounted_bytes += text.len();
+        self.add_text(text)
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.text.push_str(text);
+        bounded("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
     }
 
     /// Whether the provider said that the message is complete.
