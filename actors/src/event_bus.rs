@@ -7,10 +7,12 @@
 //! Where a flush interval is configured, text and progress wait for its end in a [`batch`].
 
 mod batch;
+mod courtesy;
 
 use crate::{limits::HUB_MAILBOX_MAX, observation::Watch, ports::Meter};
 use actix::{Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient};
 use batch::Batch;
+use courtesy::Courtesy;
 use greenroom_core::{
     ids::{AgentName, MessageId, RunId, SessionId},
     session::{EventRecord, SessionEvent},
@@ -97,6 +99,7 @@ pub struct EventBus {
     flush: Duration,
     channels: HashMap<SessionId, Channel>,
     everything: Vec<Subscription>,
+    courtesy: Courtesy,
 }
 
 #[derive(Default)]
@@ -156,7 +159,14 @@ impl EventBus {
     /// A bus without subscribers. Text and the progress of tools are held back for up to `flush`
     /// (E5); zero is not at all.
     pub fn new(watch: Watch, meter: Arc<dyn Meter>, flush: Duration) -> Self {
-        Self { watch, meter, flush, channels: HashMap::new(), everything: Vec::new() }
+        Self {
+            watch,
+            meter,
+            flush,
+            channels: HashMap::new(),
+            everything: Vec::new(),
+            courtesy: Courtesy::default(),
+        }
     }
 
     /// Sends it to the session's subscribers, now or with what comes within the interval.
@@ -250,9 +260,11 @@ impl Handler<Heard> for EventBus {
         let offset = known.len();
         known.push_str(&text);
         if !channel.subscriptions.is_empty() {
+            let bytes = text.len();
             let text = text.into();
             let delta = LiveDelta { run_id, step, message_id, offset, text };
             self.send(session_id, &Live::Delta(Arc::new(delta)), ctx);
+            self.courtesy.told(bytes);
         }
     }
 }
