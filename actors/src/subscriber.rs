@@ -252,7 +252,8 @@ impl Subscriber {
     }
 
     fn tell_backlog(&mut self) -> Result<(), Interrupted> {
-        while let Some(live) = self.backlog.pop_front() {
+        // Its room goes with it: a client may stay for hours.
+        for live in std::mem::take(&mut self.backlog) {
             self.tell_live(live)?;
         }
         Ok(())
