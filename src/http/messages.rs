@@ -12,6 +12,7 @@ use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
     Timestamp,
     call::FailReason,
+    cursor::Cursor,
     ids::{CallId, MessageId, RunId, Seq, SessionId},
     message::{Message, ProposedCall},
     model::delta::StopReason,
@@ -52,7 +53,8 @@ struct MessagePage {
     /// What waits for its run.
     queued: Vec<Told>,
     /// `after` of the next page, if there is one.
-    next: Option<Seq>,
+    #[schema(value_type = Option<String>)]
+    next: Option<Cursor>,
 }
 
 /// A message.
@@ -141,10 +143,10 @@ async fn messages(
     let session_id = read::path_id(&request, "session_id")?;
     let query: MessagesQuery = read::query(&request)?;
     let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
-    let after = read::cursor(&request, query.after.as_deref())?.seq;
+    let after = read::cursor(&request, query.after.as_deref())?;
     commands::session_for(&state, &caller.0, session_id).await?;
     let page = fold(&state, session_id, after, limit).await?;
-    let Page { limit: _, messages, queued, next } = page;
+    let Page { messages, queued, next, .. } = page;
     let page = MessagePage { messages, queued, next };
     Ok(HttpResponse::Ok().json(state.redactor.shown(&page)))
 }
@@ -152,10 +154,11 @@ async fn messages(
 async fn fold(
     state: &AppState,
     session_id: SessionId,
-    mut after: Seq,
+    after: Cursor,
     limit: usize,
 ) -> Result<Page, Problem> {
-    let mut page = Page::new(limit);
+    let mut page = Page::new(limit, usize::try_from(after.offset).unwrap_or(usize::MAX));
+    let mut after = after.seq;
     loop {
         let records = state.runtime.journal.read(session_id, after, LOG_PAGE_EVENTS).await?;
         let more = records.len() == LOG_PAGE_EVENTS;
@@ -174,15 +177,18 @@ async fn fold(
 /// Messages in the making.
 struct Page {
     limit: usize,
+    /// So many messages of a forked session's first event were on pages before.
+    copied_before: usize,
     messages: Vec<Told>,
     queued: Vec<Told>,
-    /// The cursor of the next page, if there is one.
-    next: Option<Seq>,
+    /// The cursor of the next page, if there is one. Within a forked session's first event its offset
+    /// is of messages.
+    next: Option<Cursor>,
 }
 
 impl Page {
-    fn new(limit: usize) -> Self {
-        Self { limit, messages: Vec::new(), queued: Vec::new(), next: None }
+    fn new(limit: usize, copied_before: usize) -> Self {
+        Self { limit, copied_before, messages: Vec::new(), queued: Vec::new(), next: None }
     }
 
     /// Takes an event in; false when the page is full and this begins the next one. A message's
@@ -192,11 +198,17 @@ impl Page {
         if let E::MessageAccepted { .. } | E::MessageCompleted { .. } = &record.event
             && self.messages.len() >= self.limit
         {
-            self.next = Some(Seq(record.seq.0 - 1));
+            self.next = Some(Cursor::after(Seq(record.seq.0 - 1)));
             return false;
         }
         if let E::SessionForked { conversation, .. } = &record.event {
-            self.messages.extend(copied(record, conversation));
+            let mut copied = copied(record, conversation).into_iter().skip(self.copied_before);
+            self.messages.extend(copied.by_ref().take(self.limit));
+            if copied.next().is_some() {
+                let offset = (self.copied_before + self.messages.len()) as u64;
+                self.next = Some(Cursor { seq: Seq(record.seq.0 - 1), offset });
+                return false;
+            }
         }
         if let E::MessageQueued { message_id, text, .. } = &record.event {
             self.queued.push(Told::by(Speaker::User, record, Some(message_id), text));
@@ -252,7 +264,7 @@ impl Page {
     }
 }
 
-/// What was said in the session that this one was forked from. It is one event, and is not cut.
+/// What was said in the session that this one was forked from: one event.
 fn copied(record: &EventRecord, conversation: &[Message]) -> Vec<Told> {
     let mut messages: Vec<Told> = Vec::new();
     for said in conversation {

@@ -67,6 +67,25 @@ async fn s1_a_session_can_be_forked_at_each_of_its_events() {
         assert_eq!(the(&said, "done").data["outcome"], "completed", "at {}", event["seq"]);
     }
     assert!(counts.is_sorted() && counts[0] == 0 && *counts.last().unwrap() == 3, "{counts:?}");
+    // What was copied and what was said since come on pages like anything else.
+    let forked = fork(&house, &session, json!({})).await;
+    let other = forked["session_id"].as_str().unwrap();
+    house.say(other, "again").await;
+    let path = format!("/agent/session/{other}/messages");
+    let whole = house.get(&path).await.ok()["messages"].clone();
+    assert_eq!(whole.as_array().unwrap().len(), 5);
+    for limit in 1..=5 {
+        let (mut found, mut after) = (Vec::new(), "0".to_owned());
+        loop {
+            let page = house.get(&format!("{path}?limit={limit}&after={after}")).await.ok();
+            let messages = page["messages"].as_array().unwrap();
+            assert!(messages.len() <= limit && !messages.is_empty(), "{page}");
+            found.extend(messages.clone());
+            let Some(next) = page["next"].as_str() else { break };
+            after = next.to_owned();
+        }
+        assert_eq!(json!(found), whole, "{limit} at a time");
+    }
     let path = format!("/agent/session/{session}/fork");
     for at_seq in [json!(0), json!(events.len() + 1), json!("x")] {
         house.post(&path, json!({"at_seq": at_seq})).await.problem(422, "invalid_request");
