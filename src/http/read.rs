@@ -6,7 +6,7 @@ use actix_web::{
     dev::Payload,
     http::{StatusCode, header},
     rt::time::timeout,
-    web::{self, Bytes, BytesMut},
+    web::{Bytes, BytesMut},
 };
 use futures::{Stream, StreamExt as _, future::LocalBoxFuture};
 use greenroom_core::{
@@ -138,11 +138,20 @@ fn named_in(message: &str) -> Option<&str> {
     rest?.split('`').next()
 }
 
-/// The query, as `T`.
+/// The query, as `T`; the problem names the parameter.
 pub(super) fn query<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Problem> {
-    web::Query::<T>::from_query(request.query_string())
-        .map(web::Query::into_inner)
-        .map_err(|error| Problem::bad_request("invalid_query", error.to_string()))
+    let pairs = form_urlencoded::parse(request.query_string().as_bytes());
+    let query = serde_urlencoded::Deserializer::new(pairs);
+    serde_path_to_error::deserialize(query).map_err(|error| {
+        let path = error.path().to_string();
+        let what = error.into_inner().to_string();
+        match path.as_str() {
+            "." | "?" => Problem::bad_request("invalid_query", what),
+            name => {
+                Problem::bad_request("invalid_query", format!("{name}: {what}")).with("field", name)
+            }
+        }
+    })
 }
 
 /// The id of that name in the path.
@@ -183,7 +192,11 @@ pub(super) fn page_size(
     match asked {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => Err(Problem::bad_request("invalid_query", format!("limit must be 1 to {max}"))),
+        Some(_) => {
+            let problem =
+                Problem::bad_request("invalid_query", format!("limit must be 1 to {max}"));
+            Err(problem.with("field", "limit"))
+        }
     }
 }
 

@@ -156,6 +156,10 @@ async fn requests_that_are_no_requests() {
         assert_eq!(answered.body["code"], code, "{path}: {}", answered.body);
         answered.problem(status, code);
     }
+    for limit in ["0", "-1", "many"] {
+        let answered = house.get(&format!("{events}?limit={limit}")).await;
+        assert_eq!(answered.problem(400, "invalid_query")["field"], "limit", "{limit}");
+    }
     let wrong = house.delete("/agent/chat").await;
     assert!(wrong.headers.contains_key("allow"));
     wrong.problem(405, "method_not_allowed");
