@@ -77,21 +77,38 @@ struct IndexQuery {
 /// `GET /`, and `GET /?token=…`, which trades the token for a cookie and leads back to `/`.
 async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let Some(token) = read::query::<IndexQuery>(&request)?.token else {
-        let page = file(&request, "index.html", "no-cache");
-        return Ok(page.unwrap_or_else(|| {
-            let mut answer = HttpResponse::Ok();
-            answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
-            guarded(&mut answer, POLICY, "no-cache").body(NOT_BUILT)
-        }));
+        return Ok(page(&request));
     };
-    let cookie = cookie_for(&state, &token).await?;
-    let wrong = || Problem::unauthorized("the link's token is not known here");
+    let Some(cookie) = cookie_for(&state, &token).await? else {
+        let wrong = Problem::unauthorized("the link's token is not known here");
+        // People whose link is an old one are shown where else they can sign in.
+        return if wants_page(&request) {
+            let mut page = page(&request);
+            *page.status_mut() = StatusCode::UNAUTHORIZED;
+            Ok(page)
+        } else {
+            Err(wrong)
+        };
+    };
     Ok(HttpResponse::build(StatusCode::SEE_OTHER)
-        .cookie(cookie.ok_or_else(wrong)?)
+        .cookie(cookie)
         .insert_header((header::LOCATION, "/"))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .finish())
+}
+
+fn page(request: &HttpRequest) -> HttpResponse {
+    file(request, "index.html", "no-cache").unwrap_or_else(|| {
+        let mut answer = HttpResponse::Ok();
+        answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
+        guarded(&mut answer, POLICY, "no-cache").body(NOT_BUILT)
+    })
+}
+
+fn wants_page(request: &HttpRequest) -> bool {
+    let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
 /// What somebody pasted into the page.

@@ -188,6 +188,12 @@ async fn x1_x3_who_may_come_in() {
     let link = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
     let link = link.unwrap().get(format!("{}/?token={TOKEN}", house.url())).send().await.unwrap();
     let cookie = link.headers()["set-cookie"].to_str().unwrap().to_owned();
+    // An old one: programs are told so, and people are shown the page, which has a form.
+    let old = || house.anonymous(Method::GET, "/?token=old");
+    send(old()).await.problem(401, "unauthorized");
+    let page = old().header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
+    assert_eq!(page.status(), 401);
+    assert!(page.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
     for words in ["HttpOnly", "SameSite=Strict"] {
         assert!(cookie.contains(words), "{cookie}");
     }

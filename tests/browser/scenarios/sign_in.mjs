@@ -39,4 +39,15 @@ export default async function signIn({ house, browser }) {
   await ann.say("Buy 1000 Tritanium at market price", ".question");
   assert.deepEqual(asked.filter((url) => url.includes("token=") || url.includes("gr_wrong") || url.includes(TOKEN)), []);
   await ann.leave();
+
+  // A link of another start says so, and leads to the same form.
+  const bob = await Person.sit(browser, house, { token: null });
+  await bob.page.goto(`${house.url}/?token=of-another-start`);
+  await bob.page.getByRole("alert").getByText("does not know this link’s token").waitFor();
+  await bob.look("signed-out-old-link");
+  assert.equal(new URL(bob.page.url()).search, "");
+  await bob.page.getByLabel("Token or API key").fill(TOKEN);
+  await bob.page.keyboard.press("Enter");
+  await bob.page.locator(".connection.open").waitFor();
+  await bob.leave();
 }

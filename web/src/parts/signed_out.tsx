@@ -5,6 +5,10 @@ import { type Problem, problemOf } from "../api/http";
 import { me, signIn } from "../state/live";
 import { Button } from "./ui";
 
+/** The address is a link whose token the server did not take. It has no place there any more. */
+const isOldLink = new URLSearchParams(location.search).has("token");
+if (isOldLink) history.replaceState(null, "", location.pathname + location.hash);
+
 export function SignedOut() {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
@@ -29,6 +33,7 @@ export function SignedOut() {
         <span class="brand-mark big" aria-hidden="true" />
         <h1>Greenroom</h1>
         <p>This browser is not signed in{me.get() && " any more"}. Open the link that the server printed when it started, or paste a token or an API key.</p>
+        {isOldLink && !problem && <p class="wrong" role="alert">The server does not know this link’s token.</p>}
         <label class="stacked-field">Token or API key
           <input ref={field} type="password" autocomplete="off" value={token} aria-invalid={problem?.isSignedOut || undefined}
             onInput={(event) => setToken(event.currentTarget.value)} />
