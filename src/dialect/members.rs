@@ -38,12 +38,17 @@ impl Words {
 
 /// An open object that members are put into.
 pub(super) struct Members<'m, 'a, M> {
-    pub(super) map: &'m mut M,
-    pub(super) words: Words,
-    pub(super) redactor: &'a Redactor,
+    map: &'m mut M,
+    words: Words,
+    redactor: &'a Redactor,
 }
 
-impl<M: SerializeMap> Members<'_, '_, M> {
+impl<'m, 'a, M: SerializeMap> Members<'m, 'a, M> {
+    /// Those of `map`.
+    pub(super) fn of(map: &'m mut M, words: Words, redactor: &'a Redactor) -> Self {
+        Self { map, words, redactor }
+    }
+
     /// Adds a member, as it may be shown.
     pub(super) fn put<T: Serialize + ?Sized>(
         &mut self,
@@ -54,6 +59,12 @@ impl<M: SerializeMap> Members<'_, '_, M> {
             Some(word) => self.map.serialize_entry(word, &self.redactor.shown_under(name, value)),
             None => Ok(()),
         }
+    }
+
+    /// Adds a piece of text, of which nothing can be told but whether a secret is in it: a piece of
+    /// JSON is none.
+    pub(super) fn put_piece(&mut self, name: &str, piece: &str) -> Result<(), M::Error> {
+        self.map.serialize_entry(name, &self.redactor.text(piece))
     }
 
     /// Adds the fields of a struct or map.

@@ -117,11 +117,6 @@ impl Frame<'_> {
     }
 
     fn serialize_rest<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        if let Payload::Piece { message_id, text } = self.payload {
-            map.serialize_entry("message_id", message_id)?;
-            // A piece of JSON is none.
-            return map.serialize_entry("text", &self.redactor.text(text));
-        }
         let mut members = self.members(map);
         match &self.payload {
             Payload::Stored(event) => members.put_stored(event)?,
@@ -129,7 +124,10 @@ impl Frame<'_> {
             Payload::Other(payload) => {
                 payload.iter().try_for_each(|(name, value)| members.put(name, value))?;
             }
-            Payload::Piece { .. } => {}
+            Payload::Piece { message_id, text } => {
+                members.put("message_id", *message_id)?;
+                members.put_piece("text", text)?;
+            }
         }
         match self.words {
             Words::Task(part) => part.put_rest(self, &mut members),
@@ -137,8 +135,8 @@ impl Frame<'_> {
         }
     }
 
-    fn members<'m, M>(&self, map: &'m mut M) -> Members<'m, '_, M> {
-        Members { map, words: self.words, redactor: self.redactor }
+    fn members<'m, M: SerializeMap>(&self, map: &'m mut M) -> Members<'m, '_, M> {
+        Members::of(map, self.words, self.redactor)
     }
 }
 
