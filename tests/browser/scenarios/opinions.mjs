@@ -28,6 +28,8 @@ export default async function opinions({ house, browser }) {
   await answer.getByRole("button", { name: "Send" }).click();
   await answer.getByRole("img", { name: "2 of 5 stars" }).waitFor();
   await answer.getByText("the region was not named").waitFor();
+  // Who sent it by keyboard goes on from where the form was opened.
+  await answer.locator("button[aria-label='Rate this answer anew']:focus").waitFor();
   await answer.getByRole("button", { name: "Rate this answer anew" }).click();
   await page.getByRole("radio", { name: /^5 stars/ }).check({ force: true });
   await answer.getByRole("button", { name: "Send" }).click();
@@ -42,6 +44,7 @@ export default async function opinions({ house, browser }) {
   await call.getByRole("textbox", { name: "Comment" }).fill("it was asked a minute ago");
   await call.getByRole("button", { name: "Send" }).click();
   await call.locator("summary .badge", { hasText: "unnecessary" }).waitFor();
+  await call.locator("button:focus", { hasText: "Say it anew" }).waitFor();
   await ann.look("feedback-given");
   const bob = await Person.sit(browser, house, { dark: true });
   await bob.room(`chat/${session}`);

@@ -67,7 +67,7 @@ export default async function tour({ house, browser }) {
   await page.getByRole("button", { name: "1 for this session" }).click();
   await page.getByRole("dialog").getByText("args.quantity <= 100").waitFor();
   await ann.button("Revoke").click();
-  await page.getByRole("dialog").getByText("Nothing yet.").waitFor();
+  await page.getByRole("dialog").locator("p:focus", { hasText: "Nothing yet." }).waitFor();
   await page.keyboard.press("Escape");
 
   // 4. Denied, with the level it would take.

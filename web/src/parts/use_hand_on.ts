@@ -32,3 +32,12 @@ function heir(box: HTMLElement, kind: string): (() => void) | null {
   const found = after ?? field ?? home?.querySelector<HTMLElement>("[tabindex='0']");
   return () => found?.focus();
 }
+
+/** Gives the focus to what in `box` fits `selector` where it was lost because `shown` is another one now. */
+export function useFoundAgain(box: RefObject<HTMLElement | null>, selector: string, shown: unknown): void {
+  const before = useRef(shown);
+  useLayoutEffect(() => {
+    if (before.current !== shown && document.activeElement === document.body) box.current?.querySelector<HTMLElement>(selector)?.focus();
+    before.current = shown;
+  });
+}

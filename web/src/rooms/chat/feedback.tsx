@@ -1,12 +1,13 @@
 /** What people think: stars for an answer, a verdict on a call; with words, if they have some. */
 
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useId, useRef, useState } from "preact/hooks";
 import { client } from "../../api/client";
 import { problemOf } from "../../api/http";
 import { Icon } from "../../parts/icon";
 import { Ago } from "../../parts/time";
 import { Badge, Button, IconButton, Segmented } from "../../parts/ui";
+import { useFoundAgain } from "../../parts/use_hand_on";
 import { VERDICTS } from "../../parts/verdicts";
 import type { Call, Opinion, Verdict } from "../../state/conversation";
 import { me } from "../../state/live";
@@ -22,10 +23,12 @@ export function Rating({ session_id, message_id, given, actions }: {
   const who = useStore(me)?.user_id;
   const own = given.find((one) => one.by === who);
   const [open, setOpen] = useState(false);
+  const box = useRef<HTMLDivElement>(null);
+  useFoundAgain(box, "[aria-expanded]", open);
   const send = (rating: number, comment: string) => client.feedback({ session_id, message_id, rating, comment: comment || undefined });
   return (
     <>
-      <div class={`answer-actions${open ? " shown" : ""}`}>
+      <div ref={box} class={`answer-actions${open ? " shown" : ""}`}>
         {actions}
         <IconButton icon="star" label={own ? "Rate this answer anew" : "Rate this answer"} aria-expanded={open} onClick={() => setOpen(!open)} />
       </div>
@@ -42,9 +45,11 @@ export function CallVerdict({ session_id, call }: { session_id: string; call: Ca
   const who = useStore(me)?.user_id;
   const own = call.verdicts.find((one) => one.by === who);
   const [open, setOpen] = useState(false);
+  const box = useRef<HTMLElement>(null);
+  useFoundAgain(box, ".text-button, .segmented button", open);
   const send = (verdict: Verdict, comment: string) => client.feedback({ session_id, call_id: call.call_id, verdict, comment: comment || undefined });
   return (
-    <section class="verdict-of"><h3>Was it the right call?</h3>
+    <section ref={box} class="verdict-of"><h3>Was it the right call?</h3>
       {call.verdicts.map((one) => <Given key={one.by} opinion={one} own={one.by === who}><Badge tone={VERDICTS[one.said].tone}>{VERDICTS[one.said].label}</Badge></Given>)}
       {open
         ? <Say<Verdict | null> initial={own ?? null} onSend={(said, comment) => send(said!, comment)} onClose={() => setOpen(false)} missing={null}>

@@ -1,11 +1,12 @@
 /** What people approved for a whole session; each can be taken back. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { client } from "../../api/client";
 import { type Problem, problemOf } from "../../api/http";
 import type { Grant } from "../../api/types";
 import { Ago } from "../../parts/time";
 import { Button, Dialog, Failed, Loading } from "../../parts/ui";
+import { useFoundAgain } from "../../parts/use_hand_on";
 import { Visible } from "../../parts/visible";
 
 export function Grants({ session_id, onClose }: { session_id: string; onClose: () => void }) {
@@ -13,22 +14,26 @@ export function Grants({ session_id, onClose }: { session_id: string; onClose: (
   const [problem, setProblem] = useState<Problem | null>(null);
   const load = () => client.grants(session_id).then((found) => setGrants(found.grants), (error) => setProblem(problemOf(error)));
   useEffect(() => void load(), [session_id]);
+  const box = useRef<HTMLDivElement>(null);
+  useFoundAgain(box, "button, [tabindex]", grants);
   const revoke = (grant: Grant) =>
     client.revokeGrant(session_id, grant.grant_id).then(load, (error) => setProblem(problemOf(error)));
   return (
     <Dialog title="Approved for this session" onClose={onClose}>
-      {problem && <Failed problem={problem} />}
-      {!grants && !problem && <Loading what="approvals" />}
-      {grants && !grants.length && <p class="hint">Nothing yet. Tick “For this session” when you approve a call, and later calls of that tool run without asking.</p>}
-      <ul class="plain-list">
-        {grants?.map((grant) => (
-          <li key={grant.grant_id}>
-            <div><code class="tool-name"><Visible text={grant.tool} /></code>{grant.where && <> where <code><Visible text={grant.where} /></code></>}
-              <p class="hint">by {grant.by}, <Ago at={grant.at} /></p></div>
-            <Button tone="danger" onClick={() => void revoke(grant)}>Revoke</Button>
-          </li>
-        ))}
-      </ul>
+      <div ref={box}>
+        {problem && <Failed problem={problem} />}
+        {!grants && !problem && <Loading what="approvals" />}
+        {grants && !grants.length && <p class="hint" tabIndex={-1}>Nothing yet. Tick “For this session” when you approve a call, and later calls of that tool run without asking.</p>}
+        <ul class="plain-list">
+          {grants?.map((grant) => (
+            <li key={grant.grant_id}>
+              <div><code class="tool-name"><Visible text={grant.tool} /></code>{grant.where && <> where <code><Visible text={grant.where} /></code></>}
+                <p class="hint">by {grant.by}, <Ago at={grant.at} /></p></div>
+              <Button tone="danger" onClick={() => void revoke(grant)}>Revoke</Button>
+            </li>
+          ))}
+        </ul>
+      </div>
     </Dialog>
   );
 }
