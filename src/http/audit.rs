@@ -132,7 +132,7 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
         Some("json") => return Ok(false),
         Some(_) => {
             let detail = "format must be `json` or `jsonl`";
-            return Err(Problem::bad_request("invalid_query", detail));
+            return Err(read::invalid_query("format", detail));
         }
         None => {}
     }

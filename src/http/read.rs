@@ -119,12 +119,18 @@ pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Proble
 
 /// 422: the value is not what it should be, at the place the problem names.
 pub(super) fn wrong_value(error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let (field, what) = placed(error);
+    Problem::invalid(&field, what)
+}
+
+/// The field that is wrong, empty where it can't be told, and what is wrong about it.
+fn placed(error: serde_path_to_error::Error<impl std::error::Error>) -> (String, String) {
     let path = error.path().to_string();
     let what = error.into_inner().to_string();
     // At the top there is no path: the message itself names the field.
     match path.as_str() {
-        "." | "?" => Problem::invalid(named_in(&what).unwrap_or_default(), what.clone()),
-        path => Problem::invalid(path, format!("{path}: {what}")),
+        "." | "?" => (named_in(&what).unwrap_or_default().to_owned(), what),
+        path => (path.to_owned(), format!("{path}: {what}")),
     }
 }
 
@@ -143,15 +149,15 @@ pub(super) fn query<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Pro
     let pairs = form_urlencoded::parse(request.query_string().as_bytes());
     let query = serde_urlencoded::Deserializer::new(pairs);
     serde_path_to_error::deserialize(query).map_err(|error| {
-        let path = error.path().to_string();
-        let what = error.into_inner().to_string();
-        match path.as_str() {
-            "." | "?" => Problem::bad_request("invalid_query", what),
-            name => {
-                Problem::bad_request("invalid_query", format!("{name}: {what}")).with("field", name)
-            }
-        }
+        let (field, what) = placed(error);
+        invalid_query(&field, what)
     })
+}
+
+/// 400: the query is not what it should be; `field` names the parameter.
+pub(super) fn invalid_query(field: &str, detail: impl Into<String>) -> Problem {
+    let problem = Problem::bad_request("invalid_query", detail);
+    if field.is_empty() { problem } else { problem.with("field", field) }
 }
 
 /// The id of that name in the path.
@@ -192,11 +198,7 @@ pub(super) fn page_size(
     match asked {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => {
-            let problem =
-                Problem::bad_request("invalid_query", format!("limit must be 1 to {max}"));
-            Err(problem.with("field", "limit"))
-        }
+        Some(_) => Err(invalid_query("limit", format!("limit must be 1 to {max}"))),
     }
 }
 
