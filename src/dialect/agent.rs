@@ -47,7 +47,7 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
     let nothing = || Payload::Other(Map::new());
     match &item.kind {
         FeedKind::Event(record) => {
-            let said = said_of(record, redactor);
+            let said = said_of(record);
             Frame {
                 run_id: record.run_id,
                 step: record.step,
@@ -257,12 +257,13 @@ fn of_child(
     agent: &AgentName,
     call_id: CallId,
     record: &EventRecord,
-    redactor: &Redactor,
 ) -> Said<'static> {
     if let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &record.event {
-        return of_child(*session_id, agent, *call_id, event, redactor);
+        return of_child(*session_id, agent, *call_id, event);
     }
-    let inner = said_of(record, redactor);
+    let inner = said_of(record);
+    // What is configured is blacked out in the frame around it.
+    let redactor = &Redactor::default();
     let frame = Frame {
         kind: inner.kind,
         session_id,
@@ -284,7 +285,7 @@ fn of_child(
 }
 
 /// The vocabulary. Long because it is a table.
-fn said_of<'a>(record: &'a EventRecord, redactor: &Redactor) -> Said<'a> {
+fn said_of(record: &EventRecord) -> Said<'_> {
     use SessionEvent as E;
     let event = &record.event;
     match event {
@@ -426,7 +427,7 @@ fn said_of<'a>(record: &'a EventRecord, redactor: &Redactor) -> Said<'a> {
             of_plan("approval_cancelled", *approval_id, json!({}))
         }
         E::ChildEvent { session_id, agent, call_id, event } => {
-            of_child(*session_id, agent, *call_id, event, redactor)
+            of_child(*session_id, agent, *call_id, event)
         }
         E::ChildGone { .. } => as_stored("child_gone", event),
         E::FeedbackGiven { .. } => as_stored("feedback_given", event),

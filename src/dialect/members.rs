@@ -27,11 +27,8 @@ impl Words {
     fn name(self, name: &str) -> Option<&str> {
         match (self, name) {
             (Self::Silent, "text" | "summary") => None,
-            (Self::Task(Part::Denied), "reason") => Some("error"),
-            (Self::Task(_), "tool") => Some("tool_name"),
-            (Self::Task(_), "arguments") => Some("tool_input"),
-            (Self::Task(_), "result") => Some("tool_output"),
-            (Self::Native | Self::Silent | Self::Task(_), name) => Some(name),
+            (Self::Native | Self::Silent, name) => Some(name),
+            (Self::Task(part), name) => Some(part.word(name)),
         }
     }
 }

@@ -67,6 +67,17 @@ impl Part {
         matches!(record.event, SessionEvent::AuthorizationDenied { .. }).then_some(Self::Denied)
     }
 
+    /// What the native dialect's member `name` is called.
+    pub(super) fn word(self, name: &str) -> &str {
+        match (self, name) {
+            (_, "tool") => "tool_name",
+            (_, "arguments") => "tool_input",
+            (_, "result") => "tool_output",
+            (Self::Denied, "reason") => "error",
+            (_, name) => name,
+        }
+    }
+
     /// Adds what the native dialect has no member for.
     pub(super) fn put_rest<M: SerializeMap>(
         self,
