@@ -319,3 +319,78 @@ impl<C: SerializeMap> SerializeMap for Inside<'_, C> {
         self.inner.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[derive(Serialize)]
+    struct Account {
+        name: &'static str,
+        password: &'static str,
+        api_key: Option<&'static str>,
+        token: Option<u32>,
+        nested: Vec<Kind>,
+        pair: (u8, &'static str),
+        wrapped: Wrapped,
+        by_number: BTreeMap<u32, &'static str>,
+        by_name: BTreeMap<&'static str, &'static str>,
+        #[serde(flatten)]
+        rest: Rest,
+    }
+
+    #[derive(Serialize)]
+    struct Wrapped(&'static str);
+
+    #[derive(Serialize)]
+    struct Rest {
+        cookie: Vec<u8>,
+        json: &'static str,
+    }
+
+    #[derive(Serialize)]
+    enum Kind {
+        Plain,
+        One(&'static str),
+        Two(u8, &'static str),
+        Fields { secret: u8, n: f64 },
+    }
+
+    /// Whatever form a value has, it is shown as its JSON would be.
+    #[test]
+    fn e7_typed_values_are_blacked_out_as_they_are_written() {
+        let redactor = Redactor::new(["hunter2hunter2".to_owned()]);
+        let account = Account {
+            name: "hunter2hunter2!",
+            password: "p",
+            api_key: None,
+            token: Some(7),
+            nested: vec![
+                Kind::Plain,
+                Kind::One("hunter2hunter2"),
+                Kind::Two(2, "so hunter2hunter2"),
+                Kind::Fields { secret: 3, n: 0.5 },
+            ],
+            pair: (1, "hunter2hunter2"),
+            wrapped: Wrapped("hunter2hunter2"),
+            by_number: [(4, "hunter2hunter2")].into(),
+            by_name: [("hunter2hunter2", "x"), ("access-token", "y"), ("plain", "z")].into(),
+            rest: Rest { cookie: vec![1], json: r#"{"secret":1,"n":2}"# },
+        };
+        let expected = json!({
+            "name": "[redacted]!", "password": REDACTED, "api_key": null, "token": REDACTED,
+            "nested": [
+                "Plain", {"One": REDACTED}, {"Two": [2, "so [redacted]"]},
+                {"Fields": {"secret": REDACTED, "n": 0.5}},
+            ],
+            "pair": [1, REDACTED], "wrapped": REDACTED, "by_number": {"4": REDACTED},
+            "by_name": {REDACTED: "x", "access-token": REDACTED, "plain": "z"},
+            "cookie": REDACTED, "json": r#"{"n":2,"secret":"[redacted]"}"#,
+        });
+        let shown = serde_json::to_string(&redactor.shown(&account)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), expected);
+        assert_eq!(redactor.scrubbed(json!(account)), expected);
+    }
+}
