@@ -264,7 +264,10 @@ impl Handler<Heard> for EventBus {
             let text = text.into();
             let delta = LiveDelta { run_id, step, message_id, offset, text };
             self.send(session_id, &Live::Delta(Arc::new(delta)), ctx);
-            self.courtesy.told(bytes);
+            // What waits for the end of an interval is written by nobody yet.
+            if self.flush.is_zero() {
+                self.courtesy.told(bytes);
+            }
         }
     }
 }
