@@ -47,6 +47,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/", index)
             .named("dashboard", "The dashboard.")
+            .explained(
+                "Who takes `text/html` gets the page also where the token is not known, with 401.",
+            )
             .query::<IndexQuery>()
             .answers_text("text/html", "The page")
             .answers_nothing(303, "The token was traded for a cookie; the page is at `/`")
@@ -80,15 +83,13 @@ async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Probl
         return Ok(page(&request));
     };
     let Some(cookie) = cookie_for(&state, &token).await? else {
-        let wrong = Problem::unauthorized("the link's token is not known here");
+        if !wants_page(&request) {
+            return Err(Problem::unauthorized("the link's token is not known here"));
+        }
         // People whose link is an old one are shown where else they can sign in.
-        return if wants_page(&request) {
-            let mut page = page(&request);
-            *page.status_mut() = StatusCode::UNAUTHORIZED;
-            Ok(page)
-        } else {
-            Err(wrong)
-        };
+        let mut page = page(&request);
+        *page.status_mut() = StatusCode::UNAUTHORIZED;
+        return Ok(page);
     };
     Ok(HttpResponse::build(StatusCode::SEE_OTHER)
         .cookie(cookie)
