@@ -108,6 +108,7 @@ mod tests {
         assert_eq!(Timestamp(0).after(Duration::MAX), Timestamp::LAST);
         assert_eq!(Timestamp::LAST.to_string(), "9999-12-31T23:59:59.999Z");
     }
+
     proptest! {
         #[test]
         fn it_is_written_as_chrono_writes_it(
