@@ -5,7 +5,6 @@
 
 use crate::{
     event_bus::{EventBus, Heard},
-    limits::MODEL_SILENCE_MAX,
     mailbox::Mailbox,
     observation::Watch,
     order::{Obey, Order},
@@ -27,7 +26,7 @@ use greenroom_core::{
     session::{Input, StepFailure},
     trace::Trace,
 };
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 /// What an attempt is of, and whom it tells.
 pub struct Attempt {
@@ -58,7 +57,6 @@ pub struct LlmStream {
     builder: MessageBuilder,
     scrubber: Scrubber,
     streamed: bool,
-    heard_at: Instant,
     concluded: bool,
     watch: Watch,
 }
@@ -79,7 +77,6 @@ impl LlmStream {
             builder: MessageBuilder::default(),
             scrubber,
             streamed: false,
-            heard_at: Instant::now(),
             concluded: false,
             watch,
         }
@@ -144,14 +141,6 @@ impl Actor for LlmStream {
         let model = request.model.clone();
         self.watch.set_state("streaming", Some(format!("model {model}")));
         ctx.add_stream(self.client.stream(*request));
-        ctx.run_interval(MODEL_SILENCE_MAX / 8, |actor, ctx| {
-            if actor.heard_at.elapsed() > MODEL_SILENCE_MAX {
-                let silence = MODEL_SILENCE_MAX.as_secs();
-                let failure = format!("the model said nothing for {silence} seconds");
-                actor.conclude(Err(ModelFailure::temporary(failure)));
-                ctx.stop();
-            }
-        });
     }
 
     /// Also runs when a handler panicked: the session must hear of every end.
@@ -162,7 +151,6 @@ impl Actor for LlmStream {
 
 impl StreamHandler<Result<Vec<Delta>, ModelFailure>> for LlmStream {
     fn handle(&mut self, item: Result<Vec<Delta>, ModelFailure>, ctx: &mut Self::Context) {
-        self.heard_at = Instant::now();
         if let Err(failure) = item.and_then(|deltas| self.hear(deltas)) {
             self.watch.fail(&failure.message);
             self.conclude(Err(failure));

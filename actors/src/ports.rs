@@ -182,7 +182,8 @@ pub enum JournalError {
 /// Calls models over some wire (M1).
 pub trait ModelClient: Send + Sync + 'static {
     /// Opens the stream; its items are what arrived together. It ends after [`Delta::Finished`]
-    /// or with the one error that ended it. Dropping it closes the connection.
+    /// or with the one error that ended it; that nothing comes for too long is one (M3). Dropping
+    /// it closes the connection.
     fn stream(&self, request: ModelRequest)
     -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>>;
 }

@@ -13,6 +13,8 @@ const CONTEXT_TOKENS_MIN: u64 = 1_000;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// Models that think may be silent for long.
 const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
+/// The most of either.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// The language a model's server speaks (M1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +192,13 @@ fn endpoint(
     }
     if written.context_tokens.is_some_and(|tokens| tokens < CONTEXT_TOKENS_MIN) {
         return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}"));
+    }
+    let timeouts =
+        [("connect_timeout", written.connect_timeout), ("idle_timeout", written.idle_timeout)];
+    for (key, timeout) in timeouts {
+        if timeout.is_some_and(|Span(timeout)| timeout.is_zero() || timeout > TIMEOUT_MAX) {
+            return Err(format!("{key} must be longer than 0 and at most {}", Span(TIMEOUT_MAX)));
+        }
     }
     let api_key_env = written.api_key_env.or(key_env_default);
     let api_key = api_key_env.as_deref().and_then(|variable| set(environment, variable));

@@ -234,6 +234,11 @@ fn mistakes_are_errors_that_say_where_and_what() {
             "{}/greenroom.toml, agents.a names {}/no.md, which can't be read",
         ),
         ("[models.x]\nmodel = 'y'", "models.x: it needs `wire ="),
+        (
+            "[models.openai]\nidle_timeout = '0s'",
+            "models.openai: idle_timeout must be longer than 0 and at most 1h",
+        ),
+        ("[models.openai]\nconnect_timeout = '2h'", "connect_timeout must be longer than 0 and"),
         ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the scripted model"),
         ("[mcpServers.a]\nargs = []", "mcpServers.a: give either `command` or `url`"),
         (
