@@ -10,7 +10,10 @@ mod batch;
 mod courtesy;
 
 use crate::{limits::HUB_MAILBOX_MAX, observation::Watch, ports::Meter};
-use actix::{Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient};
+use actix::{
+    Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient,
+    prelude::SendError,
+};
 use batch::Batch;
 use courtesy::Courtesy;
 use greenroom_core::{
@@ -117,15 +120,19 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// Whether the subscriber stays.
+    /// Whether the subscriber stays. One that does not is sent this beyond what its mailbox takes: it
+    /// finds out once it has read that far.
     fn offer(&self, live: &Live) -> bool {
         self.attachment.watch.sent();
-        let taken = self.recipient.try_send(live.clone()).is_ok();
-        if !taken {
-            self.attachment.watch.unsent();
-            self.attachment.detached.store(true, Relaxed);
+        match self.recipient.try_send(live.clone()) {
+            Ok(()) => return true,
+            Err(SendError::Full(live)) => {
+                self.attachment.detached.store(true, Relaxed);
+                self.recipient.do_send(live);
+            }
+            Err(SendError::Closed(_)) => self.attachment.watch.unsent(),
         }
-        taken
+        false
     }
 }
 
@@ -398,5 +405,55 @@ impl Handler<AnnounceDraining> for EventBus {
             channel.send(&Live::Draining);
         }
         self.everything.retain(|subscription| subscription.offer(&Live::Draining));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{observation::Board, testing::ManualClock};
+
+    struct Listener {
+        attachment: Attachment,
+        /// Whether it was attached when it heard each.
+        heard: Vec<bool>,
+    }
+
+    impl Actor for Listener {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Live> for Listener {
+        type Result = ();
+
+        fn handle(&mut self, _: Live, _: &mut Self::Context) {
+            self.heard.push(!self.attachment.is_detached());
+        }
+    }
+
+    #[derive(Message)]
+    #[rtype(result = "Vec<bool>")]
+    struct WhatWasHeard;
+
+    impl Handler<WhatWasHeard> for Listener {
+        type Result = Vec<bool>;
+
+        fn handle(&mut self, _: WhatWasHeard, _: &mut Self::Context) -> Vec<bool> {
+            self.heard.clone()
+        }
+    }
+
+    #[actix_rt::test]
+    async fn e4_who_is_let_go_is_sent_one_more_and_finds_out() {
+        let board = Board::new(Arc::new(ManualClock::standing()));
+        let watch = board.watch("/listener", "Listener");
+        let attachment = Attachment::new(watch.clone());
+        let heard = Vec::new();
+        let address = Listener { attachment: attachment.clone(), heard }.start();
+        let subscription = Subscription { attachment, recipient: address.clone().recipient() };
+        // It lives on this thread and reads nothing yet.
+        let taken = (0..).take_while(|_| subscription.offer(&Live::Draining)).count();
+        let heard = address.send(WhatWasHeard).await.unwrap();
+        assert_eq!(heard, vec![false; taken + 1], "also what its mailbox had no room for");
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     event_bus::{AttachToAll, Attachment, Detach, EventBus, Live},
     feed::{CommittedEvent, FeedItem, FeedKind, Offer, Outlet},
-    limits::{SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX},
+    limits::SUBSCRIBER_MAILBOX_MAX,
     mailbox::Mailbox,
     observation::Watch,
     order::{Obey, Order},
@@ -60,11 +60,6 @@ impl Actor for FirehoseSubscriber {
             let recipient = ctx.address().recipient();
             bus.tell(AttachToAll { attachment: self.attachment.clone(), recipient });
         }
-        ctx.run_interval(SUBSCRIBER_CHECK_INTERVAL, |actor, ctx| {
-            if actor.attachment.is_detached() {
-                actor.break_off(ctx);
-            }
-        });
     }
 
     fn stopped(&mut self, _ctx: &mut Self::Context) {

@@ -27,8 +27,6 @@ pub const ASKS_BACKLOG_MAX: usize = 4;
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Progress reports waiting to be looked at.
 pub const PROGRESS_BACKLOG_MAX: usize = 16;
-/// Time without a byte of a model's stream before it counts as cut.
-pub const MODEL_SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a waiting-for or last-error text that administrators see.
 pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;
 /// Times a decision is made anew because another session of the user was faster with their budget.
@@ -39,8 +37,8 @@ pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often a purge is tried again because the session went on meanwhile.
 pub const PURGE_ATTEMPTS_MAX: u32 = 8;
-/// How often a subscriber makes sure that it is still attached.
-pub const SUBSCRIBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often whoever follows a child makes sure that somebody would tell of it.
+pub const CHILD_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Live items a subscriber holds back while it replays the log.
 pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;
 /// Bytes of text that wait for the end of a flush interval, of one session (E5).

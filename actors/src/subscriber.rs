@@ -13,8 +13,7 @@ use crate::{
     event_bus::{Attach, Attachment, Detach, EventBus, Live, OpenMessage},
     feed::{CommittedEvent, FeedItem, FeedKind, Offer, Outlet},
     limits::{
-        LOG_PAGE_EVENTS, SUBSCRIBER_BACKLOG_MAX, SUBSCRIBER_CHECK_INTERVAL, SUBSCRIBER_MAILBOX_MAX,
-        SUBSCRIBER_PAGE_EVENTS_MIN,
+        LOG_PAGE_EVENTS, SUBSCRIBER_BACKLOG_MAX, SUBSCRIBER_MAILBOX_MAX, SUBSCRIBER_PAGE_EVENTS_MIN,
     },
     mailbox::Mailbox,
     observation::Watch,
@@ -237,7 +236,7 @@ impl Subscriber {
         match told {
             _ if self.is_gone => self.leave(ctx),
             Err(interrupted) => self.interrupted(interrupted, ctx),
-            Ok(()) if self.overrun => self.catch_up(ctx),
+            Ok(()) if self.overrun || self.attachment.is_detached() => self.catch_up(ctx),
             Ok(()) => self.enter(Phase::Tailing),
         }
     }
@@ -399,11 +398,6 @@ impl Actor for Subscriber {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUBSCRIBER_MAILBOX_MAX);
         self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
-        ctx.run_interval(SUBSCRIBER_CHECK_INTERVAL, |actor, ctx| {
-            if matches!(actor.phase, Phase::Tailing) && actor.attachment.is_detached() {
-                actor.catch_up(ctx);
-            }
-        });
         self.orient(ctx);
     }
 

@@ -5,7 +5,7 @@ use super::{Assignment, Surroundings, Wanted};
 use crate::{
     built_in::bounded,
     event_bus::{Attach, Attachment, Live},
-    limits::{LOG_PAGE_EVENTS, STORE_RETRY_DELAY, SUBSCRIBER_CHECK_INTERVAL},
+    limits::{CHILD_CHECK_INTERVAL, LOG_PAGE_EVENTS, STORE_RETRY_DELAY},
     session::CommandError,
     session_registry::Deliver,
 };
@@ -200,7 +200,7 @@ impl Course {
     /// Waits until there is more, or until it is time to make sure that somebody would tell.
     async fn rest(&self) {
         // Whether it was told or not, it looks.
-        drop(timeout(SUBSCRIBER_CHECK_INTERVAL, self.wishes.news.notified()).await);
+        drop(timeout(CHILD_CHECK_INTERVAL, self.wishes.news.notified()).await);
     }
 
     /// What becomes of the call.

@@ -6,8 +6,8 @@ use greenroom_actors::{
     observation::Snapshot,
     ports::Progress,
     testing::{
-        Act, CollectingOutlet, FakeTools, Gate, ManualClock, Reply, ScriptedModel, Turn, World,
-        eventually,
+        Act, CollectingOutlet, FakeTools, Gate, ManualClock, PATIENCE, Reply, ScriptedModel, Turn,
+        World, eventually,
     },
 };
 use greenroom_core::{
@@ -157,6 +157,49 @@ async fn w2_the_firehose_shows_the_events_of_all_sessions() {
     outlet.leave();
     world.create().await;
     eventually("it to end", || !address.connected()).await;
+}
+
+#[actix::test]
+async fn w2_a_viewer_that_does_not_keep_up_is_told_so_and_cut_off() {
+    // Together they commit more than a mailbox takes.
+    const SESSIONS: usize = 40;
+    let gate = Gate::closed();
+    let held = gate.clone();
+    // It never comes to an end, so each run makes as many commits as it may.
+    let model =
+        ScriptedModel::answering(move |_| Reply::new().wait(&held).calling([("look", json!({}))]));
+    let tools = FakeTools::none().with("look", Risk::ReadOnly, |_| Turn::new());
+    let world = World::start(model, tools).await;
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        let session = world.create().await;
+        world.submit(session, "a").await;
+        sessions.push(session);
+    }
+    gate.arrivals(SESSIONS).await;
+    let outlet = CollectingOutlet::with_room(usize::MAX);
+    let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
+    // What it is told before it falls behind is where it is cut off.
+    let before = shown(&world, "/bus/0").expect("there is a bus").handled;
+    eventually("it to be attached", || shown(&world, "/bus/0").unwrap().handled > before).await;
+    world.create().await;
+    outlet.wait_for("the creation", |items: &[FeedItem]| items.first().cloned()).await;
+    gate.open();
+    // It lives on this thread: as long as this is busy, nothing leaves its mailbox.
+    let ended = |event: &SessionEvent| matches!(event, SessionEvent::RunFailed { .. });
+    let began = std::time::Instant::now();
+    for session in &sessions {
+        while crate::count(&world.journal.events(*session), ended) == 0 {
+            assert!(began.elapsed() < PATIENCE, "the runs do not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let is_broken = |item: &&FeedItem| matches!(item.kind, FeedKind::Broken(_));
+    let broken = |items: &[FeedItem]| items.iter().find(is_broken).cloned();
+    outlet.wait_for("the word that it did not keep up", broken).await;
+    eventually("it to end", || !address.connected()).await;
+    let told = outlet.items();
+    assert!(is_broken(&told.last().unwrap()), "nothing after it");
 }
 
 #[actix::test]
