@@ -7,6 +7,7 @@
 //! compiler asks, and in `samples`, from which every test here is made.
 
 pub mod agent;
+mod envelope;
 pub mod gateway;
 mod members;
 pub mod question;
@@ -107,6 +108,16 @@ impl Frame<'_> {
         Flat(self)
     }
 
+    /// Adds what [`Self::flat`] is as text.
+    pub fn write_flat(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *text, &Told(self))?;
+        // Its brace; it has a member, so a comma may follow.
+        text.pop();
+        self.envelope(|name, member| member.write(name, text))?;
+        text.push(b'}');
+        Ok(())
+    }
+
     /// As an object with a `payload`, the form of WebSockets.
     pub fn nested(&self) -> Nested<'_> {
         Nested(self)
@@ -114,6 +125,11 @@ impl Frame<'_> {
 
     fn is_control(&self) -> bool {
         self.seq.is_none()
+    }
+
+    fn serialize_told<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        map.serialize_entry("type", self.kind)?;
+        self.serialize_rest(map)
     }
 
     fn serialize_rest<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
@@ -188,21 +204,20 @@ impl ToSchema for Flat<'_> {
 
 impl Serialize for Flat<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("type", frame.kind)?;
-        frame.serialize_rest(&mut map)?;
-        if let Some(seq) = frame.seq {
-            map.serialize_entry("seq", &seq)?;
-        }
-        map.serialize_entry("session_id", &frame.session_id)?;
-        if !frame.is_control() {
-            map.serialize_entry("run_id", &frame.run_id)?;
-            map.serialize_entry("step", &frame.step)?;
-            map.serialize_entry("agent_id", &frame.session_id)?;
-            map.serialize_entry("agent_type", &frame.agent)?;
-        }
-        map.serialize_entry("at", &frame.at)?;
+        self.0.serialize_told(&mut map)?;
+        self.0.envelope(|name, member| map.serialize_entry(name, &member))?;
+        map.end()
+    }
+}
+
+/// What a flat frame says before its envelope.
+struct Told<'a>(&'a Frame<'a>);
+
+impl Serialize for Told<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        self.0.serialize_told(&mut map)?;
         map.end()
     }
 }

@@ -31,6 +31,9 @@ struct Written {
 impl Written {
     fn of(frame: &Frame<'_>) -> Self {
         let flat = serde_json::to_value(frame.flat()).unwrap();
+        let mut text = Vec::new();
+        frame.write_flat(&mut text).unwrap();
+        assert_eq!(text, serde_json::to_vec(&frame.flat()).unwrap(), "the same by hand");
         let nested = serde_json::to_value(frame.nested()).unwrap();
         let Frame { kind, seq, cursor, .. } = *frame;
         Self { kind, seq, cursor, flat, nested }

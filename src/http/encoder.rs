@@ -112,7 +112,7 @@ impl Shape {
                     drop(writeln!(text, "id: {cursor}"));
                 }
                 text.extend_from_slice(b"data: ");
-                drop(serde_json::to_writer(&mut text, &frame.flat()));
+                drop(frame.write_flat(&mut text));
                 text.extend_from_slice(b"\n\n");
             }
             Self::Message => drop(serde_json::to_writer(&mut text, &frame.nested())),
