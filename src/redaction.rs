@@ -24,18 +24,6 @@ pub const SECRET_BYTES_MIN: usize = 8;
 /// are hyphenated: `api_key`, `X-Api-Key`, `accessToken` …
 const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
 
-/// The longest of them; nothing of a key matters but so many letters at its end.
-const SECRET_KEY_BYTES_MAX: usize = {
-    let (mut most, mut at) = (0, 0);
-    while at < SECRET_KEYS.len() {
-        if SECRET_KEYS[at].len() > most {
-            most = SECRET_KEYS[at].len();
-        }
-        at += 1;
-    }
-    most
-};
-
 /// Nesting below which nothing is looked at any more; it is blacked out as a whole.
 const DEPTH_MAX: usize = 128;
 
@@ -163,11 +151,9 @@ pub(crate) fn is_secret_key(key: &str) -> bool {
 /// The same of a key whose letters beyond ASCII are small.
 fn is_secret(key: &[u8]) -> bool {
     let is_letter = |byte: &&u8| !matches!(byte, b'-' | b'_' | b' ' | b'.');
-    let mut end = [0; SECRET_KEY_BYTES_MAX];
-    for (place, letter) in end.iter_mut().rev().zip(key.iter().rev().filter(is_letter)) {
-        *place = letter.to_ascii_lowercase();
-    }
-    SECRET_KEYS.iter().any(|secret| end.ends_with(secret.as_bytes()))
+    // From their ends, where nearly all keys differ from these at once.
+    let letters = || key.iter().rev().filter(is_letter).map(u8::to_ascii_lowercase);
+    SECRET_KEYS.iter().any(|secret| letters().take(secret.len()).eq(secret.bytes().rev()))
 }
 
 #[cfg(test)]

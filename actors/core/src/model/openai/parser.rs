@@ -198,12 +198,14 @@ fn text_of(content: Value) -> Option<String> {
 
 fn tell_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
     let Some(usage) = usage else { return };
-    let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
-    let cached = number("/prompt_tokens_details/cached_tokens")
-        .or_else(|| number("/prompt_cache_hit_tokens"));
+    let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64);
+    let details = usage.get("prompt_tokens_details");
+    let cached = details
+        .and_then(|details| number(details, "cached_tokens"))
+        .or_else(|| number(&usage, "prompt_cache_hit_tokens"));
     out.push(Delta::Usage(Usage {
-        input_tokens: number("/prompt_tokens").unwrap_or(0),
-        output_tokens: number("/completion_tokens").unwrap_or(0),
+        input_tokens: number(&usage, "prompt_tokens").unwrap_or(0),
+        output_tokens: number(&usage, "completion_tokens").unwrap_or(0),
         cached_tokens: cached.unwrap_or(0),
     }));
 }
