@@ -146,7 +146,8 @@ async fn of_runs(
     }
     for repetition in 1..=arguments.repetitions {
         for turn in 0..BURST_TURNS {
-            for entry in entries.iter_mut().filter(|_| burst) {
+            for at in forth_and_back(entries.len(), repetition + turn).filter(|_| burst) {
+                let entry = &mut entries[at];
                 let contestant = entry.running.contestant;
                 if contestant.is_peer() && turn > 0 {
                     continue; // One turn of them takes as long as all of the others'.
@@ -156,7 +157,8 @@ async fn of_runs(
                 entry.burst.push(cost);
             }
         }
-        for entry in entries.iter_mut().filter(|_| paced) {
+        for at in forth_and_back(entries.len(), repetition).filter(|_| paced) {
+            let entry = &mut entries[at];
             let contestant = entry.running.contestant;
             let runs = if contestant.is_peer() { 2 } else { 4 };
             let cost = runs::measure(&entry.running, paced_of(runs), &mut sessions).await?;
@@ -174,6 +176,11 @@ async fn of_runs(
         writeln!(text, "## Runs whose deltas come one by one (`paced`)\n\n{table}")?;
     }
     Ok(text)
+}
+
+/// Places in the order of that turn: who comes after another finds the machine as that one left it.
+fn forth_and_back(places: usize, turn: usize) -> impl Iterator<Item = usize> {
+    (0..places).map(move |place| if turn.is_multiple_of(2) { place } else { places - 1 - place })
 }
 
 fn table_of_runs(entries: &[Entry], of: fn(&Entry) -> &Vec<Cost>, with_delays: bool) -> Table {
