@@ -1,7 +1,7 @@
 //! The members of a flat frame that say where it belongs, not what it tells.
 //!
-//! They are most of a piece of text's frame, and known to need no escapes: where frames are told they
-//! are written by hand (docs/performance.md).
+//! They are most of a piece of text's frame, and most of them are ids, which need no escapes: where
+//! frames are told they are written by hand (docs/performance.md).
 
 use super::Frame;
 use greenroom_core::{Timestamp, ids::AgentName};
