@@ -9,7 +9,7 @@
 mod batch;
 mod courtesy;
 
-use crate::{limits::HUB_MAILBOX_MAX, observation::Watch, ports::Meter};
+use crate::{limits::HUB_MAILBOX_MAX, mailbox::send_last, observation::Watch, ports::Meter};
 use actix::{
     Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient,
     prelude::SendError,
@@ -128,7 +128,7 @@ impl Subscription {
             Ok(()) => return true,
             Err(SendError::Full(live)) => {
                 self.attachment.detached.store(true, Relaxed);
-                self.recipient.do_send(live);
+                send_last(&self.recipient, live);
             }
             Err(SendError::Closed(_)) => self.attachment.watch.unsent(),
         }

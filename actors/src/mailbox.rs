@@ -3,10 +3,10 @@
 //! `do_send` ignores a mailbox's capacity and drops silently when the actor is gone. So requests
 //! go through [`Mailbox::post`], which is bounded and says when it failed; [`Mailbox::tell`] is for
 //! what is bounded by construction: at most one answer for each accepted request, and committed
-//! events on their way to a hub.
+//! events on their way to a hub; [`send_last`] for the one message after which a listener is let go.
 
 use crate::observation::Watch;
-use actix::{Actor, Addr, Handler, Message, dev::ToEnvelope, prelude::SendError};
+use actix::{Actor, Addr, Handler, Message, Recipient, dev::ToEnvelope, prelude::SendError};
 
 /// The address of an actor, with its entry on the board.
 pub struct Mailbox<A: Actor> {
@@ -82,4 +82,15 @@ impl<A: Actor> Mailbox<A> {
     pub fn is_open(&self) -> bool {
         self.address.connected()
     }
+}
+
+/// Sends a listener the last message it is sent, beyond what its mailbox takes. Nothing happens when
+/// it is gone.
+pub(crate) fn send_last<M>(listener: &Recipient<M>, message: M)
+where
+    M: Message + Send,
+    M::Result: Send,
+{
+    #[expect(clippy::disallowed_methods, reason = "this is the wrapper")]
+    listener.do_send(message);
 }
