@@ -1,5 +1,7 @@
 //! What files and variables lead to what configuration.
 
+mod models;
+
 use super::*;
 use greenroom_core::approval::{ApprovalRules, Timing};
 use greenroom_core::budget::{Budget, Measure, Scope};
@@ -234,11 +236,6 @@ fn mistakes_are_errors_that_say_where_and_what() {
             "{}/greenroom.toml, agents.a names {}/no.md, which can't be read",
         ),
         ("[models.x]\nmodel = 'y'", "models.x: it needs `wire ="),
-        (
-            "[models.openai]\nidle_timeout = '0s'",
-            "models.openai: idle_timeout must be longer than 0 and at most 1h",
-        ),
-        ("[models.openai]\nconnect_timeout = '2h'", "connect_timeout must be longer than 0 and"),
         ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the scripted model"),
         ("[mcpServers.a]\nargs = []", "mcpServers.a: give either `command` or `url`"),
         (
@@ -325,53 +322,6 @@ fn a_mistake_in_the_environment_names_its_variable() {
         let error = load(&[], &[(variable, value)]).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
-}
-
-#[test]
-fn m1_a_key_in_the_environment_is_enough_for_a_model() {
-    let keys =
-        [("ANTHROPIC_API_KEY", "k1"), ("OPENAI_API_KEY", "k2"), ("OPENAI_BASE_URL", "http://x/v1")];
-    let configuration = load(&[], &keys).unwrap();
-    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["anthropic"]);
-    let anthropic = &configuration.models["anthropic"];
-    assert_eq!(anthropic.base_url, "https://api.anthropic.com");
-    assert_eq!(anthropic.api_key.as_ref().map(Secret::expose), Some("k1"));
-    assert_eq!(configuration.models["openai"].base_url, "http://x/v1");
-    let configuration = load(&[], &keys[1..]).unwrap();
-    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["openai"]);
-}
-
-#[test]
-fn a_provider_s_key_goes_nowhere_else() {
-    let text = "[models.local]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://127.0.0.1:1'";
-    let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
-    assert_eq!(configuration.models["local"].api_key, None);
-    assert_eq!(agent(&configuration, AGENT_DEFAULT).models, ["local"]);
-}
-
-#[test]
-fn m4_of_several_models_those_without_a_key_are_passed_over() {
-    let text = "[agents.a]\nmodels = ['anthropic', 'openai']";
-    let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
-    assert_eq!(agent(&configuration, "a").models, ["openai"]);
-}
-
-#[test]
-fn m5_the_rehearsal_stands_in_only_where_it_is_configured() {
-    let text = "rehearsal = 's.toml'\n[agents.a]\nmodel = 'anthropic'";
-    assert_eq!(agent(&file(text).unwrap(), "a").models, [REHEARSAL]);
-    let configuration = load(&[("g.toml", text)], &[("ANTHROPIC_API_KEY", "k")]).unwrap();
-    assert_eq!(agent(&configuration, "a").models, ["anthropic"]);
-}
-
-#[test]
-fn an_agent_must_name_its_model_where_there_are_several() {
-    let one = "[models.a]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://x'\n";
-    let error = file(&format!("{one}{}", one.replace("models.a", "models.b"))).unwrap_err();
-    assert!(
-        error.contains("agents.default: it names no model, and there are several: a, b"),
-        "{error}"
-    );
 }
 
 #[test]
