@@ -268,6 +268,7 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
             message_id: message_id(),
             preflight: true,
             workflow: None,
+            title: Some(SECRET.to_owned()),
             traceparent: None,
         },
         E::PreflightSkipped { warning: SECRET.to_owned() },

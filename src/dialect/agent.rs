@@ -192,6 +192,8 @@ pub(super) enum Common<'a> {
     },
     RunStarted {
         message_id: &'a MessageId,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
     },
     RunCompleted {
         message_id: &'a MessageId,
@@ -328,12 +330,15 @@ fn said_of(record: &EventRecord) -> Said<'_> {
             common("message_completed", told)
         }
         E::MessageDiscarded { .. } => as_stored("message_discarded", event),
-        E::RunStarted { message_id, preflight: false, workflow: None, traceparent: _ } => {
-            common("run_started", Common::RunStarted { message_id })
+        E::RunStarted { message_id, preflight: false, workflow: None, title, traceparent: _ } => {
+            common("run_started", Common::RunStarted { message_id, title: title.as_deref() })
         }
         // What its model is told of a workflow is the operator's.
-        E::RunStarted { message_id, preflight, workflow, traceparent: _ } => {
+        E::RunStarted { message_id, preflight, workflow, title, traceparent: _ } => {
             let mut told = json!({ "message_id": message_id });
+            if let Some(title) = title {
+                told["title"] = json!(title);
+            }
             if *preflight {
                 told["preflight"] = json!(true);
             }

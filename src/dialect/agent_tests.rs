@@ -90,7 +90,8 @@ fn e1_events_of_sessions_and_messages() {
 #[test]
 fn e1_events_of_runs_and_steps() {
     check_same("run_started", json!({"message_id": "m"}));
-    check_same("run_started", json!({"message_id": "m", "preflight": true}));
+    check_same("run_started", json!({"message_id": "m", "title": "Buy ore"}));
+    check_same("run_started", json!({"message_id": "m", "title": "Buy ore", "preflight": true}));
     check(
         "run_completed",
         &json!({"message_id": "m", "usage": usage()}),

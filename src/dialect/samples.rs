@@ -161,6 +161,7 @@ fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
     let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
     vec![
         ("run_started", json!({"message_id": "r-1"})),
+        ("run_started", json!({"message_id": "r-1", "title": "Buy ore"})),
         (
             "run_started",
             json!({

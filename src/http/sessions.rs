@@ -91,6 +91,7 @@ struct SessionView {
     /// Whose it is.
     user_id: UserId,
     agent: AgentName,
+    /// What people called it, or else the beginning of its first message.
     title: Option<String>,
     status: SessionStatus,
     autonomy_level: Autonomy,
@@ -215,6 +216,11 @@ struct Cancelled {
     status: &'static str,
 }
 
+/// An answer without secrets (E7): a title may be what somebody said.
+fn shown(state: &State, view: &impl Serialize) -> HttpResponse {
+    HttpResponse::Ok().json(state.redactor.shown(view))
+}
+
 /// `POST /agent/session`
 async fn create(
     state: State,
@@ -222,7 +228,7 @@ async fn create(
     Json(wish): Json<CreateSession>,
 ) -> Result<HttpResponse, Problem> {
     let row = commands::create(&state, &caller.0, wish).await?;
-    Ok(HttpResponse::Ok().json(SessionView::from(row)))
+    Ok(shown(&state, &SessionView::from(row)))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -268,7 +274,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.session_id);
     let sessions = rows.into_iter().map(SessionView::from).collect();
-    Ok(HttpResponse::Ok().json(SessionPage { sessions, next }))
+    Ok(shown(&state, &SessionPage { sessions, next }))
 }
 
 /// `GET /agent/session/{session_id}`
@@ -278,7 +284,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let head = Some(state.runtime.journal.head(session_id).await?);
     let children = children_of(&state, session_id).await?;
     let children = Some(children.into_iter().map(ChildView::from).collect());
-    Ok(HttpResponse::Ok().json(SessionView { head, children, ..row.into() }))
+    Ok(shown(&state, &SessionView { head, children, ..row.into() }))
 }
 
 /// The newest of its children (S8); `GET /agent/session?parent=` lists all.
@@ -322,7 +328,7 @@ async fn close(
     let input = Input::Close { by: caller.0.user.clone(), partial: None };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(HttpResponse::Ok().json(CloseAnswer::Closed(Box::new(row.into()))))
+    Ok(shown(&state, &CloseAnswer::Closed(Box::new(row.into()))))
 }
 
 /// Changes to a session's settings, and its `title`.
@@ -371,7 +377,7 @@ async fn change_settings(
     let input = Input::ChangeSettings { change, title, by: caller.0.user.clone() };
     state.runtime.command(session_id, input).await?;
     let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(HttpResponse::Ok().json(SessionView::from(row)))
+    Ok(shown(&state, &SessionView::from(row)))
 }
 
 /// From where.
@@ -394,7 +400,7 @@ async fn fork(
     let session_id = read::path_id(&request, "session_id")?;
     let source = commands::session_for(&state, &caller.0, session_id).await?;
     let row = commands::fork(&state, &caller.0, &source, body.at_seq, body.title).await?;
-    Ok(HttpResponse::Ok().json(SessionView::from(row)))
+    Ok(shown(&state, &SessionView::from(row)))
 }
 
 /// Which run.

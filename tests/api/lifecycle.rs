@@ -9,7 +9,7 @@ use crate::{
 use futures::future::join_all;
 use greenroom::rehearsal::Wire;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[actix_web::test]
 async fn d8_a_server_that_is_told_to_stop_tells_its_clients() {
@@ -119,6 +119,24 @@ async fn e7_what_is_secret_stays_inside() {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
     assert_eq!(kinds_of(&frames, &["tool_call_failed", "done"]), ["tool_call_failed", "done"]);
+}
+
+#[actix_web::test]
+async fn s1_e7_a_session_is_called_by_its_first_message_without_what_is_secret() {
+    let house = Setup::script(Wire::OpenAi, "").start().await;
+    let session = house.session(json!({})).await;
+    assert_eq!(house.get("/agent/session").await.ok()["sessions"][0]["title"], Value::Null);
+    let frames = house.say(&session, &format!("Is {MODEL_KEY} a key?\nTell me.")).await;
+    let title = "Is [redacted] a key?";
+    assert_eq!(the(&frames, "run_started").data["title"], title);
+    let path = format!("/agent/session/{session}");
+    assert_eq!(house.get(&path).await.ok()["title"], title);
+    assert_eq!(house.get("/agent/session").await.ok()["sessions"][0]["title"], title);
+    let patched = house.patch(&format!("{path}/settings"), json!({"autonomy_level": 0})).await;
+    assert_eq!(patched.ok()["title"], title);
+    let fork = house.post(&format!("{path}/fork"), json!({})).await.ok();
+    assert_eq!(fork["title"], title);
+    assert_eq!(house.delete(&path).await.ok()["title"], title);
 }
 
 #[actix_web::test]

@@ -239,6 +239,7 @@ fn run_events() -> Vec<SessionEvent> {
             message_id: message_id(),
             preflight: true,
             workflow: None,
+            title: Some("hello".to_owned()),
             traceparent: None,
         },
         E::StepStarted {

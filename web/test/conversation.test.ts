@@ -59,6 +59,17 @@ describe("a conversation", () => {
     }
   });
 
+  it("s1 is called by its first message, unless people call it otherwise", () => {
+    const session = new Session();
+    session.say("session_created", { agent: "default", owner: "ada", settings: {} }, { run: null });
+    expect(whole(session).title).toBe(null);
+    session.say("run_started", { message_id: "m-1", title: "Buy ore" });
+    expect(whole(session).title).toBe("Buy ore");
+    session.say("session_settings_changed", { settings: {}, title: "Ore", by: "ada" }, { run: null });
+    session.say("run_started", { message_id: "m-2" });
+    expect(whole(session).title).toBe("Ore");
+  });
+
   it("tells what it is doing", () => {
     const session = new Session().begin();
     expect(statusOf(whole(session))).toBe("running");

@@ -10,6 +10,8 @@ pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 pub const QUEUED_MESSAGES_MAX: usize = 64;
 /// Characters of a session's title.
 pub const TITLE_CHARS_MAX: usize = 200;
+/// Characters of one that is made of a message.
+pub const HEADLINE_CHARS_MAX: usize = 80;
 /// Bytes of a person's reason or comment.
 pub const REASON_BYTES_MAX: usize = 4 * 1024;
 

@@ -173,7 +173,8 @@ const HANDLERS: Record<string, Handler> = {
     if (at >= 0) draft.items.splice(at, 1);
   },
 
-  run_started(draft, frame) {
+  run_started(draft, frame, body) {
+    draft.title = strOrNull(body.title) ?? draft.title;
     draft.run = {
       run_id: frame.run_id ?? "", startedAt: frame.at, step: 0, model: null, planning: false, compacting: false, retryUntil: null,
     };

@@ -4,8 +4,8 @@ use super::Parent;
 use crate::{
     ids::{AgentName, MessageId, SessionId, UserId},
     json::Digest,
-    limits::TITLE_CHARS_MAX,
     policy::Settings,
+    text::headline,
     trace::Trace,
 };
 use serde_json::json;
@@ -41,9 +41,8 @@ impl Errand {
         Digest::of(&json!({ "message": self.task }))
     }
 
-    /// The task's first line, for lists.
+    /// The task's beginning, for lists.
     pub fn title(&self) -> String {
-        let line = self.task.lines().map(str::trim).find(|line| !line.is_empty());
-        line.unwrap_or_default().chars().take(TITLE_CHARS_MAX).collect()
+        headline(&self.task)
     }
 }

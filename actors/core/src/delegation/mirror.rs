@@ -20,6 +20,8 @@ pub fn mirrored(record: &EventRecord) -> Arc<EventRecord> {
     } else if let E::MessageCompleted { text, reasoning, .. } = &mut record.event {
         text.clear();
         reasoning.clear();
+    } else if let E::RunStarted { title, .. } = &mut record.event {
+        *title = None;
     } else if let E::ContextCompacted { summary, .. } = &mut record.event {
         *summary = Arc::from("");
     } else if let E::ToolCallCompleted { output: ToolOutput { structured, .. }, .. } =

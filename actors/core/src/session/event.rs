@@ -165,6 +165,9 @@ pub enum SessionEvent {
         /// The workflow that it is started with (C3).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workflow: Option<Arc<StartedWorkflow>>,
+        /// What the session is called from now on, where it had no title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
         /// The span of a trace in which it was asked for (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<Trace>,

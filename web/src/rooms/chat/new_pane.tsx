@@ -6,13 +6,11 @@ import { client, type WorkflowWish } from "../../api/client";
 import { type Problem, problemOf } from "../../api/http";
 import type { Session } from "../../api/types";
 import { Icon } from "../../parts/icon";
-import { cut, LEVELS } from "../../parts/words";
+import { LEVELS } from "../../parts/words";
 import { loadSessions, me, sendMessage, sessions } from "../../state/live";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
 import { useCeiling } from "./use_ceiling";
-
-const TITLE_CHARS = 60;
 
 /** What the tour of the README asks, for the agent that ships with it. */
 const TOUR = [
@@ -46,8 +44,7 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
     setProblem(null);
     try {
       const session = await sessionFor({
-        agent, title: cut((message || `/${workflow?.name ?? ""}`).replace(/\s+/g, " "), TITLE_CHARS),
-        ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
+        agent, ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
       });
       await sendMessage({ session_id: session.session_id, message: message || undefined, message_id, on_busy: "queue", workflow });
       void loadSessions();

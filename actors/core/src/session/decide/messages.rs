@@ -2,11 +2,13 @@
 
 use super::{Deciding, Rejection, Reply};
 use crate::{
+    context::StartedWorkflow,
     delegation::Errand,
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::completion::Completion,
     session::{NewMessage, OnBusy, QueuedMessage, SessionEvent, Steering},
+    text::headline,
 };
 
 impl Deciding<'_> {
@@ -123,11 +125,23 @@ impl Deciding<'_> {
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
         let QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent } =
             message;
+        let title = self.title_of_first(&text, workflow.as_deref());
         let accepted =
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
-        let started = SessionEvent::RunStarted { message_id, preflight, workflow, traceparent };
+        let started =
+            SessionEvent::RunStarted { message_id, preflight, workflow, title, traceparent };
         self.emit_for(Some(run_id), None, started);
+    }
+
+    /// What a session without a title is called by its message: the beginning of that, or else its
+    /// workflow's name.
+    fn title_of_first(&self, text: &str, workflow: Option<&StartedWorkflow>) -> Option<String> {
+        if self.active.title.is_some() {
+            return None;
+        }
+        let said = Some(headline(text)).filter(|line| !line.is_empty());
+        said.or_else(|| workflow.map(|workflow| format!("/{}", workflow.name)))
     }
 
     /// Tells the model what was said while the step before was going (S4).

@@ -68,7 +68,10 @@ impl Active {
                 self.queue.retain(waits);
                 self.run.iter_mut().for_each(|run| run.steering.retain(waits));
             }
-            E::RunStarted { .. } => {
+            E::RunStarted { title, .. } => {
+                if title.is_some() {
+                    self.title.clone_from(title);
+                }
                 self.start_run(record);
                 self.narrow();
             }
@@ -188,7 +191,7 @@ impl Active {
     }
 
     fn start_run(&mut self, record: &EventRecord) {
-        let SessionEvent::RunStarted { message_id, preflight, workflow, traceparent } =
+        let SessionEvent::RunStarted { message_id, preflight, workflow, traceparent, title: _ } =
             &record.event
         else {
             return;

@@ -46,6 +46,31 @@ fn s2_a_message_starts_a_run() {
 }
 
 #[test]
+fn s1_a_session_without_a_title_is_called_by_its_message() {
+    let mut scene = Scene::new();
+    let of = |scene: &Scene| scene.state.active.title.clone();
+    scene.does(submit_with("u1", "\n  Buy ore,\nthen sell it.", OnBusy::Queue)).unwrap();
+    assert_eq!(of(&scene).as_deref(), Some("Buy ore,"));
+    scene.does(scene.model_says("Done.")).unwrap();
+    scene.does(submit("u2")).unwrap();
+    assert_eq!(of(&scene).as_deref(), Some("Buy ore,"), "the first one");
+
+    let mut scene = Scene::new();
+    let change = |title| Input::ChangeSettings {
+        change: SettingsPatch::default(),
+        title: Some(title),
+        by: user("ann"),
+    };
+    scene.does(change(Some("Ore".to_owned()))).unwrap();
+    scene.does(submit("u1")).unwrap();
+    assert_eq!(of(&scene).as_deref(), Some("Ore"), "people's word counts");
+    scene.does(scene.model_says("Done.")).unwrap();
+    scene.does(change(None)).unwrap();
+    scene.does(submit("u2")).unwrap();
+    assert_eq!(of(&scene).as_deref(), Some("u2"), "nobody wants the old one");
+}
+
+#[test]
 fn s4_a_message_waits_behind_the_run_or_is_refused() {
     let mut scene = Scene::streaming();
     scene.check(

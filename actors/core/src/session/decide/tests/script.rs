@@ -130,7 +130,7 @@ impl Names {
             E::MessageDiscarded { message_id, reason } => {
                 format!("message_discarded {} ({reason})", self.message(message_id))
             }
-            E::RunStarted { message_id, preflight, workflow, traceparent: _ } => {
+            E::RunStarted { message_id, preflight, workflow, title: _, traceparent: _ } => {
                 let workflow = workflow.as_ref().map(|it| format!(" workflow {}", it.name));
                 let workflow = workflow.unwrap_or_default();
                 let preflight = if *preflight { " preflight" } else { "" };

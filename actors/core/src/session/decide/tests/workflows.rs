@@ -21,6 +21,19 @@ fn started(text: &str, change: impl FnOnce(&mut StartedWorkflow)) -> Input {
 }
 
 #[test]
+fn s1_a_workflow_without_a_message_names_its_session() {
+    for (text, title) in [("", "/restock"), ("For Jita.", "For Jita.")] {
+        let mut scene = Scene::new();
+        let mut input = started("u1", |_| {});
+        if let Input::SubmitMessage { message, .. } = &mut input {
+            message.text = text.into();
+        }
+        scene.does(input).unwrap();
+        assert_eq!(scene.state.active.title.as_deref(), Some(title));
+    }
+}
+
+#[test]
 fn c3_a_workflow_narrows_its_run_and_the_next_is_free_again() {
     let mut scene = Scene::new();
     let narrow = |it: &mut StartedWorkflow| {
