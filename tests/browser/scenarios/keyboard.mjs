@@ -118,8 +118,16 @@ export default async function keyboard({ house, browser }) {
   assert.equal(await focused(), "Settings");
   await keys.press("Enter");
   await page.getByRole("dialog", { name: "Settings of this session" }).waitFor();
+  await page.evaluate(() => {
+    new MutationObserver((_, watch) => {
+      if (document.querySelector("dialog")) return;
+      watch.disconnect();
+      window.focusedThen = document.activeElement.getAttribute("aria-label");
+    }).observe(document.body, { childList: true, subtree: true });
+  });
   await keys.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(await page.evaluate(() => window.focusedThen), "More about this conversation", "no key falls in between");
   assert.equal(await focused(), "More about this conversation");
   await keys.press("Enter");
   await page.getByRole("menuitem", { name: "Timeline" }).waitFor();

@@ -1,6 +1,6 @@
 /** What stands here for whoever is not signed in, or not any more. The address stays as it is. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Problem, problemOf } from "../api/http";
 import { me, signIn } from "../state/live";
 import { Button } from "./ui";
@@ -14,7 +14,7 @@ export function SignedOut() {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const enter = async () => {
     if (!token.trim() || busy) return;
     setBusy(true);

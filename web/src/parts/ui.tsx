@@ -123,13 +123,13 @@ export function FocusedInput({ label, value, placeholder, onInput }: {
   );
 }
 
-/** A dialog that is modal while it is there. The focus goes back to where it was. */
+/** A dialog that is modal while it is there. The focus goes back to where it was, before another key can come. */
 export function Dialog({ title, onClose, children, actions, wide = false }: {
   title: string; onClose: () => void; children: ComponentChildren; actions?: ComponentChildren; wide?: boolean;
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = dialog.current;
     const opener = document.activeElement;
     element?.showModal();

@@ -1,7 +1,7 @@
 /** Where people write. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { OnBusy, WorkflowWish } from "../../api/client";
 import type { Problem } from "../../api/http";
 import { Button, IconButton, Segmented } from "../../parts/ui";
@@ -37,7 +37,7 @@ export function Composer({ conversation, state, problem, onSend, onCancel, optio
     element.style.height = "auto";
     element.style.height = `${Math.min(element.scrollHeight, HEIGHT_MAX)}px`;
   }, [text]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (innerWidth >= 760) field.current?.focus();
   }, []);
   const [chosen, setChosen] = useState<Chosen | null>(null);
