@@ -400,7 +400,7 @@ fn s8_settings_that_narrow_while_a_child_works_narrow_the_child() {
     scene.check(
         Input::ChangeSettings { change: settings.clone().into(), title: None, by: user("ann") },
         "
-        session_settings_changed L0 - by ann
+        session_settings_changed L0 u1 by ann
         > narrow_child s1 L0
     ",
     );
