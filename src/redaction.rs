@@ -10,7 +10,7 @@ mod shown;
 use memchr::memmem;
 use regex::{NoExpand, Regex};
 use serde_json::Value;
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 pub use shown::Shown;
 
@@ -98,13 +98,24 @@ impl Redactor {
             {
                 original.clone()
             }
-            (Value::Object(was), Value::Object(edited)) => edited
-                .into_iter()
-                .map(|(key, value)| match was.get(&key) {
-                    Some(was) => (key, self.unshown(was, value)),
-                    None => (key, value),
-                })
-                .collect(),
+            (Value::Object(was), Value::Object(edited)) => {
+                let mut keys = ShownKeys::default();
+                let black: BTreeMap<_, _> = was
+                    .iter()
+                    .filter_map(|(key, _)| match keys.next(self, key) {
+                        Cow::Borrowed(_) => None,
+                        Cow::Owned(shown) => Some((shown, key)),
+                    })
+                    .collect();
+                let known = |(key, value): (String, Value)| {
+                    let key = black.get(&key).map_or(key, |was| (*was).clone());
+                    match was.get(&key) {
+                        Some(was) => (key, self.unshown(was, value)),
+                        None => (key, value),
+                    }
+                };
+                edited.into_iter().map(known).collect()
+            }
             // Of another length, an element may have another place than it had.
             (Value::Array(was), Value::Array(edited)) if was.len() == edited.len() => {
                 was.iter().zip(edited).map(|(was, value)| self.unshown(was, value)).collect()
@@ -124,6 +135,24 @@ impl Redactor {
         };
         let clean = as_value(&self.shown_at(&value, depth + 1));
         (clean != value).then(|| clean.to_string())
+    }
+}
+
+/// The keys of one object as they are shown, in their order. A secret may even be a key, and so may
+/// another one beside it: from the second on they are numbered.
+#[derive(Debug, Default)]
+struct ShownKeys {
+    black: usize,
+}
+
+impl ShownKeys {
+    fn next<'k>(&mut self, redactor: &Redactor, key: &'k str) -> Cow<'k, str> {
+        let shown = redactor.text(key);
+        if matches!(shown, Cow::Borrowed(_)) {
+            return shown;
+        }
+        self.black += 1;
+        if self.black == 1 { shown } else { format!("{shown} ({})", self.black).into() }
     }
 }
 
@@ -239,6 +268,19 @@ mod tests {
         assert_eq!(redactor.unshown(&original, edited.clone()), original);
         edited["b"] = "[redacted]!".into();
         let expected = json!({"a": original["a"], "b": "[redacted]!"});
+        assert_eq!(redactor.unshown(&original, edited), expected);
+    }
+
+    #[test]
+    fn e7_keys_that_are_secret_stay_apart_and_are_known_again() {
+        let redactor = Redactor::new(["k3y-k3y-k3y", "s3cr3t-s3cr3t"].map(str::to_owned));
+        let original = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 3}});
+        let expected = json!({"a": 1, "[redacted]": 2, "[redacted] (2)": {"n": 3}});
+        let mut edited = redactor.scrubbed(original.clone());
+        assert_eq!(edited, expected);
+        assert_eq!(redactor.unshown(&original, edited.clone()), original);
+        edited["[redacted] (2)"]["n"] = 4.into();
+        let expected = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 4}});
         assert_eq!(redactor.unshown(&original, edited), expected);
     }
 

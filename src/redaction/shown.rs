@@ -1,7 +1,7 @@
 //! A value as it may be shown: what serialises it blacks out as it goes, so that nobody needs a
 //! copy of it to look for secrets in (docs/performance.md).
 
-use super::{DEPTH_MAX, REDACTED, Redactor, is_secret_key};
+use super::{DEPTH_MAX, REDACTED, Redactor, ShownKeys, is_secret_key};
 use serde::{
     Serialize, Serializer,
     ser::{
@@ -10,7 +10,6 @@ use serde::{
     },
 };
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// See [`Redactor::shown`].
 #[derive(Debug)]
@@ -71,6 +70,7 @@ struct Inside<'a, C> {
     redactor: &'a Redactor,
     depth: usize,
     inner: C,
+    keys: ShownKeys,
     /// The key that was told last is secret.
     is_secret: bool,
 }
@@ -85,7 +85,8 @@ impl<'a, S> Showing<'a, S> {
 
     fn inside<C, E>(self, open: impl FnOnce(S) -> Result<C, E>) -> Result<Inside<'a, C>, E> {
         let Self { redactor, depth, inner } = self;
-        Ok(Inside { redactor, depth: depth + 1, inner: open(inner)?, is_secret: false })
+        let (inner, keys) = (open(inner)?, ShownKeys::default());
+        Ok(Inside { redactor, depth: depth + 1, inner, keys, is_secret: false })
     }
 }
 
@@ -303,11 +304,7 @@ impl<C: SerializeMap> SerializeMap for Inside<'_, C> {
             return self.inner.serialize_key(key);
         };
         self.is_secret = is_secret_key(&name);
-        // A secret may even be a key.
-        match self.redactor.text(&name) {
-            Cow::Borrowed(name) => self.inner.serialize_key(name),
-            Cow::Owned(clean) => self.inner.serialize_key(&clean),
-        }
+        self.inner.serialize_key(&self.keys.next(self.redactor, &name))
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
