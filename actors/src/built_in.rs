@@ -201,7 +201,7 @@ mod tests {
         tools.ready().await;
         let book = tools.book();
         let echo = book.get("echo").unwrap();
-        assert_eq!((echo.server.as_str(), echo.risk), (BUILT_IN, Risk::ReadOnly));
+        assert_eq!((&*echo.server, echo.risk), (BUILT_IN, Risk::ReadOnly));
         assert!(echo.repeatable && echo.parallel);
         let call = |arguments| {
             let call = ToolCall {

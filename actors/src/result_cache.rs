@@ -8,14 +8,14 @@ use greenroom_core::{Timestamp, call::ToolOutput, json::Digest, policy::Tool};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 /// Under what a result is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    server: String,
+    server: Arc<str>,
     digest: String,
 }
 
@@ -86,7 +86,7 @@ impl ResultCache {
     /// Forgets what came from that server.
     pub(crate) fn forget(&self, server: &str) {
         let mut kept = self.lock();
-        let of_server = kept.results.keys().filter(|key| key.server == server);
+        let of_server = kept.results.keys().filter(|key| *key.server == *server);
         let gone: Vec<Key> = of_server.cloned().collect();
         gone.iter().for_each(|key| kept.remove(key));
     }
@@ -111,7 +111,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn key(n: usize) -> Key {
-        Key { server: format!("s{}", n % 2), digest: n.to_string() }
+        Key { server: format!("s{}", n % 2).into(), digest: n.to_string() }
     }
 
     fn output(text: &str) -> ToolOutput {

@@ -250,13 +250,13 @@ impl ToolHost for Tools {
         {
             return futures::future::ready(ToolOutcome::Completed(output)).boxed();
         }
-        let entry = snapshot.servers.get(&tool.server);
+        let entry = snapshot.servers.get(&*tool.server);
         let Some(link) = entry.and_then(|entry| entry.link.as_ref()) else {
             let reason = entry.and_then(|entry| entry.reason.as_deref()).unwrap_or("not connected");
             let server = &tool.server;
             return not_sent(format!("tool server `{server}` is unavailable: {reason}")).boxed();
         };
-        let Some(connection) = self.connections.get(&tool.server) else {
+        let Some(connection) = self.connections.get(&*tool.server) else {
             return not_sent(format!("tool server `{}` is not connected", tool.server)).boxed();
         };
         let mut trying = match connection.circuit.enter() {

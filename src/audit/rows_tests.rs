@@ -300,6 +300,7 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
             delay_ms: 1,
             until,
             reason: reason(),
+            maybe_ran: false,
         },
         E::LateResult { call_id: call(1), attempt_id, summary: SECRET.to_owned() },
         E::ToolCallCompleted { call_id: call(1), tool: tool(), output },
@@ -309,6 +310,7 @@ fn x6_what_was_said_and_done_is_the_logs_alone() {
             reason: FailReason::Error,
             error: reason(),
             retries_exhausted: false,
+            maybe_ran: false,
         },
     ] {
         assert_eq!(entries(event.clone(), &[]), [], "{event:?}");
@@ -320,6 +322,7 @@ fn proposed(n: u128) -> E {
         call_id: call(n),
         provider_id: "p".to_owned(),
         tool: "lookup".to_owned(),
+        server: None,
         arguments: Arguments::Json(json!({"password": SECRET})).into(),
         digest: digest(),
         risk: Risk::ReadOnly,

@@ -162,7 +162,7 @@ impl Viewer<'_> {
     fn row(&self, tool: &Tool) -> Row {
         Row {
             name: tool.name.to_string(),
-            server: tool.server.clone(),
+            server: tool.server.to_string(),
             risk: tool.risk,
             source: tool.risk_source.clone(),
             repeatable: tool.repeatable,

@@ -395,11 +395,11 @@ fn said_of(record: &EventRecord) -> Said<'_> {
             let told = Common::ToolCallCompleted { call_id, tool, result, truncated, cached };
             common("tool_call_completed", told)
         }
-        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted } => said(
+        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted, maybe_ran } => said(
             "tool_call_failed",
             json!({
                 "call_id": call_id, "tool": tool, "reason": reason, "error": error,
-                "retries_exhausted": retries_exhausted,
+                "retries_exhausted": retries_exhausted, "maybe_ran": maybe_ran,
             }),
         ),
         E::AuthorizationDenied { .. } => as_stored("authorization_denied", event),

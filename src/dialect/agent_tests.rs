@@ -179,7 +179,7 @@ fn e1_events_of_calls() {
         "tool_call_failed",
         json!({
             "call_id": ID, "tool": "buy", "reason": "rejected", "error": "no",
-            "retries_exhausted": false,
+            "retries_exhausted": false, "maybe_ran": false,
         }),
     );
     check_same(

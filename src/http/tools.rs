@@ -63,7 +63,7 @@ impl ToolView {
         let told = |text: &str| redactor.text(text).into_owned();
         Self {
             name: tool.name.clone(),
-            server: tool.server.clone(),
+            server: tool.server.to_string(),
             description: told(&tool.description),
             input_schema: tool.input_schema.clone(),
             risk: tool.risk,

@@ -30,7 +30,7 @@ fn t1_tools_are_listed_with_their_schemas_and_can_be_called() {
         let rig = open(folder.path(), &[]).await;
         let book = rig.tools.book();
         let tool = book.get("get_market_stats").unwrap();
-        assert_eq!((tool.server.as_str(), tool.unavailable.as_deref()), ("market", None));
+        assert_eq!((&*tool.server, tool.unavailable.as_deref()), ("market", None));
         assert!(tool.validate(&json!({"region_id": 1})).unwrap_err().contains("type_id"));
         let found = rig.answer("search_item", json!({"query": "trit"})).await;
         assert!(found.text.contains("Tritanium"), "{}", found.text);

@@ -298,6 +298,7 @@ fn call_events() -> Vec<SessionEvent> {
         call_id,
         provider_id: "toolu_1".to_owned(),
         tool: tool(),
+        server: Some("market".into()),
         arguments: arguments.into(),
         digest,
         risk: Risk::Critical,
@@ -336,6 +337,7 @@ fn call_events() -> Vec<SessionEvent> {
             delay_ms: 7,
             until: Timestamp(NEW_YEAR),
             reason: "timeout".to_owned(),
+            maybe_ran: true,
         },
         E::LateResult { call_id, attempt_id, summary: "s".to_owned() },
         E::ToolCallCompleted { call_id, tool: tool(), output },
@@ -345,6 +347,7 @@ fn call_events() -> Vec<SessionEvent> {
             reason: FailReason::OutcomeUnknown,
             error: "gone".to_owned(),
             retries_exhausted: true,
+            maybe_ran: true,
         },
         E::AuthorizationDenied {
             call_id,

@@ -28,7 +28,7 @@ use uuid::Uuid;
 fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
     Arc::new(Tool {
         name: ToolName::parse(name).expect("a name"),
-        server: "market".to_owned(),
+        server: "market".into(),
         remote_name: name.to_owned(),
         description: format!("What {name} does."),
         validator: Err("not needed here".to_owned()),

@@ -195,6 +195,7 @@ mod tests {
             call_id: call_id(number),
             provider_id: String::new(),
             tool: "buy".to_owned(),
+            server: None,
             arguments: Arc::new(Arguments::Json(json!({}))),
             digest: Digest::of(&json!({})),
             risk: Risk::WriteHighRisk,
@@ -254,6 +255,7 @@ mod tests {
             reason: FailReason::InvalidArguments,
             error: String::new(),
             retries_exhausted: false,
+            maybe_ran: false,
         };
         assert_eq!(take(recording, failed), []);
         assert_eq!(take(recording, asked(4)), [(4, Ruling::Ask, "risky".to_owned())]);

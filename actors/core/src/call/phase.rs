@@ -15,7 +15,7 @@
 
 use crate::{
     approval::Edit,
-    ids::{ApprovalId, AttemptId, CallId},
+    ids::{ApprovalId, AttemptId, CallId, GrantId},
     json::Digest,
     message::{Arguments, CallResult},
     policy::{Cost, Risk},
@@ -34,11 +34,13 @@ pub struct Call {
     pub provider_id: String,
     /// The tool, as the model named it.
     pub tool: String,
+    /// The connection that the tool belongs to, if there was such a tool.
+    pub server: Option<Arc<str>>,
     /// What the model wants to pass.
     pub arguments: Arc<Arguments>,
     /// Digest of what is to be passed: what an allowance is bound to.
     pub digest: Digest,
-    /// The tool's risk when it was proposed.
+    /// The tool's risk when it was proposed, or when people were last asked about it.
     pub risk: Risk,
     /// Whether it may run beside others (S3).
     pub parallel: bool,
@@ -48,6 +50,10 @@ pub struct Call {
     pub edit: Option<Arc<Edit>>,
     /// Attempts that were started.
     pub attempts: u32,
+    /// Whether one of them may have taken effect, and nobody knows (D3).
+    pub maybe_ran: bool,
+    /// Whose word lets it run.
+    pub word: Word,
     /// What is set aside for it (G6).
     pub reserved: Option<Reservation>,
     /// Where it stands.
@@ -61,6 +67,18 @@ pub struct Reservation {
     pub cost: Cost,
     /// The day it counts for.
     pub day: Day,
+}
+
+/// Whose word lets a call run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Word {
+    /// The policy's, as long as it says so.
+    #[default]
+    Policy,
+    /// A person's, on this call or on a step of their plan.
+    Person,
+    /// A person's for the session, as long as it holds (G9).
+    Grant(GrantId),
 }
 
 /// Where a call stands.
@@ -149,19 +167,9 @@ impl FailReason {
         }
     }
 
-    /// Whether a call that ended so, after so many attempts, definitely did not take effect: then
-    /// what was set aside for it is released (G6).
-    pub fn is_definite(self, attempts: u32) -> bool {
-        match self {
-            Self::Error
-            | Self::InvalidArguments
-            | Self::UnknownTool
-            | Self::Unavailable
-            | Self::Rejected
-            | Self::Expired => true,
-            Self::Cancelled => attempts == 0,
-            Self::Timeout | Self::Crashed | Self::OutcomeUnknown => false,
-        }
+    /// Whether it leaves open what the last attempt did.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Timeout | Self::Crashed | Self::OutcomeUnknown)
     }
 }
 

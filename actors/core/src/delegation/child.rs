@@ -49,7 +49,6 @@ struct Held {
     cost: Cost,
     tool: String,
     day: Day,
-    attempts: u32,
 }
 
 /// What the children of a run, or of a session, have spent.
@@ -116,25 +115,21 @@ impl Child {
         }
         if let E::BudgetReserved { call_id, tool, cost } = &record.event {
             let (cost, tool, day) = (cost.clone(), tool.clone(), record.at.day());
-            let held = Held { cost, tool, day, attempts: 0 };
+            let held = Held { cost, tool, day };
             let draw = held.draw(1.0);
             return match self.held.insert(*call_id, held) {
                 None => draw,
                 Some(_) => Draw::Nothing,
             };
         }
-        if let E::ToolCallAttemptStarted { call_id, attempt, .. } = &record.event {
-            if let Some(held) = self.held.get_mut(call_id) {
-                held.attempts = *attempt;
-            }
-        } else if let E::ToolCallCompleted { call_id, .. } = &record.event {
+        if let E::ToolCallCompleted { call_id, .. }
+        | E::ToolCallFailed { call_id, maybe_ran: true, .. } = &record.event
+        {
             self.held.remove(call_id);
-        } else if let E::AuthorizationDenied { call_id, .. } = &record.event {
+        } else if let E::AuthorizationDenied { call_id, .. }
+        | E::ToolCallFailed { call_id, maybe_ran: false, .. } = &record.event
+        {
             return self.held.remove(call_id).map_or(Draw::Nothing, |held| held.draw(-1.0));
-        } else if let E::ToolCallFailed { call_id, reason, .. } = &record.event {
-            let held = self.held.remove(call_id);
-            let released = held.filter(|held| reason.is_definite(held.attempts));
-            return released.map_or(Draw::Nothing, |held| held.draw(-1.0));
         }
         Draw::Nothing
     }

@@ -115,6 +115,7 @@ mod tests {
             call_id: CallId(Uuid::nil()),
             provider_id: "p".to_owned(),
             tool: "t".to_owned(),
+            server: None,
             digest: Digest::of(&arguments),
             arguments: Arc::new(Arguments::Json(arguments)),
             risk: Risk::ReadOnly,

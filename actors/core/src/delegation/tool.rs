@@ -15,7 +15,7 @@ pub const DELEGATE: &str = "delegate";
 
 /// Whether it is the tool [`DELEGATE`], and not another of that name.
 pub fn is_delegate(tool: &Tool) -> bool {
-    tool.server == BUILT_IN && tool.remote_name == DELEGATE
+    *tool.server == *BUILT_IN && tool.remote_name == DELEGATE
 }
 
 /// What is wanted of another agent.

@@ -263,7 +263,7 @@ impl Catalog {
         let description = description.unwrap_or(&remote.description);
         Tool {
             name,
-            server: server.name.clone(),
+            server: server.name.as_str().into(),
             remote_name: remote.name.clone(),
             description: cut(description, limits::TOOL_DESCRIPTION_BYTES_MAX).to_owned(),
             validator: super::schema::compile(&remote.input_schema),

@@ -218,7 +218,7 @@ fn a_book_does_not_depend_on_the_order_of_arrival() {
     let names = |servers: &[ServerTools]| -> Vec<(String, String, String)> {
         let book = Catalog::default().book(servers);
         let facts = |tool: &std::sync::Arc<Tool>| {
-            (tool.name.to_string(), tool.server.clone(), tool.remote_name.clone())
+            (tool.name.to_string(), tool.server.to_string(), tool.remote_name.clone())
         };
         book.iter().map(facts).collect()
     };

@@ -35,6 +35,13 @@ impl CostRule {
     }
 }
 
+impl Cost {
+    /// Whether there is nothing to pay.
+    pub fn is_nothing(&self) -> bool {
+        self.amount <= 0.0
+    }
+}
+
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.amount, self.unit)

@@ -14,7 +14,7 @@ pub struct Tool {
     /// The name the model uses; unique in its book.
     pub name: ToolName,
     /// The connection that runs it (`built-in`, or the MCP server's name).
-    pub server: String,
+    pub server: Arc<str>,
     /// The name the server uses.
     pub remote_name: String,
     /// For the model and for people.
@@ -137,7 +137,7 @@ impl Tool {
     pub(crate) fn for_tests(name: &str, risk: Risk) -> Self {
         Self {
             name: ToolName::parse(name).unwrap(),
-            server: "test".to_owned(),
+            server: "test".into(),
             remote_name: name.to_owned(),
             description: String::new(),
             input_schema: serde_json::json!({"type": "object"}),

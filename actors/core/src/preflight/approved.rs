@@ -20,6 +20,10 @@ pub struct ApprovedStep {
     /// The tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
+    /// The connection that the tool belongs to, if there is such a tool: another server's of that
+    /// name is another tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// What may be passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
@@ -60,6 +64,7 @@ impl ApprovedPlan {
             !step.skipped
                 && !self.used.contains(&step.position)
                 && step.tool_name.as_deref() == Some(tool.name.as_str())
+                && step.server.as_deref() == Some(&*tool.server)
                 && tool.risk <= step.risk
         };
         let exact = |step: &&ApprovedStep| step.digest == Some(digest);
@@ -110,8 +115,17 @@ mod tests {
     fn step(position: u32, tool: &str, arguments: Option<Value>, risk: Risk) -> ApprovedStep {
         let digest = arguments.as_ref().map(Digest::of);
         let (description, tool_name) = (format!("step {position}"), Some(tool.to_owned()));
-        let (edited, skipped) = (false, false);
-        ApprovedStep { position, description, tool_name, arguments, digest, risk, edited, skipped }
+        ApprovedStep {
+            position,
+            description,
+            tool_name,
+            server: Some("test".to_owned()),
+            arguments,
+            digest,
+            risk,
+            edited: false,
+            skipped: false,
+        }
     }
 
     fn plan(steps: Vec<ApprovedStep>) -> ApprovedPlan {
@@ -139,6 +153,8 @@ mod tests {
         let (low, high) = (Risk::WriteLowRisk, Risk::WriteHighRisk);
         let here = Some(json!({}));
         let skipped = ApprovedStep { skipped: true, ..step(1, "a", here.clone(), high) };
+        let elsewhere =
+            ApprovedStep { server: Some("other".to_owned()), ..step(1, "a", here.clone(), high) };
         let nowhere = ApprovedStep { tool_name: None, ..step(1, "a", None, low) };
         let empty = Digest::of(&json!({}));
         let other = Digest::of(&json!({"n": 1}));
@@ -153,6 +169,7 @@ mod tests {
             (step(1, "a", None, low), "a", high, other, false),
             (skipped, "a", high, empty, false),
             (nowhere, "a", low, empty, false),
+            (elsewhere, "a", high, empty, false),
         ] {
             let found = plan(vec![step.clone()]).covering(&Tool::for_tests(tool, risk), digest);
             assert_eq!(found.is_some(), is_covered, "{step:?} {tool} {risk}");

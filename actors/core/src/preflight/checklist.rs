@@ -35,6 +35,10 @@ pub struct ChecklistStep {
     /// The tool it means to call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
+    /// The connection that the tool belongs to, if there is such a tool: another server's of that
+    /// name is another tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// What it means to pass, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,

@@ -134,7 +134,7 @@ pub fn tool() -> Arc<Tool> {
     });
     Arc::new(Tool {
         name: ToolName::parse(SUBMIT_PLAN).expect("a plain word is a tool's name"),
-        server: "built-in".to_owned(),
+        server: "built-in".into(),
         remote_name: SUBMIT_PLAN.to_owned(),
         description: "Submit your plan for the user's last message before you begin. A person \
             looks at it, and may change steps, leave some out, or refuse. Nothing runs before."

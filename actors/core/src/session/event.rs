@@ -282,6 +282,10 @@ pub enum SessionEvent {
         provider_id: String,
         /// The tool, as the model named it.
         tool: String,
+        /// The connection that the tool belongs to, if there is such a tool: another server's of
+        /// that name is another tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<Arc<str>>,
         /// What is to be passed.
         arguments: Arc<Arguments>,
         /// Digest of the canonical arguments.
@@ -349,6 +353,9 @@ pub enum SessionEvent {
         until: Timestamp,
         /// Why it failed.
         reason: String,
+        /// Whether it may have taken effect all the same.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        maybe_ran: bool,
     },
     /// A result came after its attempt was given up; it changes nothing (R1).
     LateResult {
@@ -381,6 +388,10 @@ pub enum SessionEvent {
         /// Whether retries were made and did not help (R3).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries_exhausted: bool,
+        /// Whether it, or an attempt before, may have taken effect: then what was set aside for it
+        /// is kept (G6).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        maybe_ran: bool,
     },
     /// The policy does not let the call run (G7).
     AuthorizationDenied {

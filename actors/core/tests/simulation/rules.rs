@@ -124,7 +124,7 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
         };
         Tool {
             name: ToolName::parse(name).expect("it is short"),
-            server: "market".to_owned(),
+            server: "market".into(),
             remote_name: name.to_owned(),
             description: format!("does {name}"),
             validator: schema::compile(&input_schema),

@@ -17,6 +17,8 @@ pub(crate) struct Watch {
     head: Seq,
     /// Attempts of which the world knows that they did not run.
     pub(crate) did_not_run: BTreeSet<AttemptId>,
+    /// Attempts of which the tool said how they ended, or that never reached it.
+    pub(crate) answered: BTreeSet<AttemptId>,
     /// What tools asked and nobody told them yet.
     pub(crate) asks: BTreeSet<(AttemptId, u32)>,
     pub(crate) calls: BTreeMap<CallId, CallTrack>,
@@ -270,6 +272,11 @@ impl Watch {
                 }
             };
             let call = self.open_call(*call_id);
+            // One that waited, or backs off, may run on a standing word that came meanwhile.
+            if call.allowed.is_some() {
+                assert_eq!(asked, None, "allowed twice");
+                call.asked = None;
+            }
             assert_eq!(call.asked, asked, "G3: somebody else was to allow it");
             let expected = match edit {
                 Some(edit) => Digest::of(&edit.arguments),
@@ -277,7 +284,7 @@ impl Watch {
             };
             assert_eq!(expected, *digest, "G8: other arguments were allowed");
             assert!(edit.is_none() || asked.is_some(), "G8: only people edit");
-            assert_eq!(call.allowed.replace(*digest), None, "allowed twice");
+            (call.allowed, call.digest) = (Some(*digest), *digest);
         }
         if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt, .. } = &record.event {
             let did_not_run = self.did_not_run.clone();
@@ -315,14 +322,17 @@ impl Watch {
     /// S3: exactly one end for each call.
     fn follow_ends(&mut self, record: &EventRecord) {
         use SessionEvent as E;
-        if let E::ToolCallFailed { call_id, reason, .. } = &record.event {
+        if let E::ToolCallFailed { call_id, reason, maybe_ran, .. } = &record.event {
             self.check_reason(*call_id, *reason);
+            self.check_what_is_open(*call_id, *maybe_ran);
         }
         if let E::ToolCallCompleted { call_id, .. } = &record.event {
             assert!(!self.open_call(*call_id).attempts.is_empty(), "a result of no attempt");
         }
         if let E::AuthorizationDenied { call_id, .. } = &record.event {
-            assert!(self.open_call(*call_id).attempts.is_empty(), "denied after it ran");
+            let answered = self.answered.clone();
+            let mut attempts = self.open_call(*call_id).attempts.iter();
+            assert!(attempts.all(|it| answered.contains(it)), "D3: denied after it may have run");
         }
         if let E::ToolCallCompleted { call_id, .. }
         | E::ToolCallFailed { call_id, .. }
@@ -330,6 +340,18 @@ impl Watch {
         {
             self.open_call(*call_id).is_ended = true;
         }
+    }
+
+    /// D3: a call is not said to have failed while an attempt of it is open, unless a person knows.
+    fn check_what_is_open(&mut self, call_id: CallId, maybe_ran: bool) {
+        let answered = self.answered.clone();
+        let call = self.open_call(call_id);
+        let is_open = call.attempts.iter().any(|attempt| !answered.contains(attempt));
+        assert!(!maybe_ran || !call.attempts.is_empty(), "D3: nothing was begun");
+        let doubted = call.doubted;
+        let word = doubted.and_then(|asked| self.approvals[&asked].word.clone());
+        let is_known = word == Some(Resolution::Failed);
+        assert!(maybe_ran || !is_open || is_known, "D3: told as not having happened");
     }
 
     /// G10: an expiry is never told as a person's refusal, nor the other way round.
@@ -365,7 +387,10 @@ impl Watch {
             for step in approval.steps() {
                 let call = self.open_call(step.call_id);
                 assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
-                assert_eq!(call.asked.replace(approval.approval_id), None, "asked twice");
+                // What was let run before may be asked for anew, and then that word counts.
+                let asked = call.asked.replace(approval.approval_id);
+                assert!(asked.is_none() || call.allowed.is_some(), "asked twice");
+                call.allowed = None;
             }
             let track = ApprovalTrack { steps, ..ApprovalTrack::default() };
             assert!(self.approvals.insert(approval.approval_id, track).is_none());

@@ -80,6 +80,9 @@ impl World {
         {
             self.watch.did_not_run.insert(attempt_id);
         }
+        if !matches!(outcome, ToolOutcome::TimedOut { .. } | ToolOutcome::Crashed { .. }) {
+            self.watch.answered.insert(attempt_id);
+        }
         let is_wanted = self.is_wanted(call_id, attempt_id);
         let is_open = self.state.active.lifecycle == Lifecycle::Open;
         let decision = self

@@ -1,10 +1,11 @@
 //! Budgets: what is spent of them, whether there is room for what comes next, and asking for more
 //! (G6).
 
-use super::{Deciding, Rejection};
+use super::{Deciding, Rejection, calls::Found};
 use crate::{
     approval::{BudgetQuestion, Question, Resolution, Word},
     budget::{Budget, Claim, Expense, Measure, Raise, Scope, is_within},
+    call::Call,
     delegation::DELEGATE,
     ids::{ApprovalId, CallId},
     policy::{Cost, Risk, Verdict},
@@ -39,10 +40,11 @@ impl Deciding<'_> {
         })
     }
 
-    /// What the tightest budget for costs of that unit has left; `None` if there is none.
-    pub(super) fn remaining(&self, unit: &str) -> Option<f64> {
+    /// What the tightest budget for costs of that unit has left beside `own`, which is set aside;
+    /// `None` if there is none.
+    pub(super) fn remaining(&self, unit: &str, own: f64) -> Option<f64> {
         let measure = Measure::unit(unit);
-        let left = |budget: &Budget| (budget.limit - self.spent_of(budget)).max(0.0);
+        let left = |budget: &Budget| (budget.limit - self.spent_of(budget) + own).max(0.0);
         let budgets = self.budgets();
         budgets.iter().filter(|budget| budget.measure == measure).map(left).reduce(f64::min)
     }
@@ -53,6 +55,10 @@ impl Deciding<'_> {
 
     /// The first budget that has no room for that cost, and what is spent of it.
     fn without_room_for(&self, cost: &Cost) -> Option<(Budget, f64)> {
+        // For what costs nothing there is room in every budget, one that is overdrawn included.
+        if cost.is_nothing() {
+            return None;
+        }
         let measure = Measure::unit(&cost.unit);
         let of_unit = self.budgets().into_iter().filter(|budget| budget.measure == measure);
         of_unit.map(|budget| (self.spent_of(&budget), budget)).find_map(|(spent, budget)| {
@@ -90,7 +96,7 @@ impl Deciding<'_> {
     /// Sets aside what an allowed call costs. With `is_claimed` the commit fails if another session
     /// has spent the user's budget meanwhile; a person who saw the excess has covered it.
     pub(super) fn reserve(&mut self, call_id: CallId, cost: Cost, is_claimed: bool) {
-        if cost.amount <= 0.0 {
+        if cost.is_nothing() {
             return;
         }
         let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
@@ -211,6 +217,12 @@ impl Deciding<'_> {
                     let problem = format!("the new limit must be {least} {needs} {measure}");
                     return Err(Rejection::InvalidAnswer { problem });
                 }
+                // What they cost can't be told.
+                let calls = asked.calls.iter().filter_map(|call_id| self.call(*call_id));
+                if let Some(call) = calls.into_iter().find(|it| self.is_away(it)) {
+                    let problem = format!("{} is not there now; its server may be away", call.tool);
+                    return Err(Rejection::InvalidAnswer { problem });
+                }
                 let by = word.by.clone();
                 self.note_word(approval_id, word);
                 let budget = Budget { limit, ..asked.budget.clone() };
@@ -240,24 +252,35 @@ impl Deciding<'_> {
         for call_id in calls {
             let Some(call) = self.call(*call_id) else { continue };
             let arguments = call.passed().to_value();
-            let Some(tool) = self.tool(&call.tool) else {
-                self.fail_gone(*call_id);
-                continue;
+            let tool = match self.tool_of(call) {
+                Found::Tool(tool) => tool,
+                Found::Gone | Found::Away => {
+                    self.fail_gone(*call_id);
+                    continue;
+                }
             };
-            match self.verdict(&tool, &arguments) {
-                Verdict::Deny(denial) => self.deny(*call_id, denial),
-                Verdict::Allow { cost: Some(cost), .. }
-                | Verdict::Ask { cost: Some(cost), .. }
-                | Verdict::OverBudget { cost: Some(cost), .. } => unfunded.push((*call_id, cost)),
-                Verdict::Allow { cost: None, .. }
-                | Verdict::Ask { cost: None, .. }
-                | Verdict::OverBudget { cost: None, .. } => {
+            let cost = match self.verdict(&tool, &arguments) {
+                Verdict::Deny(denial) => {
+                    self.deny(*call_id, denial);
+                    continue;
+                }
+                Verdict::Allow { cost, .. }
+                | Verdict::Ask { cost, .. }
+                | Verdict::OverBudget { cost, .. } => cost,
+            };
+            match cost.filter(|cost| !cost.is_nothing()) {
+                Some(cost) => unfunded.push((*call_id, cost)),
+                None => {
                     let why = "it costs nothing any more".to_owned();
                     self.allow(*call_id, &arguments, Allowance::Policy { why }, None);
                 }
             }
         }
         self.ask_for_budget(unfunded);
+    }
+
+    fn is_away(&self, call: &Call) -> bool {
+        matches!(self.tool_of(call), Found::Away)
     }
 
     /// Every budget in force, with its limit in force.

@@ -5,19 +5,24 @@ use super::{Deciding, Reply, plans::Ask};
 use crate::{
     approval::{Edit, Grant},
     call::{
-        Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
+        Call, CallPhase, FailReason, Reservation, RetryPolicy, ToolOutcome, Word,
         retry::{Failure, Next, after_failure},
     },
     ids::{AttemptId, CallId, GrantId, RunId},
     json::Digest,
     limits,
     message::{Arguments, Message, ProposedCall},
-    policy::{Cost, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge, judge_any},
+    policy::{
+        Cost, Denial, Expression, Facts, JudgeContext, Risk, Tool, Verdict, judge, judge_any,
+    },
     session::{Allowance, Effect, Lifecycle, SessionEvent},
     text::cut,
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
+
+/// What is told of a call whose last attempt is not all there is to it.
+const EARLIER: &str = ". An earlier attempt may have taken effect";
 
 /// What became of a call when it was judged.
 pub(super) enum Judged {
@@ -27,6 +32,16 @@ pub(super) enum Judged {
     Ask(Ask),
     /// It may run, but no budget has room for what it costs.
     Unfunded(Cost),
+}
+
+/// What there is of a call's tool.
+pub(super) enum Found {
+    /// It is there.
+    Tool(Arc<Tool>),
+    /// Nobody lists it now; its server may be away.
+    Away,
+    /// The agent may not use it any more, or it is another server's.
+    Gone,
 }
 
 impl Deciding<'_> {
@@ -64,11 +79,28 @@ impl Deciding<'_> {
         rules.tool(name).filter(|_| rules.agent.may_use(name) && in_run).cloned()
     }
 
+    /// The tool of that call, as far as it is there and the agent may still use it.
+    pub(super) fn tool_of(&self, call: &Call) -> Found {
+        let rules = self.env.rules;
+        let in_run = self.active.run.as_ref().is_none_or(|run| run.may_use(&call.tool));
+        if !(in_run && rules.agent.may_use(&call.tool)) {
+            return Found::Gone;
+        }
+        match rules.tool(&call.tool) {
+            None => Found::Away,
+            Some(tool) if call.server.as_ref().is_none_or(|it| *it == tool.server) => {
+                Found::Tool(tool.clone())
+            }
+            Some(_) => Found::Gone,
+        }
+    }
+
     fn propose(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
         self.emit(SessionEvent::ToolCallStarted {
             call_id,
             provider_id: call.provider_id.clone(),
             tool: call.tool.clone(),
+            server: tool.map(|tool| tool.server.clone()),
             arguments: Arc::new(call.arguments.clone()),
             digest: Digest::of(&call.arguments.to_value()),
             risk: tool.map_or(Risk::default(), |tool| tool.risk),
@@ -161,8 +193,22 @@ impl Deciding<'_> {
 
     /// What the policy says of a call of `tool` with these arguments now.
     pub(super) fn verdict(&self, tool: &Tool, arguments: &Value) -> Verdict {
+        self.verdict_beside(tool, arguments, None)
+    }
+
+    /// The same, of a call for which that much is set aside.
+    pub(super) fn verdict_beside(
+        &self,
+        tool: &Tool,
+        arguments: &Value,
+        reserved: Option<&Reservation>,
+    ) -> Verdict {
         let session = self.session.session_id.to_string();
-        let remaining = tool.cost.as_ref().and_then(|rule| self.remaining(&rule.unit));
+        let of_unit = |unit: &str| {
+            let own = reserved.filter(|own| own.cost.unit == unit);
+            self.remaining(unit, own.map_or(0.0, |own| own.cost.amount))
+        };
+        let remaining = tool.cost.as_ref().and_then(|rule| of_unit(&rule.unit));
         judge(tool, arguments, &JudgeContext { remaining, ..self.judging(&session) })
     }
 
@@ -198,7 +244,7 @@ impl Deciding<'_> {
         };
         let covers = |grant: &&Grant| {
             grant.tool == tool.name.as_str()
-                && grant.server == tool.server
+                && *grant.server == *tool.server
                 && grant.condition.as_ref().is_none_or(|it| holds(it).unwrap_or(false))
         };
         self.active.grants.iter().find(covers).map(|grant| grant.grant_id)
@@ -209,14 +255,83 @@ impl Deciding<'_> {
     /// sessions keeps its place (T8).
     pub(super) fn schedule_calls(&mut self) {
         loop {
-            let mut all_begun = true;
+            let (mut all_begun, mut lacking) = (true, Vec::new());
             for (call_id, attempt) in self.due_calls() {
-                all_begun &= self.start_in_turn(call_id, attempt);
+                match self.lacks_by_now(call_id) {
+                    None => all_begun &= self.start_in_turn(call_id, attempt),
+                    Some(judged) => {
+                        all_begun = false;
+                        lacking.push((call_id, judged));
+                    }
+                }
             }
-            // One that can't begin has ended, and others may have its place.
+            self.ask_about(lacking);
+            // One that can't begin has ended, or waits for people; others may have its place.
             if all_begun {
                 return;
             }
+        }
+    }
+
+    /// What a call lacks by now that an earlier decision let run, if anything. Rules, settings and
+    /// tools change while it waits for its turn or for its next attempt (G4, S8).
+    fn lacks_by_now(&mut self, call_id: CallId) -> Option<Judged> {
+        let before = self.session.active.run.iter().flat_map(|run| &run.calls);
+        let before = before.into_iter().find(|call| call.call_id == call_id)?;
+        let was_let_run = before.is_under_way() || before.phase == CallPhase::Allowed;
+        // What a child does is judged there.
+        if !was_let_run || self.active.child_of(call_id).is_some() {
+            return None;
+        }
+        let call = self.call(call_id)?.clone();
+        let arguments = call.passed().to_value();
+        let tool = match self.tool_of(&call) {
+            Found::Tool(tool) => tool,
+            // It may be back when the attempt reaches it.
+            Found::Away => return None,
+            Found::Gone => {
+                let reason = format!("{} is not among this agent's tools any more", call.tool);
+                self.deny(call_id, Denial { reason, required_level: None });
+                return Some(Judged::Settled);
+            }
+        };
+        if let Err(error) = tool.validate(&arguments) {
+            self.fail_call(call_id, FailReason::InvalidArguments, error, false);
+            return Some(Judged::Settled);
+        }
+        match self.verdict_beside(&tool, &arguments, call.reserved.as_ref()) {
+            Verdict::Deny(denial) => {
+                self.deny(call_id, denial);
+                Some(Judged::Settled)
+            }
+            Verdict::Allow { cost, .. } | Verdict::OverBudget { cost, .. } => {
+                self.fund_by_now(&call, cost)
+            }
+            Verdict::Ask { cost, .. } if call.word == Word::Person && tool.risk <= call.risk => {
+                self.fund_by_now(&call, cost)
+            }
+            Verdict::Ask { why, cost, exceeds_budget } => {
+                match self.standing_word(&tool, &arguments) {
+                    Some(by) => {
+                        self.allow(call_id, &arguments, by, None);
+                        self.fund_by_now(&call, cost)
+                    }
+                    None => {
+                        let edited = None;
+                        Some(Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget, edited }))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets aside what a call costs by now that has nothing set aside yet; what is, is for all of
+    /// its attempts.
+    fn fund_by_now(&mut self, call: &Call, cost: Option<Cost>) -> Option<Judged> {
+        let cost = cost.filter(|_| call.reserved.is_none());
+        match self.fund(call.call_id, cost) {
+            Judged::Settled => None,
+            lacking @ (Judged::Ask(_) | Judged::Unfunded(_)) => Some(lacking),
         }
     }
 
@@ -315,7 +430,8 @@ impl Deciding<'_> {
                 let policy = self.retry_policy(&tool);
                 if policy.allows_another_after(failures) {
                     let delay = policy.delay(failures, self.env.unit());
-                    self.retry_call(call_id, attempt, failures, delay, reason);
+                    let maybe_ran = otherwise.reason.is_open();
+                    self.retry_call(call_id, attempt, failures, delay, reason, maybe_ran);
                 } else {
                     let exhausted = policy.retries_max > 0;
                     self.fail_call(call_id, otherwise.reason, otherwise.error, exhausted);
@@ -365,6 +481,7 @@ impl Deciding<'_> {
         failures: u32,
         delay: Duration,
         reason: String,
+        maybe_ran: bool,
     ) {
         let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
@@ -377,9 +494,12 @@ impl Deciding<'_> {
             delay_ms,
             until,
             reason,
+            maybe_ran,
         });
     }
 
+    /// Ends a call without a result. That its last attempt failed says nothing of those before it:
+    /// where one of them may have taken effect, that is what is told (D3).
     pub(super) fn fail_call(
         &mut self,
         call_id: CallId,
@@ -387,10 +507,32 @@ impl Deciding<'_> {
         error: String,
         retries_exhausted: bool,
     ) {
-        let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
-        let event =
-            SessionEvent::ToolCallFailed { call_id, tool, reason, error, retries_exhausted };
-        self.emit(event);
+        use FailReason as R;
+        let Some(call) = self.call(call_id) else { return };
+        let was_cut_off = reason == R::Cancelled
+            && (matches!(call.phase, CallPhase::Running { .. })
+                || self.active.child_of(call_id).is_some());
+        let maybe_ran = call.maybe_ran || reason.is_open() || was_cut_off;
+        let tool = call.tool.clone();
+        let (reason, error) = match reason {
+            reason if !call.maybe_ran || call.risk == Risk::ReadOnly => (reason, error),
+            // These tell it themselves.
+            R::Timeout | R::Crashed | R::Cancelled => (reason, error),
+            R::Rejected | R::Expired => (reason, format!("{error}{EARLIER}")),
+            R::Error
+            | R::InvalidArguments
+            | R::UnknownTool
+            | R::Unavailable
+            | R::OutcomeUnknown => (R::OutcomeUnknown, format!("{error}{EARLIER}")),
+        };
+        self.emit(SessionEvent::ToolCallFailed {
+            call_id,
+            tool,
+            reason,
+            error,
+            retries_exhausted,
+            maybe_ran,
+        });
     }
 
     pub(super) fn tool_progressed(

@@ -82,6 +82,7 @@ impl Deciding<'_> {
     fn cancel_call(&mut self, call: &Call, why: &str, by: &UserId) {
         let call_id = call.call_id;
         self.close_child_of(call_id, by);
+        let may_have_changed = call.maybe_ran && call.risk > Risk::ReadOnly;
         let error = match call.phase {
             CallPhase::Running { .. } | CallPhase::BackingOff { .. }
                 if let Some(child) = self.active.child_of(call_id) =>
@@ -101,12 +102,11 @@ impl Deciding<'_> {
                     format!("{why} while the call ran; it may have taken effect")
                 }
             }
-            // What must not repeat backs off only when it provably did not run.
-            CallPhase::BackingOff { .. } if call.repeatable => format!(
+            CallPhase::BackingOff { .. } if may_have_changed => format!(
                 "{why} before the call was tried again; an earlier attempt may have taken effect"
             ),
             // A person was asked what became of it.
-            CallPhase::AwaitingApproval { .. } | CallPhase::Allowed if call.attempts > 0 => {
+            CallPhase::AwaitingApproval { .. } | CallPhase::Allowed if may_have_changed => {
                 format!(
                     "{why} before anybody knew what became of the call; it may have taken effect"
                 )

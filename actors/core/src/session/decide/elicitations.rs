@@ -27,7 +27,7 @@ impl Deciding<'_> {
         };
         let (tool, risk) = (call.tool.clone(), call.risk);
         let known = self.env.rules.tool(&tool);
-        let server = known.map(|tool| tool.server.clone()).unwrap_or_default();
+        let server = known.map(|tool| tool.server.to_string()).unwrap_or_default();
         let answer = match elicitation.checked() {
             Ok(_) if self.env.rules.agent.headless => ElicitationAnswer::Declined,
             Ok(elicitation) if ask <= ELICITATIONS_PER_ATTEMPT_MAX => {

@@ -34,7 +34,7 @@ impl Deciding<'_> {
                 let problem = format!("{} is critical, and is asked for each time", tool.name);
                 return Err(invalid(problem));
             }
-            let (name, server) = (tool.name.to_string(), tool.server.clone());
+            let (name, server) = (tool.name.to_string(), tool.server.to_string());
             if grants.iter().any(|grant| grant.tool == name) {
                 continue;
             }

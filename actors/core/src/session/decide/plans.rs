@@ -1,7 +1,11 @@
 //! Plans: bundling the calls of a step that need a person, and taking the person's word on each
 //! (G8, G9).
 
-use super::{Deciding, Rejection, Reply, approvals::Person, calls::Judged};
+use super::{
+    Deciding, Rejection, Reply,
+    approvals::Person,
+    calls::{Found, Judged},
+};
 use crate::{
     approval::{
         ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
@@ -159,7 +163,7 @@ impl Deciding<'_> {
         step: &PlanStep,
         decision: StepDecision,
     ) -> Judged {
-        let StepDecision { call_id, approved, reason, by, edited, .. } = decision;
+        let StepDecision { call_id, approved, reason, edited, .. } = decision.clone();
         if !approved {
             let error = match reason {
                 Some(reason) => format!("a person rejected this call: {reason}"),
@@ -168,12 +172,22 @@ impl Deciding<'_> {
             self.fail_call(call_id, FailReason::Rejected, error, false);
             return Judged::Settled;
         }
-        let Some(tool) = self.tool(&step.tool) else {
-            self.fail_gone(call_id);
-            return Judged::Settled;
-        };
+        let Some(call) = self.call(call_id).cloned() else { return Judged::Settled };
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
-        let cost = match self.verdict(&tool, &arguments) {
+        let tool = match self.tool_of(&call) {
+            Found::Tool(tool) => tool,
+            Found::Gone => {
+                self.fail_gone(call_id);
+                return Judged::Settled;
+            }
+            // The word holds; the call is judged anew when its server is back.
+            Found::Away => return self.let_run(approval_id, step, decision, step.cost.clone()),
+        };
+        if let Err(error) = tool.validate(&arguments) {
+            self.fail_call(call_id, FailReason::InvalidArguments, error, false);
+            return Judged::Settled;
+        }
+        let cost = match self.verdict_beside(&tool, &arguments, call.reserved.as_ref()) {
             Verdict::Deny(denial) => {
                 self.deny(call_id, denial);
                 return Judged::Settled;
@@ -186,11 +200,25 @@ impl Deciding<'_> {
             | Verdict::Ask { cost, .. }
             | Verdict::OverBudget { cost, .. } => cost,
         };
+        self.let_run(approval_id, step, decision, cost)
+    }
+
+    /// Lets an approved call run, and sets aside what it costs.
+    fn let_run(
+        &mut self,
+        approval_id: ApprovalId,
+        step: &PlanStep,
+        decision: StepDecision,
+        cost: Option<Cost>,
+    ) -> Judged {
+        let StepDecision { call_id, reason, by, edited, .. } = decision;
+        let arguments = edited.unwrap_or_else(|| step.arguments.clone());
         // Edited now, or before it was asked for once more.
         let is_edited = self.call(call_id).is_some_and(|it| it.digest != Digest::of(&arguments));
         let edit = is_edited.then(|| Edit { arguments: arguments.clone(), reason });
         self.allow(call_id, &arguments, Allowance::Approval { approval_id, by }, edit);
-        match cost {
+        let is_paid = self.call(call_id).is_some_and(|call| call.reserved.is_some());
+        match cost.filter(|_| !is_paid) {
             Some(cost) if !step.exceeds_budget && !self.has_room_for(&cost) => {
                 Judged::Unfunded(cost)
             }
@@ -202,16 +230,20 @@ impl Deciding<'_> {
         }
     }
 
-    /// Ends a call whose tool went away while people were asked: nothing can be said of it now.
+    /// Ends a call whose tool the agent lost while people were asked: nothing can be said of it now.
     pub(super) fn fail_gone(&mut self, call_id: CallId) {
         let error = "the tool is not there any more".to_owned();
         self.fail_call(call_id, FailReason::Unavailable, error, false);
     }
 
-    /// Ends a call that the policy does not let run (G7).
+    /// Ends a call that the policy does not let run (G7), or not once more.
     pub(super) fn deny(&mut self, call_id: CallId, denial: Denial) {
-        let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
+        let Some(call) = self.call(call_id) else { return };
         let Denial { reason, required_level } = denial;
+        if call.maybe_ran {
+            return self.fail_call(call_id, FailReason::OutcomeUnknown, reason, false);
+        }
+        let tool = call.tool.clone();
         self.emit(SessionEvent::AuthorizationDenied { call_id, tool, reason, required_level });
     }
 }

@@ -19,7 +19,10 @@ use crate::{
     usage::Usage,
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Bytes of text that make about one token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -98,6 +101,7 @@ impl Deciding<'_> {
             position,
             description,
             tool_name,
+            server: None,
             arguments,
             digest,
             risk: Risk::ReadOnly,
@@ -110,7 +114,7 @@ impl Deciding<'_> {
             checked.risk = Risk::default();
             return checked;
         };
-        checked.risk = tool.risk;
+        (checked.risk, checked.server) = (tool.risk, Some(tool.server.to_string()));
         if let Some(reason) = &tool.unavailable {
             notes.warn(position, &format!("{name} can't be called now: {reason}"));
         }
@@ -257,13 +261,14 @@ impl Deciding<'_> {
         let digest = arguments.as_ref().map(Digest::of);
         let mut description = edit.description.clone().unwrap_or_else(|| shown.description.clone());
         description.truncate(description.floor_char_boundary(PREFLIGHT_TEXT_BYTES_MAX));
-        let mut risk = shown.risk;
+        let (mut risk, mut server) = (shown.risk, shown.server.clone());
         if is_other_tool || digest != shown.digest {
             let checked = self.check_step(step.risk, tool_name.as_deref(), arguments.as_ref());
-            risk = checked.map_err(|problem| {
+            let tool = checked.map_err(|problem| {
                 let problem = format!("step {}: {problem}", step.position);
                 Rejection::InvalidAnswer { problem }
             })?;
+            (risk, server) = (tool.risk, Some(tool.server.to_string()));
         }
         let position = step.position;
         let skipped = false;
@@ -271,6 +276,7 @@ impl Deciding<'_> {
             position,
             description,
             tool_name,
+            server,
             arguments,
             digest,
             risk,
@@ -280,13 +286,13 @@ impl Deciding<'_> {
         Ok(ApprovedStep { edited: made != shown, ..made })
     }
 
-    /// The risk of a step as a person changed it; the error says why it can't be approved so.
+    /// The tool of a step as a person changed it; the error says why it can't be approved so.
     fn check_step(
         &self,
         shown: Risk,
         tool: Option<&str>,
         arguments: Option<&Value>,
-    ) -> Result<Risk, String> {
+    ) -> Result<Arc<Tool>, String> {
         let Some(name) = tool else { return Err("there are arguments, and no tool".to_owned()) };
         let missing = || format!("there is no tool named `{}`", cut(name, 128));
         let tool = self.tool(name).ok_or_else(missing)?;
@@ -303,9 +309,7 @@ impl Deciding<'_> {
         };
         match verdict {
             Verdict::Deny(denial) => Err(denial.reason),
-            Verdict::Allow { .. } | Verdict::Ask { .. } | Verdict::OverBudget { .. } => {
-                Ok(tool.risk)
-            }
+            Verdict::Allow { .. } | Verdict::Ask { .. } | Verdict::OverBudget { .. } => Ok(tool),
         }
     }
 
@@ -335,6 +339,7 @@ fn as_shown(step: &ChecklistStep) -> ApprovedStep {
         position: step.position,
         description: step.description.clone(),
         tool_name: step.tool_name.clone(),
+        server: step.server.clone(),
         arguments: step.arguments.clone(),
         digest: step.digest,
         risk: step.risk,

@@ -25,9 +25,10 @@ impl Deciding<'_> {
                 };
                 self.forget_asks_of(attempt_id);
                 // A child goes on by itself, and the next attempt finds it.
-                if call.repeatable || self.active.child_of(call.call_id).is_some() {
-                    let reason = RESTARTED.to_owned();
-                    self.retry_call(call.call_id, attempt, failures, Duration::ZERO, reason);
+                let has_child = self.active.child_of(call.call_id).is_some();
+                if call.repeatable || has_child {
+                    let (id, reason) = (call.call_id, RESTARTED.to_owned());
+                    self.retry_call(id, attempt, failures, Duration::ZERO, reason, !has_child);
                 } else {
                     self.ask_for_outcome(call.call_id, "the server restarted while the call ran");
                 }

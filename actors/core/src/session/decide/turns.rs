@@ -4,7 +4,6 @@
 
 use super::{Deciding, Reply};
 use crate::{
-    call::{CallPhase, FailReason},
     ids::CallId,
     policy::{Denial, Facts},
     session::Effect,
@@ -46,7 +45,8 @@ impl Deciding<'_> {
         let Some(call) = self.call(call_id) else { return Ok(None) };
         // What is not there by these rules is not sent, whatever begins.
         let Some(tool) = self.env.rules.tool(&call.tool) else { return Ok(None) };
-        if tool.exclusive.is_none() {
+        // A task's own calls have their turns; it must not keep them from it.
+        if tool.exclusive.is_none() || self.is_delegation(call) {
             return Ok(None);
         }
         let session = self.session.session_id.to_string();
@@ -56,17 +56,7 @@ impl Deciding<'_> {
 
     fn end_without_key(&mut self, call_id: CallId, problem: &str) {
         let Some(call) = self.call(call_id) else { return };
-        let (tool, attempts) = (&call.tool, call.attempts);
-        let provably_never_ran =
-            !call.repeatable && matches!(call.phase, CallPhase::BackingOff { .. });
-        let reason = format!("{tool} is denied: its exclusive key: {problem}");
-        if attempts == 0 {
-            self.deny(call_id, Denial { reason, required_level: None });
-        } else if provably_never_ran {
-            self.fail_call(call_id, FailReason::InvalidArguments, reason, false);
-        } else {
-            let error = format!("{reason}. An earlier attempt may have taken effect");
-            self.fail_call(call_id, FailReason::OutcomeUnknown, error, false);
-        }
+        let reason = format!("{} is denied: its exclusive key: {problem}", call.tool);
+        self.deny(call_id, Denial { reason, required_level: None });
     }
 }

@@ -2,7 +2,7 @@
 //! says what became of them. Nothing is done twice in silence, and nothing is said to have failed
 //! that may have taken effect.
 
-use super::{Deciding, Rejection, plans::Ask};
+use super::{Deciding, Rejection, calls::Found, plans::Ask};
 use crate::{
     approval::{Question, Resolution, UnknownOutcome, Word},
     call::{FailReason, ToolOutput},
@@ -52,13 +52,20 @@ impl Deciding<'_> {
         let because = word.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         match resolution {
             Resolution::Retry => {
-                let Some(tool) = self.tool(&asked.tool) else {
-                    let problem = "the tool is not there any more".to_owned();
-                    return Err(Rejection::InvalidAnswer { problem });
+                let Some(call) = self.call(call_id).cloned() else { return Ok(()) };
+                let found = match self.tool_of(&call) {
+                    Found::Tool(tool) => Ok(tool),
+                    Found::Gone => Err("the tool is not there any more"),
+                    Found::Away => Err("the tool is not there now; its server may be away"),
                 };
+                let tool = found
+                    .map_err(|problem| Rejection::InvalidAnswer { problem: problem.to_owned() })?;
+                if let Err(problem) = tool.validate(&asked.arguments) {
+                    return Err(Rejection::InvalidAnswer { problem });
+                }
                 // A person's word repeats the call; it does not lift what denies it by now, and
                 // covers no higher risk than they were told.
-                match self.verdict(&tool, &asked.arguments) {
+                match self.verdict_beside(&tool, &asked.arguments, call.reserved.as_ref()) {
                     Verdict::Deny(denial) => {
                         return Err(Rejection::InvalidAnswer { problem: denial.reason });
                     }

@@ -91,6 +91,7 @@ impl Active {
             E::ApprovalRequested { approval } => {
                 let Some(run_id) = record.run_id else { return };
                 let approval_id = approval.approval_id;
+                self.note_question(&approval.question);
                 for call_id in approval.question.calls() {
                     self.set_phase(call_id, CallPhase::AwaitingApproval { approval_id });
                 }
@@ -101,7 +102,12 @@ impl Active {
                 let open = OpenApproval { approval, run_id, decisions, escalation: None };
                 self.approvals.push(open);
             }
-            E::ApprovalDecided { approval_id, steps, closed, word: _ } => {
+            E::ApprovalDecided { approval_id, steps, closed, word } => {
+                if let Some(open) = self.open_approval(*approval_id) {
+                    let asked = open.approval.clone();
+                    let word = word.as_ref().map(|word| &word.resolution);
+                    self.note_word(&asked.question, word);
+                }
                 let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
                 if *closed {
                     self.approvals.retain(|open| !of(open));

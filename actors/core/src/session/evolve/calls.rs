@@ -1,8 +1,8 @@
 //! What an event makes of a call, of what is set aside for it, and of the child that works for it.
 
 use crate::{
-    approval::Edit,
-    call::{Call, CallEnd, CallPhase, FailReason, Reservation},
+    approval::{Edit, Question, Resolution},
+    call::{Call, CallEnd, CallPhase, FailReason, Reservation, Word},
     delegation::Child,
     ids::{CallId, SessionId},
     json::Digest,
@@ -20,6 +20,7 @@ impl Active {
                 call_id,
                 provider_id,
                 tool,
+                server,
                 arguments,
                 digest,
                 risk,
@@ -31,6 +32,7 @@ impl Active {
                     call_id: *call_id,
                     provider_id: provider_id.clone(),
                     tool: tool.clone(),
+                    server: server.clone(),
                     arguments: arguments.clone(),
                     digest: *digest,
                     risk: *risk,
@@ -38,6 +40,8 @@ impl Active {
                     repeatable: *repeatable,
                     edit: None,
                     attempts: 0,
+                    maybe_ran: false,
+                    word: Word::Policy,
                     reserved: None,
                     phase: CallPhase::Proposed,
                 });
@@ -48,6 +52,14 @@ impl Active {
                 }
                 if let Some(edit) = edit {
                     self.edit_call(*call_id, *digest, edit);
+                }
+                if let Some(call) = self.call_mut(*call_id) {
+                    call.word = match by {
+                        // What a person said before stands.
+                        Allowance::Policy { .. } => call.word,
+                        Allowance::Approval { .. } | Allowance::Preflight { .. } => Word::Person,
+                        Allowance::Grant { grant_id } => Word::Grant(*grant_id),
+                    };
                 }
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
@@ -64,7 +76,10 @@ impl Active {
                 }
                 self.set_phase(*call_id, CallPhase::Running { attempt_id, attempt, failures });
             }
-            E::ToolCallRetrying { call_id, attempt, failures, until, .. } => {
+            E::ToolCallRetrying { call_id, attempt, failures, until, maybe_ran, .. } => {
+                if let Some(call) = self.call_mut(*call_id) {
+                    call.maybe_ran |= maybe_ran;
+                }
                 let (until, attempts, failures) = (*until, *attempt, *failures);
                 self.set_phase(*call_id, CallPhase::BackingOff { until, attempts, failures });
             }
@@ -76,13 +91,15 @@ impl Active {
                 self.reserve(*call_id, tool, cost, record.at.day());
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
-            E::ToolCallFailed { call_id, reason, error, .. } => {
-                self.release(*call_id, *reason);
+            E::ToolCallFailed { call_id, reason, error, maybe_ran, .. } => {
+                if !maybe_ran {
+                    self.release(*call_id);
+                }
                 let end = CallEnd { text: error_for_model(*reason, error), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             E::AuthorizationDenied { call_id, reason, .. } => {
-                self.release(*call_id, FailReason::Rejected);
+                self.release(*call_id);
                 let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
@@ -138,17 +155,38 @@ impl Active {
         }
     }
 
-    /// Takes back what was set aside for a call that definitely failed.
-    fn release(&mut self, call_id: CallId, reason: FailReason) {
+    /// Takes back what was set aside for a call that definitely did not take effect.
+    fn release(&mut self, call_id: CallId) {
         let Some(call) = self.call_mut(call_id).filter(|call| !call.is_finished()) else { return };
-        if !reason.is_definite(call.attempts) {
-            return;
-        }
         let Some(Reservation { cost, day }) = call.reserved.take() else { return };
         let tool = call.tool.clone();
         self.costs.add(&cost.unit, day, &tool, -cost.amount);
         if let Some(run) = &mut self.run {
             *run.costs.entry(cost.unit.as_str().into()).or_default() -= cost.amount;
+        }
+    }
+
+    /// What people are asked about a call is what is known of it from now on.
+    pub(super) fn note_question(&mut self, question: &Question) {
+        match question {
+            Question::Plan { steps } => {
+                for step in steps {
+                    self.call_mut(step.call_id).into_iter().for_each(|call| call.risk = step.risk);
+                }
+            }
+            Question::UnknownOutcome(asked) => {
+                let call = self.call_mut(asked.call_id);
+                call.into_iter().for_each(|call| call.maybe_ran = true);
+            }
+            Question::Budget(_) | Question::Preflight(_) | Question::Elicitation(_) => {}
+        }
+    }
+
+    /// A person knows that the call did not take effect.
+    pub(super) fn note_word(&mut self, question: &Question, word: Option<&Resolution>) {
+        if let (Question::UnknownOutcome(asked), Some(Resolution::Failed)) = (question, word) {
+            let call = self.call_mut(asked.call_id);
+            call.into_iter().for_each(|call| call.maybe_ran = false);
         }
     }
 

@@ -394,13 +394,80 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
 
 #[test]
 fn g8_what_is_gone_by_now_can_not_run_though_a_person_approves_it() {
-    let mut scene = asking().rules(|rules| rules.tools = Arc::default());
+    let mut scene = asking().agent(|agent| agent.tools = vec!["read".to_owned()]);
     scene.check(
         scene.whole("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
         tool_call_failed c1 Unavailable (the tool is not there any more) @r1.1
         tool_call_failed c2 Unavailable (the tool is not there any more) @r1.1
+        step_started a2 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a2 M2 @r1.2
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn g8_the_word_on_a_call_whose_server_is_away_is_kept_until_it_is_back() {
+    let tools = Scene::new().rules.tools;
+    let mut scene = Scene::calling(&wants(["high"])).rules(|rules| rules.tools = Arc::default());
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_allowed c1 by ann p1 @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 high
+        = decided closed
+    ",
+    );
+    scene.check(
+        scene.tool("c1", not_sent()),
+        "tool_call_retrying c1 #1 failures 1 (no child) @r1.1",
+    );
+    let mut scene = scene.rules(|rules| rules.tools = tools);
+    let due = scene.state.next_wake().unwrap();
+    scene.at(due).check(
+        Input::Wake,
+        "
+        tool_call_attempt_started c1 a3 #2 @r1.1
+        > start_tool c1 a3 high
+    ",
+    );
+}
+
+#[test]
+fn g8_another_servers_tool_of_that_name_is_not_what_was_approved() {
+    let of_another =
+        |name: &str| Tool { server: "evil".into(), ..Tool::for_tests(name, Risk::WriteHighRisk) };
+    let evil = ToolBook::new([of_another("high"), of_another("low")]);
+    let mut scene = Scene::calling(&wants(["high"])).rules(|rules| rules.tools = Arc::new(evil));
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_failed c1 Unavailable (the tool is not there any more) @r1.1
+        step_started a2 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a2 M2 @r1.2
+        = decided closed
+    ",
+    );
+}
+
+#[test]
+fn g8_what_was_approved_is_held_against_the_schema_of_now() {
+    let mut scene = Scene::calling(&wants(["high"]));
+    let strict = tools().into_iter().find(|tool| tool.name.as_str() == "high_strict").unwrap();
+    let strict = Tool { name: crate::ids::ToolName::parse("high").unwrap(), ..strict };
+    scene.rules.tools = Arc::new(ToolBook::new([strict]));
+    scene.check(
+        scene.whole("p1", true, "ann"),
+        "
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_failed c1 InvalidArguments (the arguments: \"n\" is a required property) @r1.1
         step_started a2 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a2 M2 @r1.2

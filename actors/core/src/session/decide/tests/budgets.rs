@@ -106,6 +106,81 @@ fn g6_a_call_that_never_reached_its_tool_costs_nothing_and_one_that_may_have_doe
     }
 }
 
+/// `idem`, which costs 4 gold, was approved, and its attempts ended so.
+fn after(outcomes: &[ToolOutcome]) -> Scene {
+    let mut scene = calling(vec![gold(Scope::Session, 10.0)], &[costing("idem", 4.0)]);
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    for outcome in outcomes {
+        scene.does(scene.tool("c1", outcome.clone())).unwrap();
+        if let Some(next) = scene.state.next_wake() {
+            scene.at(next).does(Input::Wake).unwrap();
+        }
+    }
+    scene
+}
+
+#[test]
+fn d3_g6_a_failure_says_nothing_of_an_earlier_attempt_that_may_have_taken_effect() {
+    let refused = || failed("no such order", RepeatHint::Unsaid);
+    // It was refused, or never reached its tool, in the end.
+    for last in [vec![refused()], vec![not_sent(), not_sent(), not_sent()]] {
+        let mut outcomes = vec![crashed()];
+        outcomes.extend(last);
+        let scene = after(&outcomes);
+        assert_eq!(reserved(&scene), 4.0, "{outcomes:?}");
+        let end = scene.log.iter().find_map(|record| {
+            let SessionEvent::ToolCallFailed { reason, error, maybe_ran, .. } = &record.event
+            else {
+                return None;
+            };
+            Some((*reason, error.clone(), *maybe_ran))
+        });
+        let (reason, error, maybe_ran) = end.expect("it ended");
+        assert_eq!((reason, maybe_ran), (crate::call::FailReason::OutcomeUnknown, true));
+        assert!(error.ends_with(". An earlier attempt may have taken effect"), "{error}");
+    }
+    // None of its attempts can have.
+    assert_eq!(reserved(&after(&[not_sent(), refused()])), 0.0);
+}
+
+#[test]
+fn d3_g6_a_cancel_while_it_backs_off_releases_only_what_can_not_have_taken_effect() {
+    for (outcome, kept) in [(crashed(), 4.0), (not_sent(), 0.0)] {
+        let mut scene = calling(vec![gold(Scope::Session, 10.0)], &[costing("low", 4.0)]);
+        if matches!(outcome, ToolOutcome::Crashed { .. }) {
+            scene.does(scene.tool("c1", outcome.clone())).unwrap();
+            scene.does(scene.resolve("p1", Resolution::Retry, "ann")).unwrap();
+            scene.does(scene.tool("c1", not_sent())).unwrap();
+        } else {
+            scene.does(scene.tool("c1", outcome.clone())).unwrap();
+        }
+        scene.does(cancel()).unwrap();
+        assert_eq!(reserved(&scene), kept, "{outcome:?}");
+    }
+}
+
+#[test]
+fn g6_what_costs_nothing_has_room_in_a_budget_that_is_overdrawn() {
+    let mut scene = with(vec![gold(Scope::Session, 10.0)]);
+    scene.account.limit = None;
+    scene.does(submit("u1")).unwrap();
+    scene.propose(&[costing("low", 8.0)]);
+    scene.does(scene.tool("c1", completed())).unwrap();
+    // Its limit is lowered below what is spent.
+    let mut scene = scene.agent(|agent| agent.budgets = vec![gold(Scope::Session, 5.0)]);
+    scene.check(
+        scene.model_calls(&[costing("low", 0.0)]),
+        "
+        message_completed M2 '' @r1.2
+        step_completed ToolUse 10 @r1.2
+        tool_call_started c2 low write_low_risk @r1.2
+        tool_call_allowed c2 by policy @r1.2
+        tool_call_attempt_started c2 a4 #1 @r1.2
+        > start_tool c2 a4 low
+    ",
+    );
+}
+
 #[test]
 fn g6_an_unknown_outcome_keeps_what_is_set_aside_until_somebody_knows() {
     let words = [
@@ -192,6 +267,19 @@ fn g6_a_raise_must_cover_what_is_needed_and_then_the_run_goes_on() {
     assert_eq!(reserved(&scene), 6.0);
     scene.check(scene.resolve("p1", Resolution::Raise(6.0), "ann"), "= decided closed repeated");
     scene.check(scene.resolve("p1", Resolution::Stop, "bob"), "! already decided raise by ann");
+}
+
+#[test]
+fn g6_a_raise_waits_for_a_tool_that_is_away() {
+    let mut scene = short(gold(Scope::Session, 5.0));
+    let tools = std::mem::take(&mut scene.rules.tools);
+    scene.check(
+        scene.resolve("p1", Resolution::Raise(6.0), "ann"),
+        "! the answer can't be taken: low is not there now; its server may be away",
+    );
+    scene.rules.tools = tools;
+    scene.does(scene.resolve("p1", Resolution::Raise(6.0), "ann")).unwrap();
+    assert_eq!(reserved(&scene), 6.0);
 }
 
 #[test]

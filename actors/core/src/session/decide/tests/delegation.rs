@@ -241,6 +241,17 @@ fn s8_what_happens_in_a_child_is_mirrored_once_and_in_order() {
 }
 
 #[test]
+fn t8_a_task_takes_no_turn_which_its_own_calls_may_need() {
+    let mut scene = with_delegates(Scene::streaming());
+    let exclusive = crate::policy::Expression::compile("'all'").ok();
+    let delegate = Tool { exclusive, ..delegate(&["researcher"]) };
+    scene.rules.delegate = Some(Arc::new(delegate));
+    let calls = scene.model_calls(&[ask("researcher", "Find the price")]);
+    let decision = scene.does(calls).unwrap();
+    assert_eq!(errands(&decision).len(), 1, "{:?}", decision.effects);
+}
+
+#[test]
 fn s8_a_childs_child_is_told_of_to_the_root() {
     let (mut scene, child) = with_child();
     let mut child = with_delegates(child);

@@ -20,6 +20,7 @@ mod riskier;
 mod scheduling;
 mod script;
 mod shares;
+mod since;
 mod steering;
 mod steps;
 mod turns;
@@ -126,6 +127,13 @@ impl Scene {
     fn rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
         change(&mut self.rules);
         self
+    }
+
+    /// From now on `name` is of that risk.
+    fn makes(&mut self, name: &str, risk: Risk) {
+        let judged =
+            |tool: Tool| if tool.name.as_str() == name { Tool { risk, ..tool } } else { tool };
+        self.rules.tools = Arc::new(ToolBook::new(tools().into_iter().map(judged)));
     }
 
     fn after(&mut self, passed: Duration) -> &mut Self {

@@ -388,10 +388,12 @@ fn g14_what_people_read_of_a_plan() {
     let shown = |position: u32, tool: &str, arguments: Value, risk: &str, needs: bool| {
         json!({
             "position": position, "description": format!("Do {tool}"), "toolName": tool,
-            "digest": digest(&arguments), "arguments": arguments, "risk": risk,
+            "server": "test", "digest": digest(&arguments), "arguments": arguments, "risk": risk,
             "needsApproval": needs,
         })
     };
+    let mut nowhere = shown(6, "nothing", json!({}), "write_high_risk", false);
+    nowhere.as_object_mut().unwrap().remove("server");
     let expected = json!({
         "steps": [
             {"position": 1, "description": "Think", "risk": "read_only", "needsApproval": false},
@@ -399,7 +401,7 @@ fn g14_what_people_read_of_a_plan() {
             shown(3, "high", json!({"n": 1}), "write_high_risk", true),
             shown(4, "crit", json!({}), "critical", false),
             shown(5, "high_strict", json!({"n": "one"}), "write_high_risk", false),
-            shown(6, "nothing", json!({}), "write_high_risk", false),
+            nowhere,
         ],
         "estimatedCost": {"inputTokens": 50, "outputTokens": 25, "estimatedUSD": 0.0003},
         "requiredPermissions": ["autonomy level ASSISTED (L2)"],

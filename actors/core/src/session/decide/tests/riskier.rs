@@ -5,14 +5,9 @@ use super::*;
 
 impl Scene {
     /// From now on `tool` is critical.
-    fn makes_critical(self, tool: &str) -> Self {
-        let judged = |mut it: Tool| {
-            if it.name.as_str() == tool {
-                it.risk = Risk::Critical;
-            }
-            it
-        };
-        self.rules(|rules| rules.tools = Arc::new(ToolBook::new(tools().into_iter().map(judged))))
+    fn makes_critical(mut self, tool: &str) -> Self {
+        self.makes(tool, Risk::Critical);
+        self
     }
 }
 

@@ -182,6 +182,11 @@ fn d3_what_is_gone_by_now_is_not_repeated_and_the_question_waits_still() {
     let mut scene = doubted().rules(|rules| rules.tools = Arc::default());
     scene.check(
         scene.resolve("p1", Resolution::Retry, "ann"),
+        "! the answer can't be taken: the tool is not there now; its server may be away",
+    );
+    let mut scene = scene.agent(|agent| agent.tools = vec!["read".to_owned()]);
+    scene.check(
+        scene.resolve("p1", Resolution::Retry, "ann"),
         "! the answer can't be taken: the tool is not there any more",
     );
     scene.does(scene.resolve("p1", Resolution::Failed, "ann")).unwrap();
