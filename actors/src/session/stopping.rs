@@ -7,8 +7,9 @@ use crate::{
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use greenroom_core::{
+    Env,
     model::failure::ModelFailure,
-    session::{Input, NewMessage, StepFailure, StepPhase},
+    session::{Input, StepFailure, StepPhase, decide},
 };
 
 impl Session {
@@ -49,11 +50,7 @@ impl Session {
         let run = self.state.active.run.as_ref()?;
         let ends = match input {
             Input::Cancel { run_id, .. } => run_id.is_none_or(|run_id| run_id == run.run_id),
-            // Taken before: it will be answered, and ends nothing.
-            Input::Interrupt { message: NewMessage { message_id, .. }, .. } => {
-                !self.state.submissions.contains_key(message_id)
-            }
-            Input::Close { .. } => true,
+            Input::Interrupt { .. } | Input::Close { .. } => true,
             Input::CreateSession { .. }
             | Input::ForkSession { .. }
             | Input::CreateChild { .. }
@@ -75,7 +72,14 @@ impl Session {
             | Input::Rehydrated => false,
         };
         let streaming = matches!(run.phase, StepPhase::Streaming { .. });
-        (ends && streaming).then(|| stream.clone())
+        (ends && streaming && self.is_taken(input)).then(|| stream.clone())
+    }
+
+    /// Whether anything comes of `input`: one that is refused, or was taken before, ends nothing.
+    fn is_taken(&self, input: &Input) -> bool {
+        let (rules, clock) = (self.rules_for(input), &self.around.clock);
+        let env = Env::new(clock.now(), clock.seed(), &rules);
+        decide(&self.state, input.clone(), &env).is_ok_and(|decision| !decision.events.is_empty())
     }
 
     /// What became of a stream that was stopped for a command that could not be stored: it was

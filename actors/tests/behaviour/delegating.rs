@@ -308,6 +308,28 @@ async fn s8_d2_a_child_that_works_while_the_process_dies_goes_on() {
 }
 
 #[actix::test]
+async fn s8_an_interrupt_that_a_child_refuses_leaves_its_answer_alone() {
+    let gate = Gate::closed();
+    let waits = gate.clone();
+    let model = asking_once(move |_| Reply::new().say("5 I").wait(&waits).say("SK").done());
+    let world = world(model, FakeTools::none()).start().await;
+    let session = world.create().await;
+    let run = world.submit(session, "go").await;
+    gate.arrivals(1).await;
+    let child = child(&world, session).await;
+    let Input::SubmitMessage { message, .. } = World::message("stop that") else { unreachable!() };
+    let interrupt = Input::Interrupt { message, by: World::user(), partial: None };
+    let refused = world.command(child, interrupt).await;
+    assert!(
+        matches!(refused, Err(CommandError::Rejected(Rejection::WorksForAnother { .. }))),
+        "{refused:?}"
+    );
+    gate.open();
+    assert!(matches!(world.run_end(session, run).await, SessionEvent::RunCompleted { .. }));
+    assert_eq!(completed_calls(&world.journal.events(session))[0].2, "5 ISK");
+}
+
+#[actix::test]
 async fn s8_a_cancel_that_the_child_did_not_hear_before_a_crash_reaches_it_after() {
     let gate = Gate::closed();
     let waits = gate.clone();
