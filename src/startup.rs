@@ -105,6 +105,7 @@ impl Server {
         tools.ready().await;
         let limits = &configuration.limits;
         let governance = Governance {
+            settings: Arc::new(configuration.settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
             delegates: Arc::new(delegates(&configuration)),
@@ -159,7 +160,6 @@ impl Server {
         state.critical = configuration.critical;
         state.audit = Some(store.clone());
         state.redactor = redactor;
-        state.default_settings = Arc::new(configuration.settings.clone());
         state.metrics = Some(metrics.handle());
         let sums = actix_web::rt::spawn(metrics.sum_up());
         let served = state.clone();

@@ -9,7 +9,7 @@ use greenroom_core::{
     delegation::Parent,
     ids::AgentName,
     limits,
-    policy::{Matrix, Tool},
+    policy::{Matrix, Settings, Tool},
     usage::Price,
 };
 use std::{
@@ -46,6 +46,8 @@ pub struct Governance {
     pub agents: BTreeMap<AgentName, Arc<AgentProfile>>,
     /// Autonomy × risk.
     pub matrix: Arc<Matrix>,
+    /// What users allow who have stored no settings (G4).
+    pub settings: Arc<Settings>,
     /// Calls of one session that run at once.
     pub parallel_calls_max: usize,
     /// The tool `delegate` of each agent that has it, with the agents it may name (S8).
@@ -80,6 +82,7 @@ impl Governance {
         Self {
             agents,
             matrix: Arc::new(matrix),
+            settings: Arc::default(),
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             delegates: Arc::default(),
             children_max: limits::CHILDREN_PER_RUN_DEFAULT,

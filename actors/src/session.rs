@@ -40,6 +40,7 @@ use greenroom_core::{
     approval::{ApprovalKind, OpenApproval},
     call::Call,
     ids::{AgentName, AttemptId, Seq, SessionId},
+    policy::Settings,
     session::{Identity, Input, Rejection, Reply, SessionState, StepPhase, evolve},
     usage::Usage,
 };
@@ -202,6 +203,7 @@ impl Session {
     fn rehydrate(&mut self, ctx: &mut Context<Self>) {
         let journal = self.around.journal.clone();
         let session_id = self.state.session_id;
+        let defaults = self.around.governance.settings.clone();
         let replay = async move {
             let mut state = SessionState::vacant(session_id);
             loop {
@@ -209,19 +211,20 @@ impl Session {
                 let is_last = page.len() < LOG_PAGE_EVENTS;
                 state = page.iter().fold(state, evolve);
                 if is_last {
-                    return Ok(state);
+                    let within = may_do_more(&state, &defaults, journal.as_ref()).await?;
+                    return Ok((state, within));
                 }
             }
         };
         ctx.wait(replay.into_actor(self).map(
-            |replayed: Result<SessionState, JournalError>, actor, ctx| match replayed {
-                Ok(state) => {
+            |replayed: Result<(SessionState, _), JournalError>, actor, ctx| match replayed {
+                Ok((state, within)) => {
                     actor.state = state;
                     if let Some(run) = &actor.state.active.run {
                         actor.around.meter.resumed(run);
                     }
                     if actor.state.identity.is_some() {
-                        actor.take(Input::Rehydrated, None, ctx);
+                        actor.take(Input::Rehydrated { within }, None, ctx);
                     } else {
                         actor.settle(ctx);
                     }
@@ -339,6 +342,21 @@ impl Session {
         let watch = &self.watch;
         self.myself.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
     }
+}
+
+/// What the session's user allows, where that is the `defaults`, and the session allows more: they
+/// were tightened since it was here (G4). Who stored settings of their own has narrowed it then.
+async fn may_do_more(
+    state: &SessionState,
+    defaults: &Arc<Settings>,
+    journal: &dyn Journal,
+) -> Result<Option<Arc<Settings>>, JournalError> {
+    let Some(identity) = &state.identity else { return Ok(None) };
+    if state.active.settings.check_within(defaults).is_ok() {
+        return Ok(None);
+    }
+    let stored = journal.settings(&identity.owner).await?;
+    Ok(stored.is_none().then(|| defaults.clone()))
 }
 
 /// Answers whoever still waits.

@@ -99,8 +99,6 @@ pub struct AppState {
     /// The agent of a session that names none; the others are the runtime's
     /// [`greenroom_actors::governance::Governance::agents`].
     pub default_agent: AgentName,
-    /// The settings of users who stored none.
-    pub default_settings: Arc<Settings>,
     /// How much of everything.
     pub limits: Arc<HttpLimits>,
     /// Other sites whose pages may call, such as `https://chat.example.org`.
@@ -175,7 +173,6 @@ impl AppState {
             audit: None,
             redactor: Arc::default(),
             default_agent,
-            default_settings: Arc::default(),
             throttle: Arc::new(limits.throttle()),
             limits: Arc::new(limits),
             allowed_origins: Arc::default(),
@@ -197,7 +194,7 @@ impl AppState {
     /// The settings of that user.
     async fn user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
         let stored = self.runtime.journal.settings(user).await?;
-        Ok(stored.unwrap_or_else(|| (*self.default_settings).clone()))
+        Ok(stored.unwrap_or_else(|| (*self.runtime.governance().settings).clone()))
     }
 
     fn is_draining(&self) -> bool {

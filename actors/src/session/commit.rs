@@ -41,8 +41,10 @@ impl Session {
         let Some(identity) = &self.state.identity else { return };
         let (journal, user) = (self.around.journal.clone(), identity.owner.clone());
         let today = self.around.clock.now().day();
+        let defaults = self.around.governance.settings.clone();
         let account = async move {
-            let limit = journal.settings(&user).await?.and_then(|settings| settings.budget_limit);
+            let stored = journal.settings(&user).await?;
+            let limit = stored.map_or_else(|| defaults.budget_limit.clone(), |it| it.budget_limit);
             Ok(Account { limit, spent: journal.spent(&user, today).await? })
         };
         ctx.wait(account.into_actor(self).map(
@@ -69,7 +71,7 @@ impl Session {
             | Input::ToolFinished { .. }
             | Input::TurnGranted { .. }
             | Input::Wake
-            | Input::Rehydrated => true,
+            | Input::Rehydrated { .. } => true,
             Input::CreateSession { .. }
             | Input::ForkSession { .. }
             | Input::CreateChild { .. }

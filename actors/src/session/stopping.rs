@@ -69,7 +69,7 @@ impl Session {
             | Input::ToolAskWithdrawn { .. }
             | Input::TurnGranted { .. }
             | Input::Wake
-            | Input::Rehydrated => false,
+            | Input::Rehydrated { .. } => false,
         };
         let streaming = matches!(run.phase, StepPhase::Streaming { .. });
         (ends && streaming && self.is_taken(input)).then(|| stream.clone())

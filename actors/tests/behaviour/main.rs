@@ -5,6 +5,7 @@
 mod approvals;
 mod cancelling;
 mod containment;
+mod defaults;
 mod delegating;
 mod durability;
 mod elicitations;

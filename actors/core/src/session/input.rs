@@ -202,7 +202,11 @@ pub enum Input {
     /// Time has passed: do what is due.
     Wake,
     /// The state was rebuilt from the log; nothing that ran before runs any more (D2, D3).
-    Rehydrated,
+    Rehydrated {
+        /// What the session's user allows, where the session allows more: what users who never said
+        /// otherwise allow may have become less (G4).
+        within: Option<Arc<Settings>>,
+    },
 }
 
 /// A message, as it is submitted.

@@ -42,7 +42,7 @@ pub(crate) fn live() -> Vec<EventRecord> {
     story.ends("low", ToolOutcome::Completed(ToolOutput::default()));
     story.says("", vec![("read", Arguments::Json(json!({})))]);
     asks(&mut story, "read", 1, "Who are you?", Wanted::Url { url });
-    story.take(Input::Rehydrated);
+    story.take(Input::Rehydrated { within: None });
     story.ends("read", ToolOutcome::Completed(ToolOutput::default()));
     story.says("Stored in the north.", vec![]);
     story.world.log

@@ -335,7 +335,7 @@ impl Story {
         let failure = ModelFailure::temporary("the stream was cut");
         self.model(Err(StepFailure { failure, streamed: true, usage: Usage::default() }));
         self.wake_at_next();
-        self.take(Input::Rehydrated);
+        self.take(Input::Rehydrated { within: None });
         let broken = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
         let json = |value: Value| Arguments::Json(value);
         self.says(
@@ -382,7 +382,7 @@ impl Story {
         self.decide(ApprovalAnswer::Whole { approved: true, reason: None }, false);
         self.take(Input::RevokeGrants { grant_id: None, by: user("ann") });
         self.ends("high_again", ToolOutcome::NotSent { error: "no connection".to_owned() });
-        self.take(Input::Rehydrated);
+        self.take(Input::Rehydrated { within: None });
         self.wake_at_next();
         self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
         self.says("It is done.", vec![]);
@@ -461,7 +461,7 @@ impl Story {
         let closed = SessionEvent::SessionClosed { by: user("ann") };
         let records = [told(1, created), told(2, completed), told(3, closed)].into();
         self.take(Input::ChildAdvanced { child, records });
-        self.take(Input::Rehydrated);
+        self.take(Input::Rehydrated { within: None });
         self.ends(DELEGATE, ToolOutcome::Completed(ToolOutput::default()));
         self.says("It is done.", vec![]);
 

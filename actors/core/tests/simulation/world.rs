@@ -321,7 +321,7 @@ impl World {
     }
 
     fn rehydrate(&mut self) {
-        self.take(Input::Rehydrated).expect("a session can always come back");
+        self.take(Input::Rehydrated { within: None }).expect("a session can always come back");
         self.check_wake();
     }
 

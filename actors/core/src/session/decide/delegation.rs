@@ -45,7 +45,7 @@ impl Deciding<'_> {
 
     /// Allows no more than `within`.
     pub(super) fn narrow(&mut self, within: &Settings) -> Reply {
-        let Some((owner, _)) = self.child_of.clone() else { return Reply::Done };
+        let Some(owner) = self.owner() else { return Reply::Done };
         if self.active.lifecycle == Lifecycle::Open {
             let settings = self.active.settings.within(within);
             self.set_settings(settings, self.active.title.clone(), owner);

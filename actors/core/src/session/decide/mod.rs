@@ -288,7 +288,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::ChildGone { child } => d.child_gone(child),
         Input::TurnGranted { call_id, key } => d.turn_granted(call_id, key),
         Input::Wake => d.wake(),
-        Input::Rehydrated => d.rehydrated(),
+        Input::Rehydrated { within } => d.rehydrated(within.as_deref()),
     };
     Ok(deciding.decision(reply))
 }

@@ -2,14 +2,17 @@
 //! repeat does; of the rest nobody knows, and a person is asked.
 
 use super::{Deciding, Reply};
-use crate::{call::CallPhase, session::StepPhase, usage::Spending};
+use crate::{call::CallPhase, policy::Settings, session::StepPhase, usage::Spending};
 use std::time::Duration;
 
 /// What people read as the reason.
 const RESTARTED: &str = "the server restarted";
 
 impl Deciding<'_> {
-    pub(super) fn rehydrated(&mut self) -> Reply {
+    pub(super) fn rehydrated(&mut self, within: Option<&Settings>) -> Reply {
+        if let Some(within) = within {
+            self.narrow(within);
+        }
         let run = self.active.run.clone();
         if let Some(run) = run {
             if let StepPhase::Streaming { attempt, failures, .. } = run.phase {

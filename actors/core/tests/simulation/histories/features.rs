@@ -193,12 +193,12 @@ fn budget() -> Vec<EventRecord> {
 fn unknown_outcome() -> Vec<EventRecord> {
     let mut story = asked(|_| ());
     calling(&mut story, &["low"]);
-    story.take(Input::Rehydrated);
+    story.take(Input::Rehydrated { within: None });
     story.resolve(Resolution::Retry);
-    story.take(Input::Rehydrated);
+    story.take(Input::Rehydrated { within: None });
     story.resolve(Resolution::Done(json!({"done": "by hand"})));
     calling(&mut story, &["low"]);
-    story.take(Input::Rehydrated);
+    story.take(Input::Rehydrated { within: None });
     story.resolve(Resolution::Failed);
     told(story)
 }

@@ -191,13 +191,13 @@ fn g6_an_unknown_outcome_keeps_what_is_set_aside_until_somebody_knows() {
     ];
     for (word, kept) in words {
         let mut scene = calling(vec![gold(Scope::Session, 10.0)], &[costing("low", 4.0)]);
-        scene.does(Input::Rehydrated).unwrap();
+        scene.does(Input::Rehydrated { within: None }).unwrap();
         assert_eq!(reserved(&scene), 4.0);
         scene.does(scene.resolve("p1", word.clone(), "ann")).unwrap();
         assert_eq!(reserved(&scene), kept, "{word:?}");
     }
     let mut scene = calling(vec![gold(Scope::Session, 10.0)], &[costing("low", 4.0)]);
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     scene.does(cancel()).unwrap();
     assert_eq!(reserved(&scene), 4.0, "it may have taken effect");
 }
@@ -466,7 +466,7 @@ fn g6_tokens_are_checked_before_each_step() {
     );
     // It waits, whatever else happens.
     scene.check(Input::Wake, "");
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     assert!(scene.state.is_waiting_for_people());
     scene.check(
         scene.resolve("p1", Resolution::Raise(15.0), "ann"),
@@ -502,7 +502,7 @@ fn g6_a_session_that_has_none_left_asks_before_its_first_step() {
         scene.does(scene.model_says("done")).unwrap();
         scene.does(submit("u2")).unwrap();
         assert_eq!(asked(&scene), 1, "{scope:?}");
-        scene.check(Input::Rehydrated, "");
+        scene.check(Input::Rehydrated { within: None }, "");
         scene.check(
             scene.resolve("p1", Resolution::Stop, "ann"),
             &format!("

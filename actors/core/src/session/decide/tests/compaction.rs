@@ -100,7 +100,7 @@ fn c4_d2_a_crash_in_the_middle_asks_again_and_a_cancel_ends_it() {
     let mut scene = long(FULL);
     scene.does(submit("more")).unwrap();
     let before = scene.state.active.run.as_ref().unwrap().compacting();
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().compacting(), before);
     scene.does(scene.model_says("They talked.")).unwrap();
     assert_eq!(scene.state.compacted.as_ref().map(|it| it.through), before);

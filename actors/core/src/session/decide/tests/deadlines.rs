@@ -86,7 +86,7 @@ fn g10_an_escalated_question_without_a_deadline_of_its_own_waits_for_ever() {
     let mut scene = asking(Overdue::Escalate { to: Role::Admin, within_ms: None });
     scene.after(MINUTE).check(Input::Wake, "approval_escalated p1 to admin within None @r1.1");
     scene.after(MINUTE * 100_000).check(Input::Wake, "");
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.check(
         approve_as(&scene, Role::Approver),
         "! nobody answered in time; only somebody with the role `admin` may answer now",
@@ -98,9 +98,10 @@ fn g10_an_escalated_question_without_a_deadline_of_its_own_waits_for_ever() {
 fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
     // Down from before the first deadline until between both.
     let mut scene = asking(TO_APPROVERS);
-    scene
-        .after(MINUTE + SECOND * 10)
-        .check(Input::Rehydrated, "approval_escalated p1 to approver within Some(20) @r1.1");
+    scene.after(MINUTE + SECOND * 10).check(
+        Input::Rehydrated { within: None },
+        "approval_escalated p1 to approver within Some(20) @r1.1",
+    );
     scene.after(SECOND * 20);
     scene.check(
         approve_as(&scene, Role::Approver),
@@ -109,7 +110,7 @@ fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
     // Down until after both.
     let mut scene = asking(TO_APPROVERS);
     scene.after(MINUTE * 2).check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         approval_escalated p1 to approver within Some(-30) @r1.1
         approval_expired p1 @r1.1
@@ -157,7 +158,7 @@ fn g10_what_was_decided_before_it_escalated_counts() {
 fn g10_a_deadline_that_only_waits_takes_late_answers() {
     let mut scene = asking(Overdue::Wait);
     scene.after(MINUTE * 100).check(Input::Wake, "");
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.check(
         approve_as(&scene, Role::User),
         "

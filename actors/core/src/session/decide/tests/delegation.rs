@@ -295,14 +295,14 @@ fn s8_a_cancel_reaches_the_child_and_is_remembered_until_it_has() {
     let status = |scene: &Scene| SessionRow::of(&scene.state).unwrap().status;
     assert_eq!(status(&scene), SessionStatus::Running);
     // The process dies before the child has heard it.
-    scene.check(Input::Rehydrated, "> close_child s1 c1 after 5 by ann");
+    scene.check(Input::Rehydrated { within: None }, "> close_child s1 c1 after 5 by ann");
     // Whoever closes it, it is mirrored to the end.
     child.close_by("ann");
     let rest = scene.does(child.news(5)).unwrap();
     assert_eq!(mirrors(&rest), ["6 message_discarded", "7 run_cancelled", "8 session_closed"]);
     assert!(rest.events.iter().all(|record| record.run_id == Some(scene.run("r1"))));
     assert_eq!(status(&scene), SessionStatus::Idle);
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn s8_d3_after_a_restart_the_call_finds_its_child_again() {
     scene.does(child.news(0)).unwrap();
     let before = scene.state.active.children.clone();
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         tool_call_retrying c1 #1 failures 0 (the server restarted) @r1.1
         tool_call_attempt_started c1 a4 #2 by researcher s1 @r1.1

@@ -162,7 +162,7 @@ fn t1_whatever_ends_the_attempt_ends_its_questions() {
     );
     let mut scene = asking();
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         approval_cancelled p1 @r1.1
         approval_requested p2 (Say what became of low) c1 write_low_risk within None @r1.1
@@ -198,7 +198,7 @@ fn t1_an_attempt_that_may_repeat_asks_again() {
     let mut scene = Scene::calling(&wants(["read"]));
     let asks = scene.asks("c1", 1, form());
     scene.does(asks.clone()).unwrap();
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     // The first attempt is over: what it asks now nobody is asked.
     scene.check(asks, "");
     let again = scene.asks("c1", 1, form());

@@ -38,7 +38,7 @@ fn nothing_but_creating_reaches_a_session_that_does_not_exist() {
         close(),
         change(Autonomy::ReadOnly, None),
         Input::Wake,
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         Input::StepFinished { attempt_id: stray(9), result: Ok(partial("late")) },
         Input::ToolFinished {
             call_id: CallId(Uuid::from_u128(8)),
@@ -150,7 +150,7 @@ fn s1_a_closed_session_is_read_only() {
     );
     scene.check(cancel(), "! no run is going");
     scene.check(Input::Wake, "");
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
 }
 
 #[test]

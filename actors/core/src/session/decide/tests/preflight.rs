@@ -147,7 +147,7 @@ fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
 fn g14_each_step_covers_one_call_also_after_a_restart() {
     let same = || Wanted::With("beside", json!({"n": 1}));
     let mut scene = approved(json!([step("beside", json!({"n": 1}))]));
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     scene.check(
         scene.model_calls(&[same(), same()]),
         "
@@ -333,7 +333,7 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
     ",
     );
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         step_retrying #2 failures 1 (the server restarted) @r1
         step_started a3 #3 small planning @r1

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn d2_an_idle_session_comes_back_idle() {
-    Scene::new().check(Input::Rehydrated, "");
+    Scene::new().check(Input::Rehydrated { within: None }, "");
 }
 
 #[test]
@@ -12,7 +12,7 @@ fn d2_a_streaming_step_restarts_with_a_new_message() {
     let mut scene = Scene::streaming();
     let old = scene.model_says("from before");
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         message_discarded M1 (the server restarted) @r1.1
         step_retrying #1 failures 0 (the server restarted) @r1.1
@@ -24,7 +24,7 @@ fn d2_a_streaming_step_restarts_with_a_new_message() {
     scene.check(old, "");
     // Restarts of ours don't use up the retries.
     for _ in 0..5 {
-        scene.does(Input::Rehydrated).unwrap();
+        scene.does(Input::Rehydrated { within: None }).unwrap();
     }
     scene.check(
         scene.model_fails(ModelFailure::temporary("overloaded"), false),
@@ -36,9 +36,9 @@ fn d2_a_streaming_step_restarts_with_a_new_message() {
 fn d2_a_step_that_backs_off_resumes() {
     let mut scene = Scene::streaming();
     scene.does(scene.model_fails(ModelFailure::temporary("overloaded"), false)).unwrap();
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.after(MINUTE).check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         step_started a2 #2 small @r1.1
         > start_model a2 M1 @r1.1
@@ -67,7 +67,7 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
     ",
     );
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         tool_call_retrying c1 #1 failures 0 (the server restarted) @r1.1
         approval_requested p2 (Say what became of low) c2 write_low_risk within None @r1.1
@@ -76,7 +76,7 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
     ",
     );
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         tool_call_retrying c1 #2 failures 0 (the server restarted) @r1.1
         tool_call_attempt_started c1 a5 #3 @r1.1
@@ -89,9 +89,9 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
 fn d2_a_call_that_backs_off_resumes() {
     let mut scene = Scene::calling(&wants(["read"]));
     scene.does(scene.tool("c1", timed_out())).unwrap();
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.after(MINUTE).check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
         > start_tool c1 a3 read
@@ -111,9 +111,9 @@ fn d2_an_approval_still_waits_with_its_old_deadline() {
         approval_requested p1 (Execute 1 tool) c1 write_high_risk within Some(60) @r1.1
     ",
     );
-    scene.after(MINUTE - SECOND).check(Input::Rehydrated, "");
+    scene.after(MINUTE - SECOND).check(Input::Rehydrated { within: None }, "");
     scene.after(SECOND).check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         approval_expired p1 @r1.1
         tool_call_failed c1 Expired (nobody answered in time whether this call may run) @r1.1
@@ -127,7 +127,7 @@ fn d2_an_approval_still_waits_with_its_old_deadline() {
 #[test]
 fn d2_an_approval_is_answered_after_the_restart() {
     let mut scene = Scene::calling(&wants(["high"]));
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     scene.check(
         scene.whole("p1", true, "ann"),
         "
@@ -144,7 +144,7 @@ fn d2_an_approval_is_answered_after_the_restart() {
 fn d2_a_queued_message_still_runs() {
     let mut scene = Scene::streaming();
     scene.does(submit("u2")).unwrap();
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     scene.check(
         scene.model_says("one"),
         "
@@ -164,11 +164,11 @@ fn d2_a_queued_message_still_runs() {
 fn d3_the_last_unknown_outcome_lets_the_run_go_on() {
     let mut scene = Scene::calling(&wants(["low"]));
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
     );
     // Coming back once more asks nothing twice.
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.check(
         scene.resolve("p1", Resolution::Done(json!("it is noted")), "ann"),
         "
@@ -187,7 +187,7 @@ fn d3_g13_with_nobody_to_ask_the_model_is_told_that_nobody_knows() {
     let mut scene = Scene::new().agent(|agent| agent.headless = true);
     scene.does(submit("u1")).unwrap();
     scene.propose(&wants(["low"]));
-    scene.check(Input::Rehydrated, "
+    scene.check(Input::Rehydrated { within: None }, "
         tool_call_failed c1 OutcomeUnknown (the server restarted while the call ran. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
         step_started a3 #1 small @r1.2
         message_started M2 @r1.2

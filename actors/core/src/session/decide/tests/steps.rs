@@ -370,10 +370,10 @@ fn m4_after_a_restart_the_run_stays_with_the_next_while_the_profile_has_it() {
     exhaust(&mut scene, false);
     scene.does(scene.model_fails(overloaded(), false)).unwrap();
     let mut other = scene.rules.clone();
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("small"));
     Arc::make_mut(&mut other.agent).models = vec!["large".to_owned(), "other".to_owned()];
     scene.rules = other;
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
 }

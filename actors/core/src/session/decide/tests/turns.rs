@@ -52,7 +52,7 @@ fn t8_a_call_asks_for_its_turn_and_begins_when_it_has_it() {
     );
     // It may be asked for again, by whatever is decided; nothing begins by it.
     scene.check(Input::Wake, "> await_turn c1 'wallet:a'");
-    scene.check(Input::Rehydrated, "> await_turn c1 'wallet:a'");
+    scene.check(Input::Rehydrated { within: None }, "> await_turn c1 'wallet:a'");
     assert_eq!(scene.state.next_wake(), None);
     assert!(!scene.state.is_waiting_for_people());
     scene.check(
@@ -169,7 +169,7 @@ fn d2_after_a_restart_what_repeats_asks_again() {
     let mut scene = calling(&[on("read", "a")]);
     scene.does(granted(&scene, "c1", "a")).unwrap();
     scene.check(
-        Input::Rehydrated,
+        Input::Rehydrated { within: None },
         "
         tool_call_retrying c1 #1 failures 0 (the server restarted) @r1.1
         > await_turn c1 'wallet:a'
@@ -181,7 +181,7 @@ fn d2_after_a_restart_what_repeats_asks_again() {
 fn d3_a_retry_by_a_persons_word_waits_for_its_turn() {
     let mut scene = calling(&[on("low", "a")]);
     scene.does(granted(&scene, "c1", "a")).unwrap();
-    scene.does(Input::Rehydrated).unwrap();
+    scene.does(Input::Rehydrated { within: None }).unwrap();
     scene.check(granted(&scene, "c1", "a"), "");
     scene.check(
         scene.resolve("p1", Resolution::Retry, "ann"),
@@ -236,7 +236,7 @@ fn t8_a_key_that_can_not_be_told_any_more_lets_nothing_run() {
     scene.does(scene.whole("p1", true, "ann")).unwrap();
     scene.does(granted(&scene, "c1", "a")).unwrap();
     let mut scene = with_key(scene, unknown);
-    let found = scene.does(Input::Rehydrated).unwrap();
+    let found = scene.does(Input::Rehydrated { within: None }).unwrap();
     let failed = found.events.iter().find_map(|record| {
         let crate::session::SessionEvent::ToolCallFailed { reason, error, .. } = &record.event
         else {

@@ -230,9 +230,9 @@ fn s6_a_cancel_of_a_retry_that_has_no_turn_yet_says_so_too() {
 #[test]
 fn d3_it_waits_over_restarts_and_for_ever() {
     let mut scene = doubted();
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     scene.after(MINUTE * 60 * 24 * 365).check(Input::Wake, "");
-    scene.check(Input::Rehydrated, "");
+    scene.check(Input::Rehydrated { within: None }, "");
     assert_eq!(scene.state.next_wake(), None);
     assert!(scene.state.is_waiting_for_people());
     scene.check(
