@@ -50,6 +50,7 @@ mod tools;
 mod workflows;
 mod ws;
 mod ws_frames;
+mod ws_input;
 
 pub use error::Problem;
 pub use throttle::Throttle;

@@ -12,13 +12,14 @@ use super::{
     pipe::Pipe,
     talk::{Line, Talk},
     ws_frames::ClientFrame,
+    ws_input::Frames,
 };
 use crate::auth::Principal;
 use actix::{
     Actor, ActorContext, ActorFutureExt as _, AsyncContext as _, StreamHandler, WrapFuture as _,
 };
 use actix_http::ws::Item;
-use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use actix_web::{HttpRequest, HttpResponse, error::PayloadError, web::Payload};
 use actix_web_actors::ws;
 use bytestring::ByteString;
 use futures::stream;
@@ -61,7 +62,8 @@ pub(super) fn start<T: Talk>(
     let handshake_failed = |error: actix_web::Error| {
         Problem::bad_request("websocket_required", format!("this is a WebSocket: {error}"))
     };
-    ws::WsResponseBuilder::new(socket, request, payload)
+    let frames = Frames::of(payload, state.limits.body_bytes_max);
+    ws::WsResponseBuilder::new(socket, request, frames)
         .frame_size(state.limits.body_bytes_max)
         .start()
         .map_err(handshake_failed)
@@ -186,7 +188,7 @@ impl<T: Talk> StreamHandler<Result<ws::Message, ws::ProtocolError>> for Socket<T
                 ctx.stop();
             }
             Ok(ws::Message::Nop) => {}
-            Err(ws::ProtocolError::Overflow) => {
+            Err(error) if is_too_long(&error) => {
                 hang_up(ws::CloseCode::Size, "the frame is too large", ctx);
             }
             Err(error) => hang_up(ws::CloseCode::Protocol, &error.to_string(), ctx),
@@ -201,6 +203,16 @@ impl<T: Talk> actix::Handler<Obey> for Socket<T> {
     fn handle(&mut self, _: Obey, ctx: &mut Context<T>) {
         self.watch.tick();
         hang_up(ws::CloseCode::Again, "an administrator closed the connection", ctx);
+    }
+}
+
+/// Whether the client announced a frame that is too long; [`Frames`] says so, and the crate that reads
+/// from it keeps of its word only the text.
+fn is_too_long(error: &ws::ProtocolError) -> bool {
+    match error {
+        ws::ProtocolError::Overflow => true,
+        ws::ProtocolError::Io(error) => error.to_string() == PayloadError::Overflow.to_string(),
+        _of_another_kind => false,
     }
 }
 
@@ -272,9 +284,8 @@ impl<T: Talk> Socket<T> {
     /// Puts a client's frame in line.
     fn take(&mut self, text: &str, ctx: &mut Context<T>) {
         let mut frame = self.talk.hear(text);
-        if frame.request.is_ok()
-            && let Err(problem) = guard::admit_one(&self.line.state.throttle, &self.line.principal)
-        {
+        // Also one that says nothing sensible (X4).
+        if let Err(problem) = guard::admit_one(&self.line.state.throttle, &self.line.principal) {
             frame.request = Err(problem);
         }
         if self.waiting.len() >= WAITING_FRAMES_MAX {

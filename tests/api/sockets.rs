@@ -1,11 +1,15 @@
 //! The WebSocket of many sessions: everything a client does, over one connection.
 
 use crate::{
-    harness::Setup,
+    harness::{PATIENCE, Setup, TOKEN},
     scripts::{ORDER, STALLS_ONCE, calls},
 };
 use greenroom::rehearsal::Wire;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 #[actix_web::test]
 async fn e2_one_socket_serves_many_sessions() {
@@ -107,4 +111,53 @@ async fn garbage_is_answered_and_the_connection_goes_on() {
     socket.send(send).await;
     let frames = socket.until("done").await;
     assert!(frames.iter().any(|frame| frame["payload"]["text"] == "Here I am."), "{frames:?}");
+}
+
+#[actix_web::test]
+async fn x4_a_frame_that_announces_too_much_is_refused_before_it_comes() {
+    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let address = house.url().trim_start_matches("http://").to_owned();
+    let mut socket = TcpStream::connect(&address).await.unwrap();
+    let request = format!(
+        "GET /agent/stream HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
+         connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"));
+    // A header alone: 300 MiB of text, masked.
+    socket.write_all(&[0x81, 0xFF, 0, 0, 0, 0, 0x12, 0xC0, 0, 0, 1, 2, 3, 4]).await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let (kind, length) = (socket.read_u8().await.unwrap(), socket.read_u8().await.unwrap());
+            let mut payload = vec![0; usize::from(length)];
+            socket.read_exact(&mut payload).await.unwrap();
+            if kind == 0x88 {
+                return payload;
+            }
+        }
+    });
+    let close = read.await.expect("it is closed");
+    assert_eq!(u16::from_be_bytes([close[0], close[1]]), 1009);
+    assert_eq!(&close[2..], b"the frame is too large");
+}
+
+#[actix_web::test]
+async fn x4_frames_that_say_nothing_sensible_count_as_requests_too() {
+    let limits = "[limits]\nrequests_per_second = 5";
+    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).with(limits).start().await;
+    let mut socket = house.socket("/agent/stream").await;
+    for _ in 0..20 {
+        socket.send_text("{ this is not JSON").await;
+    }
+    let mut codes = Vec::new();
+    for _ in 0..20 {
+        codes.push(socket.next().await["code"].as_str().unwrap().to_owned());
+    }
+    assert!(codes.iter().any(|code| code == "malformed_json"), "{codes:?}");
+    assert!(codes.iter().any(|code| code == "rate_limited"), "{codes:?}");
 }
