@@ -344,19 +344,17 @@ impl Session {
     }
 }
 
-/// What the session's user allows, where that is the `defaults`, and the session allows more: they
-/// were tightened since it was here (G4). Who stored settings of their own has narrowed it then.
+/// What the session's user allows, where the session allows more: the `defaults`, if they are the
+/// user's, were tightened since it was here; or it was parked when the user tightened theirs (G4).
 async fn may_do_more(
     state: &SessionState,
     defaults: &Arc<Settings>,
     journal: &dyn Journal,
 ) -> Result<Option<Arc<Settings>>, JournalError> {
     let Some(identity) = &state.identity else { return Ok(None) };
-    if state.active.settings.check_within(defaults).is_ok() {
-        return Ok(None);
-    }
     let stored = journal.settings(&identity.owner).await?;
-    Ok(stored.is_none().then(|| defaults.clone()))
+    let allowed = stored.map_or_else(|| defaults.clone(), Arc::new);
+    Ok(state.active.settings.check_within(&allowed).is_err().then_some(allowed))
 }
 
 /// Answers whoever still waits.

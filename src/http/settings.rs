@@ -41,7 +41,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .body::<SettingsPatch>()
             .answers::<UserSettings>("The settings")
             .problems(&["forbidden", "invalid_id", "surface_invalid"])
-            .problems(&["mailbox_full", "session_parked", "draining"]),
+            .problems(&["mailbox_full", "draining"]),
     ]
 }
 
@@ -162,8 +162,11 @@ async fn narrow_sessions(
                 },
             };
             match runtime.command(session.session_id, input).await {
-                // Closed meanwhile.
-                Ok(_) | Err(CommandError::Rejected(Rejection::SessionClosed)) => {}
+                // Closed meanwhile; or it rests, and is narrowed when it comes back.
+                Ok(_)
+                | Err(
+                    CommandError::Rejected(Rejection::SessionClosed) | CommandError::Parked { .. },
+                ) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -3,6 +3,7 @@
 
 use greenroom_core::{
     call::{ToolOutcome, ToolOutput, outcome::RepeatHint},
+    json::check_levels,
     limits::TOOL_ERROR_BYTES_MAX,
     text::cut,
 };
@@ -45,7 +46,8 @@ fn output(result: CallToolResult, bytes_max: usize) -> ToolOutput {
     {
         text.push(written);
     }
-    let fits = written.is_some_and(|written| written.len() <= bytes_max);
+    let is_short = written.is_some_and(|written| written.len() <= bytes_max);
+    let fits = is_short && structured.as_ref().is_some_and(|it| check_levels(it).is_ok());
     let (text, truncated) = text.finish(cut_before);
     ToolOutput { text, structured: structured.filter(|_| fits), truncated, cached: false }
 }
@@ -231,6 +233,14 @@ mod tests {
             cached: false,
         };
         assert_eq!(answered(result, 1000), ToolOutcome::Completed(expected));
+    }
+
+    #[test]
+    fn x4_what_is_nested_too_deep_is_kept_as_text_alone() {
+        let deep = (0..65).fold(json!("bottom"), |inner, _| json!([inner]));
+        let written = deep.to_string();
+        let result = json!({"content": [], "structuredContent": deep});
+        assert_eq!(answered(result, 1000), completed(&written));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! JSON values as data: one canonical text for each, and its digest.
 
+use crate::limits::VALUE_LEVELS_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -116,6 +117,25 @@ fn write_canonical(value: &Value, out: &mut String) {
     }
 }
 
+/// Whether `value` is nested deeper than `levels_max` levels; a scalar has none.
+pub fn is_deeper(value: &Value, levels_max: u32) -> bool {
+    let deeper = |member: &Value| is_deeper(member, levels_max - 1);
+    match value {
+        Value::Object(members) => levels_max == 0 || members.values().any(deeper),
+        Value::Array(items) => levels_max == 0 || items.iter().any(deeper),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Whether a value from outside may come in; the error says why not. What is kept of it is nested
+/// deeper by what is told around it, and a log has room for so many levels.
+pub fn check_levels(value: &Value) -> Result<(), String> {
+    if is_deeper(value, VALUE_LEVELS_MAX) {
+        return Err(format!("nested deeper than {VALUE_LEVELS_MAX} levels"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +163,13 @@ mod tests {
         let text = serde_json::to_string(&digest).unwrap();
         assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
         assert!(serde_json::from_str::<Digest>("\"zz\"").is_err());
+    }
+
+    #[test]
+    fn depth_is_counted_in_levels() {
+        for (value, depth) in [(json!(1), 0), (json!({}), 1), (json!({"a": [1]}), 2)] {
+            assert!(!is_deeper(&value, depth));
+            assert!(depth == 0 || is_deeper(&value, depth - 1));
+        }
     }
 }

@@ -30,6 +30,8 @@ pub const CHILDREN_PER_RUN_DEFAULT: usize = 4;
 pub const DELEGATION_DEPTH_DEFAULT: u32 = 3;
 /// The same at most: each level makes what is mirrored nest deeper.
 pub const DELEGATION_DEPTH_MAX: u32 = 8;
+/// Levels of a value from a model, a tool or a person: of a call's arguments, or of a result.
+pub const VALUE_LEVELS_MAX: u32 = 64;
 /// Levels of an event that is mirrored; arguments and answers that go deeper are told as text.
 pub const MIRRORED_LEVELS_MAX: u32 = 64;
 

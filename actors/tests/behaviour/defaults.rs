@@ -39,25 +39,31 @@ fn assisted() -> Settings {
 }
 
 #[actix::test]
-async fn g4_defaults_that_were_tightened_hold_for_open_sessions_too() {
-    for stores_their_own in [false, true] {
+async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
+    let strict = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
+    // What the user stored, and the defaults by then. That the first of these did not reach the
+    // session is what happens to one that is parked.
+    for (stored, defaults, narrows) in [
+        (Some(&strict), assisted(), true),
+        (None, strict.clone(), true),
+        (Some(&assisted()), strict.clone(), false),
+        (None, assisted(), false),
+    ] {
         let world = world(assisted()).start().await;
-        if stores_their_own {
-            let stored = world.journal.put_settings(&World::user(), &assisted()).await;
-            stored.expect("the journal is in memory");
+        if let Some(stored) = stored {
+            world.journal.put_settings(&World::user(), stored).await.expect("it is in memory");
         }
         let session = world.create_with(assisted()).await;
-        let strict = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-        let world = world.crash().governance(|it| it.settings = Arc::new(strict)).start().await;
+        let world = world.crash().governance(|it| it.settings = Arc::new(defaults)).start().await;
         let run = world.submit(session, "go").await;
         world.run_end(session, run).await;
         let events = world.journal.events(session);
-        let ordered = completed_calls(&events).len() == 1;
         let narrowed = events.iter().any(|record| {
             matches!(&record.event, SessionEvent::SessionSettingsChanged { settings, .. }
                 if settings.autonomy_level == Autonomy::ReadOnly)
         });
-        assert_eq!((ordered, narrowed), (stores_their_own, !stores_their_own));
+        let ordered = completed_calls(&events).len() == 1;
+        assert_eq!((narrowed, ordered), (narrows, !narrows), "{stored:?}");
     }
 }
 

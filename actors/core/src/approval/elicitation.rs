@@ -3,6 +3,7 @@
 
 use crate::{
     ids::{AttemptId, CallId},
+    json::check_levels,
     limits::{
         ELICITATION_ANSWER_BYTES_MAX, ELICITATION_MESSAGE_BYTES_MAX, ELICITATION_SCHEMA_BYTES_MAX,
         ELICITATION_URL_BYTES_MAX,
@@ -116,6 +117,7 @@ fn fits(schema: &Value, value: &Value) -> Result<(), String> {
     if value.to_string().len() > ELICITATION_ANSWER_BYTES_MAX {
         return Err(format!("`value` may have at most {ELICITATION_ANSWER_BYTES_MAX} bytes"));
     }
+    check_levels(value).map_err(|problem| format!("`value` is {problem}"))?;
     // A field that the form does not have is a slip, which would else go unnoticed.
     if let Some(known) = schema["properties"].as_object()
         && let Some(name) = fields.keys().find(|name| !known.contains_key(name.as_str()))

@@ -3,8 +3,8 @@
 use crate::{
     call::ToolOutput,
     ids::{AgentName, SessionId},
+    json::is_deeper,
     limits::MIRRORED_LEVELS_MAX,
-    policy::schema::is_deeper,
     session::{EventRecord, SessionEvent},
 };
 use serde_json::Value;

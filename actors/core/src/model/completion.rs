@@ -9,10 +9,12 @@ use super::{
 };
 use crate::{
     context::tokens,
+    json::check_levels,
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     usage::Usage,
 };
+use serde_json::Value;
 
 /// A complete message with what it cost.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -183,16 +185,23 @@ impl CallDraft {
         // fragment at all for an empty object.
         let is_empty = self.arguments.trim().is_empty() && !may_lack_arguments;
         let text = if is_empty { "{}" } else { &self.arguments };
-        let arguments = match serde_json::from_str(text) {
+        let arguments = match arguments_in(text) {
             Ok(value) => Arguments::Json(value),
-            Err(error) => Arguments::Malformed {
-                raw: crate::text::cut(text, limits::MALFORMED_ARGUMENTS_KEPT_BYTES).to_owned(),
-                error: format!("the arguments are not valid JSON: {error}"),
-            },
+            Err(error) => {
+                let raw = crate::text::cut(text, limits::MALFORMED_ARGUMENTS_KEPT_BYTES);
+                Arguments::Malformed { raw: raw.to_owned(), error }
+            }
         };
         let call_id = crate::ids::CallId(uuid::Uuid::nil());
         ProposedCall { call_id, provider_id: self.provider_id, tool: self.tool, arguments }
     }
+}
+
+fn arguments_in(text: &str) -> Result<Value, String> {
+    let value = serde_json::from_str(text)
+        .map_err(|error| format!("the arguments are not valid JSON: {error}"))?;
+    check_levels(&value).map_err(|problem| format!("the arguments are {problem}"))?;
+    Ok(value)
 }
 
 fn bounded(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
@@ -207,7 +216,7 @@ mod tests {
     use super::*;
     use crate::model::failure::FailureKind;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn build(deltas: impl IntoIterator<Item = Delta>) -> Result<Completion, ModelFailure> {
         let mut builder = MessageBuilder::default();
@@ -231,6 +240,15 @@ mod tests {
         let completion = build(deltas.chain([Delta::Stopped(stop_reason)])).unwrap();
         let [call] = completion.message.calls.try_into().expect("one call");
         call.arguments
+    }
+
+    #[test]
+    fn x4_arguments_that_are_nested_too_deep_are_told_to_the_model() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(matches!(arguments(&[&nested(64)], StopReason::ToolUse), Arguments::Json(_)));
+        let refused = arguments(&[&nested(65)], StopReason::ToolUse);
+        let Arguments::Malformed { error, .. } = refused else { panic!("{refused:?}") };
+        assert_eq!(error, "the arguments are nested deeper than 64 levels");
     }
 
     #[test]

@@ -77,16 +77,6 @@ pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
     (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
 }
 
-/// Whether `value` is nested deeper than `depth_max` levels; a scalar has none.
-pub fn is_deeper(value: &Value, depth_max: u32) -> bool {
-    let mut members: Box<dyn Iterator<Item = &Value>> = match value {
-        Value::Object(members) => Box::new(members.values()),
-        Value::Array(items) => Box::new(items.iter()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
-    };
-    depth_max == 0 || members.any(|member| is_deeper(member, depth_max - 1))
-}
-
 /// What checking a schema costs.
 #[derive(Clone, Copy)]
 struct Weight {
@@ -267,14 +257,6 @@ mod tests {
         let list = json!({"properties": {"next": {"$ref": "#"}}});
         assert_eq!(arguments_depth_max(&list), None);
         assert_eq!(arguments_depth_max(&json!({"type": "object"})), None);
-    }
-
-    #[test]
-    fn depth_is_counted_in_levels() {
-        for (value, depth) in [(json!(1), 0), (json!({}), 1), (json!({"a": [1]}), 2)] {
-            assert!(!is_deeper(&value, depth));
-            assert!(depth == 0 || is_deeper(&value, depth - 1));
-        }
     }
 
     #[test]

@@ -4,7 +4,13 @@ use super::{
     Constraint, CostRule, Expression, Facts,
     risk::{Risk, RiskSource},
 };
-use crate::{call::RetryPolicy, context::tokens, ids::ToolName, limits};
+use crate::{
+    call::RetryPolicy,
+    context::tokens,
+    ids::ToolName,
+    json::{check_levels, is_deeper},
+    limits,
+};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -83,8 +89,9 @@ impl Tool {
             Ok(validator) => validator,
             Err(reason) => return Err(format!("the tool's input schema is not valid: {reason}")),
         };
+        check_levels(arguments).map_err(|problem| format!("the arguments are {problem}"))?;
         if let Some(depth_max) = super::schema::arguments_depth_max(&self.input_schema)
-            && super::schema::is_deeper(arguments, depth_max)
+            && is_deeper(arguments, depth_max)
         {
             return Err(format!("the arguments are nested deeper than {depth_max} levels"));
         }

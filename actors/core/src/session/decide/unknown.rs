@@ -7,6 +7,7 @@ use crate::{
     approval::{Question, Resolution, UnknownOutcome, Word},
     call::{FailReason, ToolOutput},
     ids::{ApprovalId, CallId},
+    json::check_levels,
     limits,
     policy::Verdict,
     session::{Allowance, SessionEvent},
@@ -82,7 +83,9 @@ impl Deciding<'_> {
                 }
             }
             Resolution::Done(value) => {
-                let output = output_of(value, asked)?;
+                let tool = self.tool(&asked.tool);
+                let most = tool.map_or(limits::TOOL_RESULT_BYTES_DEFAULT, |it| it.result_bytes_max);
+                let output = output_of(value, asked, most)?;
                 self.note_word(approval_id, word);
                 let tool = asked.tool.clone();
                 self.emit(SessionEvent::ToolCallCompleted { call_id, tool, output });
@@ -102,8 +105,16 @@ impl Deciding<'_> {
     }
 }
 
-/// The result that a person gives: a text as it is, else JSON.
-fn output_of(value: Value, asked: &UnknownOutcome) -> Result<ToolOutput, Rejection> {
+/// The result that a person gives: a text as it is, else JSON. It is bounded as the tool's own is.
+fn output_of(
+    value: Value,
+    asked: &UnknownOutcome,
+    bytes_max: usize,
+) -> Result<ToolOutput, Rejection> {
+    check_levels(&value).map_err(|problem| {
+        let problem = format!("the result is {problem}");
+        Rejection::InvalidAnswer { problem }
+    })?;
     let (text, structured) = match value {
         Value::Null => {
             let text = format!("a person says that {} took effect", asked.tool);
@@ -114,9 +125,8 @@ fn output_of(value: Value, asked: &UnknownOutcome) -> Result<ToolOutput, Rejecti
             (value.to_string(), Some(value))
         }
     };
-    if text.len() > limits::TOOL_RESULT_BYTES_DEFAULT {
-        let problem =
-            format!("a result may have at most {} bytes", limits::TOOL_RESULT_BYTES_DEFAULT);
+    if text.len() > bytes_max {
+        let problem = format!("a result may have at most {bytes_max} bytes");
         return Err(Rejection::InvalidAnswer { problem });
     }
     Ok(ToolOutput { text, structured, truncated: false, cached: false })

@@ -63,6 +63,17 @@ fn g8_an_edit_that_breaks_the_schema_leaves_the_plan_waiting() {
 }
 
 #[test]
+fn x4_an_edit_that_is_nested_too_deep_leaves_the_plan_waiting() {
+    let mut scene = buying(json!({"n": 1}));
+    let deep = (0..65).fold(json!(1), |inner, _| json!([inner]));
+    scene.check(
+        edit(&scene, "c1", true, deep),
+        "! invalid edit of c1: the arguments are nested deeper than 64 levels",
+    );
+    assert_eq!(scene.state.active.approvals.len(), 1);
+}
+
+#[test]
 fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
     let mut scene = buying(json!({"n": 1}));
     let settings = Settings {

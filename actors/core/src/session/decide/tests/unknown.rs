@@ -108,6 +108,18 @@ fn d3_a_result_from_a_person_has_the_limits_of_a_result() {
         scene.resolve("p1", Resolution::Done(json!(long)), "ann"),
         "! the answer can't be taken: a result may have at most 262144 bytes",
     );
+    let deep = (0..65).fold(json!(1), |inner, _| json!([inner]));
+    scene.check(
+        scene.resolve("p1", Resolution::Done(deep), "ann"),
+        "! the answer can't be taken: the result is nested deeper than 64 levels",
+    );
+    let mut tools = tools();
+    tools.iter_mut().for_each(|tool| tool.result_bytes_max = 10);
+    scene.rules.tools = Arc::new(ToolBook::new(tools));
+    scene.check(
+        scene.resolve("p1", Resolution::Done(json!("eleven bytes")), "ann"),
+        "! the answer can't be taken: a result may have at most 10 bytes",
+    );
     scene.does(scene.resolve("p1", Resolution::Done(json!("short")), "ann")).unwrap();
 }
 
