@@ -45,6 +45,8 @@ use std::{
 
 /// How often the wait for running steps looks again while the server drains.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
+/// How long sessions have to leave memory at the end.
+const HALT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The machine's clock, and its randomness.
 #[derive(Clone, Copy, Debug, Default)]
@@ -211,21 +213,23 @@ impl Server {
         &self.tools
     }
 
-    /// Takes nothing new, tells the clients, lets steps that are streaming come to their end for
-    /// the configured time, and ends (D8). What is unfinished then continues at the next start.
+    /// Takes nothing new, tells the clients, lets models and tools that are at work come to their end
+    /// for the configured time, and ends (D8). What is unfinished then continues at the next start.
     pub async fn stop(self) {
         self.state.draining.store(true, Relaxed);
         self.state.runtime.drain();
         let running = async {
-            while self.has_live_streams() {
+            while self.has_workers() {
                 tokio::time::sleep(DRAIN_POLL).await;
             }
         };
         if tokio::time::timeout(self.drain, running).await.is_err() {
-            tracing::info!("steps are still streaming; they restart at the next start");
+            tracing::info!("models or tools are still at work; they are cut off");
         }
         self.chores.iter().for_each(|chore| chore.abort());
         self.http.stop(true).await;
+        // Before the tools: that they are gone then is nothing a session should hear of.
+        self.state.runtime.halt(HALT_PATIENCE).await;
         self.tools.shutdown().await;
         if let Some(rehearsal) = self.rehearsal {
             rehearsal.stop().await;
@@ -240,9 +244,10 @@ impl Server {
         }
     }
 
-    fn has_live_streams(&self) -> bool {
+    fn has_workers(&self) -> bool {
         let board = &self.state.runtime.board;
-        board.snapshots("/sessions/").iter().any(|actor| actor.kind == "LlmStream")
+        let works = |kind: &str| ["LlmStream", "ToolExecutor"].contains(&kind);
+        board.snapshots("/sessions/").iter().any(|actor| works(actor.kind))
     }
 }
 

@@ -35,6 +35,8 @@ pub const BUDGET_RACES_MAX: u32 = 16;
 pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Delay before an overdue deadline is told again to a session that did not record it.
 pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How often it is looked whether every session has left memory, before the process ends.
+pub const HALT_POLL: Duration = Duration::from_millis(5);
 /// How often a purge is tried again because the session went on meanwhile.
 pub const PURGE_ATTEMPTS_MAX: u32 = 8;
 /// How often whoever follows a child makes sure that somebody would tell of it.

@@ -6,14 +6,16 @@ use crate::{
     feed::Outlet,
     firehose::FirehoseSubscriber,
     governance::Governance,
-    limits::{LOG_PAGE_EVENTS, PURGE_ATTEMPTS_MAX},
+    limits::{HALT_POLL, LOG_PAGE_EVENTS, PURGE_ATTEMPTS_MAX},
     mailbox::Mailbox,
     observation::Board,
     ports::{
         Clock, Descent, Journal, JournalError, Meter, ModelClient, Purge, SessionQuery, ToolHost,
     },
     session::{CommandError, Surroundings},
-    session_registry::{CountLive, Deliver, Drain, Evict, Home, Revive, SessionRegistry, home_of},
+    session_registry::{
+        CountLive, Deliver, Drain, Evict, Halt, Home, Revive, SessionRegistry, home_of,
+    },
     subscriber::{Counted, Subscriber, Subscription, open_at},
     turnstile::Turnstile,
 };
@@ -28,7 +30,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -122,6 +124,7 @@ impl Runtime {
             turnstile: Mailbox::new(turnstile, turnstile_watch),
             homes: homes.clone(),
             idle_timeout,
+            draining: AtomicBool::new(false),
         });
         let watch = board.watch("/registry", "SessionRegistry");
         let registry = SessionRegistry::new(around.clone(), desk.clone(), watch.clone());
@@ -314,11 +317,27 @@ impl Runtime {
         self.approval_changes.clone()
     }
 
-    /// Takes nothing new, and tells every subscriber (D8).
+    /// Takes nothing new, begins nothing more, and tells every subscriber (D8).
     pub fn drain(&self) {
+        self.around.draining.store(true, Relaxed);
         self.registry.tell(Drain);
         for home in self.homes.iter() {
             home.bus.tell(AnnounceDraining);
+        }
+    }
+
+    /// Lets every session leave memory, and waits until they have, within `patience`: what their
+    /// tools and models are cut off from then is not told as a failure of theirs. What is unfinished
+    /// goes on when another process reads the logs (D8).
+    pub async fn halt(&self, patience: Duration) {
+        self.registry.tell(Halt);
+        let left = async {
+            while self.live_sessions().await > 0 {
+                tokio::time::sleep(HALT_POLL).await;
+            }
+        };
+        if tokio::time::timeout(patience, left).await.is_err() {
+            tracing::warn!("some sessions do not leave memory; they are cut off");
         }
     }
 

@@ -44,7 +44,15 @@ use greenroom_core::{
     session::{Identity, Input, Rejection, Reply, SessionState, StepPhase, evolve},
     usage::Usage,
 };
-use std::{collections::HashMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 use tokio::sync::oneshot;
 
 /// What every session works with.
@@ -69,6 +77,8 @@ pub struct Surroundings {
     pub homes: Arc<[Home]>,
     /// How long to stay in memory without work.
     pub idle_timeout: Duration,
+    /// Whether nothing more begins, since the process is about to end (D8).
+    pub draining: AtomicBool,
 }
 
 /// Why a command was not carried out.
@@ -244,7 +254,8 @@ impl Session {
             ctx.cancel_future(alarm);
         }
         let next = self.state.next_wake_besides(|call_id| self.turns.awaits(call_id));
-        if let Some(at) = next {
+        // What is due while the process ends does not begin.
+        if let Some(at) = next.filter(|_| !self.around.draining.load(Relaxed)) {
             let delay = at.until_from(self.around.clock.now());
             self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.alarm = None;

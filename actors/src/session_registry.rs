@@ -53,6 +53,8 @@ pub struct SessionRegistry {
     failures: HashMap<SessionId, Failures>,
     generations: u64,
     draining: bool,
+    /// No session comes to life any more.
+    halted: bool,
     watch: Watch,
 }
 
@@ -80,6 +82,7 @@ impl SessionRegistry {
             failures: HashMap::new(),
             generations: 0,
             draining: false,
+            halted: false,
             watch,
         }
     }
@@ -147,7 +150,7 @@ impl SessionRegistry {
 
     fn revive_later(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(delay, move |registry, ctx| {
-            if registry.parked(session_id).is_none() {
+            if registry.parked(session_id).is_none() && !registry.halted {
                 registry.live(session_id, ctx);
             }
         });
@@ -193,7 +196,7 @@ impl Handler<Deliver> for SessionRegistry {
                 | Input::SubmitMessage { .. }
                 | Input::Interrupt { .. }
         );
-        let refused = if self.draining && starts_work {
+        let refused = if self.halted || (self.draining && starts_work) {
             Some(CommandError::Draining)
         } else {
             self.parked(session_id).map(|it| CommandError::Parked { error: it.error.clone() })
@@ -325,6 +328,7 @@ impl Handler<Revive> for SessionRegistry {
 
     fn handle(&mut self, Revive(sessions): Revive, ctx: &mut Self::Context) {
         self.watch.tick();
+        let sessions = if self.halted { Vec::new() } else { sessions };
         for session_id in sessions {
             self.live(session_id, ctx);
         }
@@ -338,6 +342,7 @@ impl Handler<Obey> for SessionRegistry {
     fn handle(&mut self, Obey { path, .. }: Obey, ctx: &mut Self::Context) {
         self.watch.tick();
         let id = path.strip_prefix("/sessions/").and_then(|id| id.parse().ok()).map(SessionId);
+        let id = id.filter(|_| !self.halted);
         let parked = id.filter(|id| self.failures.get(id).is_some_and(|it| it.parked.is_some()));
         if let Some(session_id) = parked {
             self.failures.remove(&session_id);
@@ -357,6 +362,22 @@ impl Handler<Drain> for SessionRegistry {
     fn handle(&mut self, _: Drain, _ctx: &mut Self::Context) {
         self.watch.tick();
         self.draining = true;
+        self.show();
+    }
+}
+
+/// Lets every session leave; none comes to life any more (D8).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Halt;
+
+impl Handler<Halt> for SessionRegistry {
+    type Result = ();
+
+    fn handle(&mut self, _: Halt, _ctx: &mut Self::Context) {
+        self.watch.tick();
+        (self.draining, self.halted) = (true, true);
+        self.live.values().for_each(|live| live.mailbox.tell(Passivate));
         self.show();
     }
 }

@@ -209,11 +209,10 @@ impl<T: Talk> actix::Handler<Obey> for Socket<T> {
 /// Whether the client announced a frame that is too long; [`Frames`] says so, and the crate that reads
 /// from it keeps of its word only the text.
 fn is_too_long(error: &ws::ProtocolError) -> bool {
-    match error {
-        ws::ProtocolError::Overflow => true,
-        ws::ProtocolError::Io(error) => error.to_string() == PayloadError::Overflow.to_string(),
-        _of_another_kind => false,
+    if let ws::ProtocolError::Io(error) = error {
+        return error.to_string() == PayloadError::Overflow.to_string();
     }
+    matches!(error, ws::ProtocolError::Overflow)
 }
 
 fn hang_up<T: Talk>(code: ws::CloseCode, reason: &str, ctx: &mut Context<T>) {

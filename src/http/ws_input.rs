@@ -9,7 +9,7 @@ use actix_web::{error::PayloadError, web::Bytes};
 use futures::Stream;
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 /// The longest header: two bytes, eight of length, four of mask.
@@ -101,9 +101,9 @@ impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> Stream for Frames<S>
             return Poll::Pending;
         }
         if frames.held.is_empty() {
-            match Pin::new(&mut frames.bytes).poll_next(cx) {
-                Poll::Ready(Some(Ok(bytes))) => frames.held = bytes,
-                otherwise => return otherwise,
+            match ready!(Pin::new(&mut frames.bytes).poll_next(cx)) {
+                Some(Ok(bytes)) => frames.held = bytes,
+                end @ (Some(Err(_)) | None) => return Poll::Ready(end),
             }
         }
         Poll::Ready(Some(frames.next_part()))

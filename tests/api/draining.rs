@@ -103,9 +103,13 @@ tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, s
         assert!(answer(&all).ends_with("number 11 of the fleet goes home; "), "{}", answer(&all));
     }
     for session in &scanning {
-        // It reads, and goes on by itself, whether its first attempt was cut off or had failed.
+        // It reads, and goes on by itself; that it was cut off was no failure of its own.
         let mut follow = house.follow(session, "0").await;
-        follow.until("tool_call_attempt_started").await;
+        let retrying = follow.until("tool_call_retrying").await.pop().unwrap();
+        assert_eq!(
+            (retrying.text("reason"), &retrying.data["failures"]),
+            ("the server restarted", &json!(0))
+        );
         let again = follow.until("tool_call_attempt_started").await;
         assert_eq!(again.last().unwrap().data["attempt"], 2);
         house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
@@ -131,4 +135,27 @@ async fn d8_while_it_drains_nothing_new_begins_and_what_streams_comes_to_its_end
     let all = house.wait_for(&telling, "done").await;
     assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
     assert_eq!(answer(&house.say(&other, "again").await), "Here I am.");
+}
+
+#[actix_web::test]
+async fn d8_a_tool_that_comes_to_its_end_is_waited_for_and_the_next_step_is_not_begun() {
+    let scan = r#"
+[[rule]]
+user = "scan"
+step = 0
+[[rule.reply]]
+tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 2 } }
+"#;
+    let setup = Setup::script(Wire::OpenAi, &format!("{scan}{STALLS_ONCE}")).top("drain = '60s'");
+    let mut house = setup.start().await;
+    let session = house.session_at(1).await;
+    let mut chat = house.chat(&session, "scan").await;
+    chat.until("tool_call_progress").await;
+    assert!(house.stop().await.success());
+    house.start().await;
+    let all = house.wait_for(&session, "done").await;
+    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", told(&all));
+    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", told(&all));
+    assert_eq!(of_kind(&all, "thinking").len(), 2, "{}", told(&all));
+    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
 }

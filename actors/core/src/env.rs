@@ -100,6 +100,9 @@ pub struct Env<'a> {
     pub rules: &'a Rules,
     /// What the session's user may spend and has spent, where that matters.
     pub account: Account,
+    /// Whether the process is about to end: what has begun may come to its end, and nothing more
+    /// begins (D8).
+    pub is_draining: bool,
     seed: u64,
     drawn: Cell<u64>,
 }
@@ -107,13 +110,20 @@ pub struct Env<'a> {
 impl<'a> Env<'a> {
     /// `seed` must be unpredictable and fresh for every decision outside of tests.
     pub fn new(now: Timestamp, seed: u64, rules: &'a Rules) -> Self {
-        Self { now, rules, account: Account::default(), seed, drawn: Cell::new(0) }
+        let account = Account::default();
+        Self { now, rules, account, is_draining: false, seed, drawn: Cell::new(0) }
     }
 
     /// The same, with what the session's user may spend and has spent.
     #[must_use]
     pub fn with_account(self, account: Account) -> Self {
         Self { account, ..self }
+    }
+
+    /// The same, of a process that is about to end, or is not.
+    #[must_use]
+    pub fn while_draining(self, is_draining: bool) -> Self {
+        Self { is_draining, ..self }
     }
 
     /// A fresh id, sortable by time (UUID version 7).

@@ -11,7 +11,7 @@ use greenroom_core::{
     budget::{Account, Scope},
     session::{Decision, EventRecord, Input, Projection, decide, evolve},
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 /// An input on its way through, and how often another session has been faster with the last of
 /// their user's budget.
@@ -98,7 +98,10 @@ impl Session {
     ) {
         let Taking { input, reply, races_lost } = taking;
         let clock = &self.around.clock;
-        let env = Env::new(clock.now(), clock.seed(), rules).with_account(account);
+        let is_draining = self.around.draining.load(Relaxed);
+        let env = Env::new(clock.now(), clock.seed(), rules)
+            .with_account(account)
+            .while_draining(is_draining);
         let kept = input.clone();
         let decided = match decide(&self.state, input, &env) {
             Ok(decided) => decided,

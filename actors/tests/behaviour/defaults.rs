@@ -79,6 +79,6 @@ async fn g6_the_budget_of_the_defaults_is_one_for_all_sessions_of_a_user() {
     assert_eq!(completed_calls(&world.journal.events(first)).len(), 1);
     let second = world.create_with(defaults).await;
     world.submit(second, "two").await;
-    let kind = world.wait_for(second, "a question", |events| asked(events)).await.kind();
+    let kind = world.wait_for(second, "a question", asked).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
 }

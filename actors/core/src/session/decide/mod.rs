@@ -389,21 +389,25 @@ impl<'a> Deciding<'a> {
     }
 
     /// Starts whatever may start now: the attempt that is due, the calls whose turn it is, the
-    /// next step, the next run. Ends when everything going on waits for somebody else.
+    /// next step, the next run. Ends when everything going on waits for somebody else; and before
+    /// anything begins that the end of the process would cut off (D8): that begins when the session
+    /// is back.
     fn advance(&mut self) {
+        let is_draining = self.env.is_draining;
         loop {
             let Some(run) = &self.active.run else {
                 if self.close_if_done() {
                     return;
                 }
                 let Some(next) = self.active.queue.front().cloned() else { return };
-                if self.active.lifecycle != Lifecycle::Open {
+                if self.active.lifecycle != Lifecycle::Open || is_draining {
                     return;
                 }
                 self.start_run(next);
                 continue;
             };
             match run.phase {
+                StepPhase::Between | StepPhase::BackingOff { .. } if is_draining => return,
                 StepPhase::Between if self.waits_for_budget() => return,
                 StepPhase::Between if run.preflight == Preflight::Asked => return,
                 StepPhase::Between if run.is_planning() => self.start_planning(),
@@ -412,8 +416,13 @@ impl<'a> Deciding<'a> {
                 StepPhase::BackingOff { until, .. } if until > self.env.now => return,
                 StepPhase::BackingOff { attempts, .. } => self.start_attempt(attempts + 1),
                 StepPhase::Calling => {
-                    self.schedule_calls();
+                    if !is_draining {
+                        self.schedule_calls();
+                    }
                     if !self.all_calls_finished() || self.waits_for_budget() {
+                        return;
+                    }
+                    if is_draining && !self.is_last_step() {
                         return;
                     }
                     self.after_calls();
@@ -429,13 +438,20 @@ impl<'a> Deciding<'a> {
         if run.calls.is_empty() {
             let message_id = run.answer.clone().unwrap_or_else(|| run.message_id.clone());
             self.emit(SessionEvent::RunCompleted { message_id, usage });
-        } else if run.step >= self.env.rules.agent.max_steps {
+        } else if self.is_last_step() {
             let code = RunFailure::MaxIterations;
             let error = "maximum iterations reached without final answer".to_owned();
             self.emit(SessionEvent::RunFailed { code, error, usage });
         } else {
             self.start_step(run.step + 1);
         }
+    }
+
+    /// Whether no step can follow this one: it is the answer, or the run's last.
+    fn is_last_step(&self) -> bool {
+        let run = self.active.run.as_ref();
+        let max_steps = self.env.rules.agent.max_steps;
+        run.is_none_or(|run| run.calls.is_empty() || run.step >= max_steps)
     }
 
     fn wake(&mut self) -> Reply {

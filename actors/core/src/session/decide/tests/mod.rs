@@ -8,6 +8,7 @@ mod cancel;
 mod compaction;
 mod deadlines;
 mod delegation;
+mod draining;
 mod edits;
 mod elicitations;
 mod grants;
@@ -61,6 +62,8 @@ struct Scene {
     log: Vec<EventRecord>,
     /// What the user may spend, and has spent in other sessions.
     account: Account,
+    /// Whether the process is about to end.
+    is_draining: bool,
 }
 
 impl Scene {
@@ -97,6 +100,7 @@ impl Scene {
             names: Names::default(),
             log: Vec::new(),
             account: Account::default(),
+            is_draining: false,
         }
     }
 
@@ -149,7 +153,9 @@ impl Scene {
     /// Decides and evolves.
     fn does(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.seed += 1;
-        let env = Env::new(self.now, self.seed, &self.rules).with_account(self.account());
+        let env = Env::new(self.now, self.seed, &self.rules)
+            .with_account(self.account())
+            .while_draining(self.is_draining);
         let decision = decide(&self.state, input, &env)?;
         // Names go by first appearance, whoever looks.
         drop(self.names.decision(&decision, self.now));
