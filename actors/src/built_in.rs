@@ -210,6 +210,7 @@ mod tests {
                 arguments,
                 idempotency_key: "k".to_owned(),
                 people: crate::ports::People::default(),
+                late: Default::default(),
                 timeout: Some(Duration::from_millis(1)),
                 result_bytes_max: 60,
             };

@@ -304,6 +304,27 @@ pub struct ToolCall {
     pub result_bytes_max: usize,
     /// Where it can ask people while it runs (T1). Its time stands still meanwhile (T4).
     pub people: People,
+    /// Who hears what comes after the attempt was given up (R1).
+    pub late: Late,
+}
+
+/// Who hears the result of an attempt that was given up: it may be all that is ever heard of what the
+/// call did. By default nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Late(Option<mpsc::Sender<ToolOutcome>>);
+
+impl Late {
+    /// Those who listen on this channel.
+    pub fn over(results: mpsc::Sender<ToolOutcome>) -> Self {
+        Self(Some(results))
+    }
+
+    /// Tells the result. There is one at most; another is not heard.
+    pub fn tell(&self, outcome: ToolOutcome) {
+        if let Some(results) = &self.0 {
+            drop(results.try_send(outcome));
+        }
+    }
 }
 
 /// The people whom a running tool can ask. By default there are none.

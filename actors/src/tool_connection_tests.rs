@@ -143,6 +143,7 @@ async fn call(tools: &Tools, tool: &str) -> ToolOutcome {
         timeout: None,
         result_bytes_max: 100,
         people: People::default(),
+        late: Default::default(),
     };
     tools.call(call, mpsc::channel(1).0, CancellationToken::new()).await
 }

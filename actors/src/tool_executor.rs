@@ -9,7 +9,7 @@ use crate::{
     mailbox::Mailbox,
     observation::Watch,
     order::{Obey, Order},
-    ports::{Ask, People, Progress, ToolCall, ToolHost},
+    ports::{Ask, Late, People, Progress, ToolCall, ToolHost},
     session::{Fact, Session},
 };
 use actix::{
@@ -70,6 +70,18 @@ impl ToolExecutor {
         }
     }
 
+    /// What comes after the attempt was given up, and this actor is gone, is the session's to note.
+    fn hear_late(&self) -> Late {
+        let (results, mut heard) = mpsc::channel(1);
+        let (session, call_id, attempt_id) = (self.session.clone(), self.call_id, self.attempt_id);
+        actix::spawn(async move {
+            if let Some(outcome) = heard.recv().await {
+                session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+            }
+        });
+        Late::over(results)
+    }
+
     fn conclude(&mut self, outcome: ToolOutcome) {
         if !std::mem::replace(&mut self.concluded, true) {
             let (call_id, attempt_id) = (self.call_id, self.attempt_id);
@@ -94,6 +106,7 @@ impl Actor for ToolExecutor {
             asked.recv().await.map(|ask| (ask, asked))
         }));
         call.people = People::over(asks);
+        call.late = self.hear_late();
         let attempt = self.host.call(call, sender, self.cancel.clone());
         let attempt = AssertUnwindSafe(attempt).catch_unwind();
         ctx.spawn(attempt.into_actor(self).map(|outcome, actor, ctx| {

@@ -2,7 +2,7 @@
 //! Used by `link`.
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use greenroom_actors::ports::{People, Progress, ToolCall};
+use greenroom_actors::ports::{Late, People, Progress, ToolCall};
 use greenroom_core::{
     call::{ToolOutcome, outcome::RepeatHint},
     limits::TOOL_ERROR_BYTES_MAX,
@@ -72,6 +72,7 @@ pub(super) async fn call(
         left: call.timeout,
         result_bytes_max: call.result_bytes_max,
         people: call.people,
+        late: call.late,
         progress,
         cancel,
     };
@@ -91,7 +92,7 @@ pub(super) async fn call(
 }
 
 /// What a request led to.
-enum Heard {
+pub(super) enum Heard {
     /// The attempt's end.
     End(ToolOutcome),
     /// The call is to be made again, with this.
@@ -108,6 +109,7 @@ struct Attempt {
     left: Option<Duration>,
     result_bytes_max: usize,
     people: People,
+    late: Late,
     progress: mpsc::Sender<Progress>,
     cancel: CancellationToken,
 }
@@ -167,6 +169,7 @@ impl Attempt {
                     };
                 }
                 () = self.cancel.cancelled() => {
+                    self.hear_late(&handle.id);
                     unanswered.tell("cancelled by the user").await;
                     return Heard::End(failed("cancelled"));
                 }
@@ -178,6 +181,7 @@ impl Attempt {
                 Some(question) = asked.recv() => asking.push(question.put(self.people.clone())),
                 Some(()) = asking.next() => {}
                 () = time_is_up => {
+                    self.hear_late(&handle.id);
                     unanswered.tell("timeout").await;
                     let after = self.limit.unwrap_or_default().as_millis();
                     let after_ms = u64::try_from(after).unwrap_or(u64::MAX);
@@ -186,6 +190,12 @@ impl Attempt {
             }
             self.pass(since, counts);
         }
+    }
+
+    /// What the server answers all the same is told to whoever hears what comes late.
+    fn hear_late(&self, request: &RequestId) {
+        let (late, bytes_max) = (self.late.clone(), self.result_bytes_max);
+        self.conversation.routes.given_up.add(request.clone(), late, bytes_max);
     }
 
     /// Time has passed since; it counts unless people were asked.
@@ -248,7 +258,7 @@ async fn cancelled(peer: Peer<RoleClient>, id: RequestId, reason: &'static str) 
     }
 }
 
-fn of_result(result: ServerResult, bytes_max: usize) -> Heard {
+pub(super) fn of_result(result: ServerResult, bytes_max: usize) -> Heard {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the SDK's enum, and most of it is no answer"
@@ -358,7 +368,7 @@ async fn crashed(conversation: &Conversation) -> ToolOutcome {
     ToolOutcome::Crashed { error: conversation.reason().await }
 }
 
-fn failed(error: &str) -> ToolOutcome {
+pub(super) fn failed(error: &str) -> ToolOutcome {
     ToolOutcome::Failed { error: safe_text(error, TOOL_ERROR_BYTES_MAX), hint: RepeatHint::Unsaid }
 }
 

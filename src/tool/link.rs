@@ -36,6 +36,7 @@ use super::{
     LIST_PAGES_MAX, TOOLS_LISTED_MAX,
     ask::{self, Hearing},
     call,
+    late::GivenUp,
     process::Fate,
     prompts, resources,
     result::safe_text,
@@ -279,6 +280,8 @@ pub(super) struct Routes {
     changed: Notify,
     /// The calls under way, each of which may ask people.
     pub(super) hearing: Hearing,
+    /// The calls that nobody waits for any more.
+    pub(super) given_up: GivenUp,
 }
 
 impl Routes {
@@ -311,7 +314,7 @@ impl Drop for Route {
 
 /// Our side of the protocol: what servers may ask of us and tell us.
 pub(super) struct Client {
-    routes: Arc<Routes>,
+    pub(super) routes: Arc<Routes>,
     info: ClientConfig,
 }
 
@@ -357,7 +360,7 @@ impl ClientHandler for Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use greenroom_actors::ports::People;
+    use greenroom_actors::ports::{Late, People};
     use rmcp::{
         serve_client,
         service::{RxJsonRpcMessage, TxJsonRpcMessage},
@@ -449,6 +452,7 @@ mod tests {
             timeout: None,
             result_bytes_max: 1024,
             people: People::over(people),
+            late: Late::default(),
         };
         // What comes after sending has to wait.
         let held = routes.progress();

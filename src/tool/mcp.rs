@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Lifecycle, ToolServerConfig, ToolTransport, address,
     call::described,
+    late::Listening,
     link::{Client, McpLink},
     process::{self, Fate},
     stdio::StdioTransport,
@@ -110,8 +111,9 @@ where
     };
     let stop = CancellationToken::new();
     let limit = config.start_timeout;
-    let handshake =
-        serve_client_with_lifecycle_and_ct(Client::new(version), transport, mode, stop.clone());
+    let client = Client::new(version);
+    let transport = Listening { to: transport.into_transport(), routes: client.routes.clone() };
+    let handshake = serve_client_with_lifecycle_and_ct(client, transport, mode, stop.clone());
     let problem = match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(running)) => {
             let redactor = config.redactor.clone();

@@ -6,6 +6,7 @@
 mod address;
 mod ask;
 mod call;
+mod late;
 mod link;
 mod mcp;
 mod mend;

@@ -4,7 +4,7 @@ use actix_rt::System;
 use greenroom::tool::{self, ToolServerConfig, ToolTransport};
 use greenroom_actors::{
     observation::Board,
-    ports::{Clock, People, Progress, ToolCall, ToolHost},
+    ports::{Clock, Late, People, Progress, ToolCall, ToolHost},
     tool_host::{ServerState, ServerStatus, Tools},
 };
 use greenroom_core::{
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes so long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 struct RealClock;
 
@@ -123,6 +123,7 @@ pub(crate) fn ask(tool: &str, arguments: Value) -> ToolCall {
         timeout: Some(PATIENCE),
         result_bytes_max: 4096,
         people: People::default(),
+        late: Late::default(),
     }
 }
 

@@ -2,14 +2,16 @@
 
 use greenroom::{redaction::Redactor, tool::Lifecycle};
 use greenroom_actors::{
-    ports::ToolHost,
+    ports::{Late, ToolCall, ToolHost},
     tool_host::{ServerState, ServerStatus},
 };
 use greenroom_core::call::{ToolOutcome, outcome::RepeatHint};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Rig, http, run, stdio, stdio_env, test_dep};
+use crate::harness::{PATIENCE, Rig, ask, http, run, stdio, stdio_env, test_dep};
 
 /// The server `odd_server.py`, misbehaving in that way.
 fn odd(how: &str) -> greenroom::tool::ToolServerConfig {
@@ -53,6 +55,36 @@ fn e7_a_failure_is_told_without_the_server_s_secrets() {
         let rig = Rig::start([server]).await;
         let found = reason(&rig, "odd");
         assert!(found.contains("key=[redacted] is wrong"), "{found}");
+    });
+}
+
+#[test]
+fn r1_what_a_program_answers_after_it_was_given_up_is_heard() {
+    run(async {
+        let rig = Rig::start([odd("late")]).await;
+        for (timeout, is_cancelled) in [(Duration::from_millis(50), false), (PATIENCE, true)] {
+            let (late, mut heard) = mpsc::channel(1);
+            let call = ToolCall {
+                timeout: Some(timeout),
+                late: Late::over(late),
+                ..ask("first", json!({}))
+            };
+            let (progress, cancel) = (mpsc::channel(1).0, CancellationToken::new());
+            if is_cancelled {
+                let cancel = cancel.clone();
+                drop(tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    cancel.cancel();
+                }));
+            }
+            let outcome = rig.tools.call(call, progress, cancel).await;
+            assert!(!matches!(outcome, ToolOutcome::Completed(_)), "{outcome:?}");
+            let Some(ToolOutcome::Completed(output)) = heard.recv().await else {
+                panic!("nothing is heard")
+            };
+            assert_eq!(output.text, "it did it all the same");
+        }
+        assert_eq!(rig.status("odd").state, ServerState::Ready);
     });
 }
 

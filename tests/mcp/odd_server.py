@@ -9,6 +9,7 @@ import sys
 how = sys.argv[1]
 tools = ["first"]
 grandchild = None
+waiting = []
 
 
 def say(message):
@@ -39,6 +40,8 @@ def call(id, name, arguments):
                 b' "structuredContent": {"nan": NaN, "huge": 1e999}}}')
     elif how == "stubborn":
         text(id, json.dumps([os.getpid(), grandchild.pid]))
+    elif how == "late":
+        waiting.append(id)
     elif how == "strange":
         say({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "not like this"}})
 
@@ -65,6 +68,8 @@ for line in sys.stdin:
         say({"jsonrpc": "2.0", "id": id, "result": {"tools": listed}})
     elif method == "tools/call":
         call(id, message["params"]["name"], message["params"].get("arguments"))
+    elif method == "notifications/cancelled" and waiting:
+        text(waiting.pop(), "it did it all the same")
     elif id is not None:
         say({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
 

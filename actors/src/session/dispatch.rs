@@ -4,7 +4,7 @@ use super::{Fact, Session};
 use crate::{
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
-    ports::{Caller, People, ToolCall},
+    ports::{Caller, Late, People, ToolCall},
     tool_executor::{self, ToolExecutor},
 };
 use actix::{Actor, Context};
@@ -116,6 +116,7 @@ impl Session {
             timeout: known.timeout,
             result_bytes_max: known.result_bytes_max,
             people: People::default(),
+            late: Late::default(),
             tool,
         };
         let host = self.around.tools.clone();

@@ -34,6 +34,8 @@ pub enum Act {
     Ask(Elicitation),
     /// It panics.
     Panic,
+    /// It says so too late: when it is told that nobody wants it any more.
+    Late(ToolOutcome),
     /// It ends so.
     End(ToolOutcome),
 }
@@ -191,9 +193,10 @@ impl ToolHost for FakeTools {
             Some(behave) => behave(&call),
             None => Turn::new(),
         };
-        let ToolCall { tool, arguments, idempotency_key, people, .. } = call;
+        let ToolCall { tool, arguments, idempotency_key, people, late, .. } = call;
         let seen = CallSeen { tool, arguments, idempotency_key, cancel: cancel.clone() };
         self.calls.send_modify(|calls| calls.push(seen));
+        let given_up = cancel.clone();
         let attempt = async move {
             for act in acts {
                 match act {
@@ -204,6 +207,14 @@ impl ToolHost for FakeTools {
                         let text = format!("{:?}", people.ask(elicitation).await);
                         let output = ToolOutput { text, ..ToolOutput::default() };
                         return ToolOutcome::Completed(output);
+                    }
+                    Act::Late(outcome) => {
+                        let (given_up, late) = (given_up.clone(), late.clone());
+                        actix::spawn(async move {
+                            given_up.cancelled_owned().await;
+                            late.tell(outcome);
+                        });
+                        std::future::pending().await
                     }
                     Act::Panic => panic!("the test wants the tool to panic"),
                     Act::End(outcome) => return outcome,

@@ -10,11 +10,11 @@ use greenroom_actors::{
     },
 };
 use greenroom_core::{
-    call::FailReason,
+    call::{FailReason, ToolOutcome, ToolOutput},
     cursor::Cursor,
     ids::Seq,
     model::{delta::Delta, failure::ModelFailure},
-    policy::{Risk, Settings},
+    policy::{Autonomy, Risk, Settings},
     session::{Input, NewMessage, Rejection, Reply as Answer, SessionEvent},
 };
 use serde_json::json;
@@ -290,4 +290,29 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
         .collect();
     let expected = [("half", true), ("interrupted", false), ("queued", false)];
     assert_eq!(said, expected.map(|(text, stopped)| (text.to_owned(), stopped)));
+}
+
+#[actix::test]
+async fn r1_what_a_tool_answers_after_a_cancel_is_noted() {
+    let late =
+        ToolOutcome::Completed(ToolOutput { text: "order 17".to_owned(), ..Default::default() });
+    let order = move |_: &_| Turn::new().then(Act::Late(late.clone()));
+    let tools = FakeTools::none().with("order", Risk::WriteLowRisk, order);
+    let model = ScriptedModel::saying([Reply::calls([("order", json!({}))])]);
+    let world = World::start(model, tools).await;
+    let assisted = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
+    let session = world.create_with(assisted).await;
+    world.submit(session, "go").await;
+    world.tools.wait_for_calls(1).await;
+    world.cancel(session).await.unwrap();
+    let summary = world
+        .wait_for(session, "the late result", |events| {
+            events.iter().find_map(|record| match &record.event {
+                SessionEvent::LateResult { summary, .. } => Some(summary.clone()),
+                _other => None,
+            })
+        })
+        .await;
+    assert_eq!(summary, "completed: order 17");
+    assert_usable(&world, session, "b").await;
 }
