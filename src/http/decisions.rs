@@ -124,6 +124,18 @@ impl Answer {
             let said = said.map(|reason| checked_reason(&field("reason"), reason));
             let reason = said.transpose()?.or_else(|| reason.clone());
             let StepWord { call_id, arguments, .. } = step;
+            // They would be left unheard, and the call would run.
+            for (name, is_given) in [
+                ("skip", step.skip),
+                ("toolName", step.tool_name.is_some()),
+                ("description", step.description.is_some()),
+            ] {
+                if is_given {
+                    let detail = "goes with `position`, in a preflight; a call takes `decision`, \
+                                  `arguments` and `reason`";
+                    return Err(Problem::invalid(&field(name), detail));
+                }
+            }
             let unnamed = || Problem::invalid(&field("call_id"), "say which call, or `position`");
             let call_id = call_id.ok_or_else(unnamed)?;
             answers.push(StepAnswer { call_id, approved, reason, arguments });
@@ -456,6 +468,11 @@ mod tests {
     #[test]
     fn g8_an_answer_that_says_nothing_clear_is_refused() {
         let long = "x".repeat(REASON_BYTES_MAX + 1);
+        let of_call = |name: &str, said: Value| {
+            let mut step = json!({"call_id": CALL});
+            step[name] = said;
+            json!({"decision": "approve", "steps": [step]})
+        };
         for (answer, code, field) in [
             (json!({}), "invalid_request", "decision"),
             (json!({"decision": "maybe"}), "invalid_request", "decision"),
@@ -468,6 +485,9 @@ mod tests {
             (json!({"decision": "approve", "reason": long}), "invalid_request", "reason"),
             (json!({"steps": [{"call_id": CALL}]}), "invalid_request", "steps[0].decision"),
             (json!({"steps": [{"call_id": "x"}]}), "invalid_request", "steps[0].call_id"),
+            (of_call("skip", json!(true)), "invalid_request", "steps[0].skip"),
+            (of_call("toolName", json!("buy")), "invalid_request", "steps[0].toolName"),
+            (of_call("description", json!("Buy")), "invalid_request", "steps[0].description"),
         ] {
             let problem = parse(answer.clone()).unwrap_err();
             let found = problem.extra["field"].as_str().unwrap();
