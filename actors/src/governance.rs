@@ -98,6 +98,11 @@ impl Governance {
         }
     }
 
+    /// Whether what models cost counts for users, whatever agent they use: some agent limits it (G6).
+    pub fn counts_models_for_users(&self) -> bool {
+        self.agents.values().any(|agent| agent.limits_models_of_user())
+    }
+
     /// The rules for a session of `agent` now, which `parent` started if there is one. An agent that configuration no longer has keeps
     /// its sessions readable, but without tools.
     pub fn rules(&self, agent: &AgentName, parent: Option<&Parent>, tools: &dyn ToolHost) -> Rules {

@@ -71,8 +71,8 @@ impl AgentProfile {
         }
     }
 
-    /// Whether what models cost counts for the user: some budget limits it.
-    pub fn counts_models_for_user(&self) -> bool {
+    /// Whether a budget limits what models may cost its user.
+    pub fn limits_models_of_user(&self) -> bool {
         let limits_models = |budget: &Budget| match budget.measure {
             Measure::Tokens | Measure::Usd => budget.scope == Scope::User,
             Measure::Unit(_) => false,

@@ -121,7 +121,7 @@ impl Session {
         let next = events.iter().fold(self.state.clone(), evolve);
         let records: Arc<[EventRecord]> = events.into();
         let mut projection = Projection::between(&self.state, &next).with_claims(claims);
-        if rules.agent.counts_models_for_user() {
+        if self.around.governance.counts_models_for_users() {
             projection = projection.with_models(&self.state, &next, env.now.day());
         }
         let commit = Commit {

@@ -5,7 +5,7 @@
 mod approvals;
 mod cancelling;
 mod containment;
-mod defaults;
+
 mod delegating;
 mod durability;
 mod elicitations;
@@ -16,6 +16,7 @@ mod observing;
 mod passivation;
 mod purging;
 mod subscribing;
+mod users;
 
 use greenroom_actors::{
     feed::{FeedItem, FeedKind},

@@ -1,4 +1,4 @@
-//! What users allow who never said anything: the configuration's settings (G4, G6).
+//! What users allow and may spend, across their sessions (G4, G6).
 
 use crate::{asked, completed_calls};
 use greenroom_actors::{
@@ -6,11 +6,14 @@ use greenroom_actors::{
     testing::{FakeTools, Reply, ScriptedModel, Turn, World, WorldBuilder},
 };
 use greenroom_core::{
+    agent::AgentProfile,
     approval::ApprovalKind,
+    budget::{Budget, Measure, Scope},
+    ids::{AgentName, SessionId},
     message::Message,
     model::request::ModelRequest,
     policy::{Autonomy, BudgetLimit, Expression, Period, Risk, Settings, catalog::CatalogEntry},
-    session::SessionEvent,
+    session::{Input, SessionEvent},
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -78,6 +81,33 @@ async fn g6_the_budget_of_the_defaults_is_one_for_all_sessions_of_a_user() {
     world.run_end(first, run).await;
     assert_eq!(completed_calls(&world.journal.events(first)).len(), 1);
     let second = world.create_with(defaults).await;
+    world.submit(second, "two").await;
+    let kind = world.wait_for(second, "a question", asked).await.kind();
+    assert_eq!(kind, ApprovalKind::Budget);
+}
+
+#[actix::test]
+async fn g6_what_a_user_spent_through_one_agent_counts_for_another_ones_budget() {
+    let thrifty = AgentName::parse("thrifty").expect("a plain word is an agent's name");
+    let budget =
+        Budget { scope: Scope::User, period: Period::Total, measure: Measure::Tokens, limit: 10.0 };
+    let profile = AgentProfile {
+        models: vec!["scripted".to_owned()],
+        budgets: vec![budget],
+        ..AgentProfile::named(thrifty.clone())
+    };
+    let world = World::builder()
+        .model(ScriptedModel::answering(|_| Reply::text("done")))
+        .governance(|it| drop(it.agents.insert(thrifty.clone(), Arc::new(profile))))
+        .start()
+        .await;
+    let first = world.create().await;
+    let run = world.submit(first, "one").await;
+    world.run_end(first, run).await;
+    let second = SessionId(world.runtime.new_id());
+    let (owner, settings) = (World::user(), Settings::default());
+    let create = Input::CreateSession { owner, agent: thrifty, title: None, settings };
+    world.command(second, create).await.expect("it is created");
     world.submit(second, "two").await;
     let kind = world.wait_for(second, "a question", asked).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
