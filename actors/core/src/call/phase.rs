@@ -184,6 +184,12 @@ impl Call {
         matches!(self.phase, CallPhase::Running { .. } | CallPhase::BackingOff { .. })
     }
 
+    /// Whether it may have changed something, and nobody knows: a call that has no result yet.
+    pub fn may_have_taken_effect(&self) -> bool {
+        let is_open = self.maybe_ran || matches!(self.phase, CallPhase::Running { .. });
+        is_open && self.risk > Risk::ReadOnly
+    }
+
     /// What is to be passed: what the model wants, or what a person made of it.
     pub fn passed(&self) -> Arc<Arguments> {
         match &self.edit {

@@ -5,7 +5,6 @@ use crate::{
     call::{Call, CallPhase, FailReason},
     ids::{MessageId, RunId, UserId},
     model::completion::Completion,
-    policy::Risk,
     session::{Effect, RunFailure, SessionEvent, StepPhase},
     usage::{Spending, Usage},
 };
@@ -82,7 +81,6 @@ impl Deciding<'_> {
     fn cancel_call(&mut self, call: &Call, why: &str, by: &UserId) {
         let call_id = call.call_id;
         self.close_child_of(call_id, by);
-        let may_have_changed = call.maybe_ran && call.risk > Risk::ReadOnly;
         let error = match call.phase {
             CallPhase::Running { .. } | CallPhase::BackingOff { .. }
                 if let Some(child) = self.active.child_of(call_id) =>
@@ -96,17 +94,19 @@ impl Deciding<'_> {
             CallPhase::Running { attempt_id, .. } => {
                 self.effects.push(Effect::StopTool { call_id, attempt_id });
                 // That it could be repeated does not say that it did not happen.
-                if call.risk == Risk::ReadOnly {
-                    format!("{why} while the call ran")
-                } else {
+                if call.may_have_taken_effect() {
                     format!("{why} while the call ran; it may have taken effect")
+                } else {
+                    format!("{why} while the call ran")
                 }
             }
-            CallPhase::BackingOff { .. } if may_have_changed => format!(
+            CallPhase::BackingOff { .. } if call.may_have_taken_effect() => format!(
                 "{why} before the call was tried again; an earlier attempt may have taken effect"
             ),
             // A person was asked what became of it.
-            CallPhase::AwaitingApproval { .. } | CallPhase::Allowed if may_have_changed => {
+            CallPhase::AwaitingApproval { .. } | CallPhase::Allowed
+                if call.may_have_taken_effect() =>
+            {
                 format!(
                     "{why} before anybody knew what became of the call; it may have taken effect"
                 )

@@ -180,11 +180,12 @@ fn said_in_step(run: &Run, open: &str) -> Vec<Message> {
 }
 
 fn result_or(call: &Call, open: &str) -> CallResult {
+    let doubt = if call.may_have_taken_effect() { "; it may have taken effect" } else { "" };
     call.result().unwrap_or_else(|| CallResult {
         call_id: call.call_id,
         provider_id: call.provider_id.clone(),
         tool: call.tool.clone(),
-        text: open.into(),
+        text: format!("{open}{doubt}").into(),
         is_error: true,
     })
 }

@@ -257,3 +257,16 @@ fn s6_answers_that_come_after_the_cancel_are_noted_at_most() {
     scene.does(cancel()).unwrap();
     scene.check(result, "late_result c1 a2 (completed: 42) @r1");
 }
+
+#[test]
+fn s1_a_fork_does_not_claim_that_what_runs_did_not_happen() {
+    let mut scene = Scene::calling(&wants(["idem", "read"]));
+    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    let Some(Message::ToolResults(results)) = scene.state.conversation_so_far().pop() else {
+        panic!("the calls have results there")
+    };
+    let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
+    let cancelled = "Cancelled: the session was forked before the call had its result";
+    let doubted = format!("{cancelled}; it may have taken effect");
+    assert_eq!(texts, [&doubted, cancelled]);
+}
