@@ -100,7 +100,7 @@ struct ActorsQuery {
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     caller.must_be_admin()?;
     let query: ActorsQuery = read::query(&request)?;
-    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
     if read::wants_stream(&request) {
         let prefix = query.prefix.unwrap_or_default();
         let wanted = changes::Wanted { prefix, kind: query.kind, limit };

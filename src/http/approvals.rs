@@ -178,11 +178,11 @@ struct ListQuery {
 /// `GET /agent/approvals`: a page, or those that wait as a stream.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let asked: ListQuery = read::query(&request)?;
-    let limit = read::page_size(asked.limit, PAGE.0, PAGE.1)?;
+    let limit = read::page_size("limit", asked.limit, PAGE.0, PAGE.1)?;
     let everybodys = caller.0.role >= Role::Approver;
     let query = ApprovalQuery {
         owner: (!everybodys).then(|| caller.0.user.clone()),
-        session_id: asked.session_id.as_deref().map(str::parse::<SessionId>).transpose()?,
+        session_id: read::id("session_id", asked.session_id.as_deref(), str::parse::<SessionId>)?,
         state: asked.state,
         before: asked.before.as_deref().map(str::parse::<ApprovalId>).transpose()?,
         limit: limit + 1,

@@ -105,7 +105,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let query: Query = read::query(&request)?;
     let as_lines = wants_lines(&request, query.format.as_deref())?;
     let wanted = AuditQuery {
-        session_id: query.session_id.as_deref().map(str::parse::<SessionId>).transpose()?,
+        session_id: read::id("session_id", query.session_id.as_deref(), str::parse::<SessionId>)?,
         user: query.user,
         action: query.action,
         after: query.after.unwrap_or(0),
@@ -116,7 +116,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     if as_lines {
         return Ok(export(audit, wanted, query.limit, state.redactor.clone()));
     }
-    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
     // One more than the page tells whether there is another.
     let mut rows = audit.audit(AuditQuery { limit: limit + 1, ..wanted }).await?;
     let more = rows.len() > limit;

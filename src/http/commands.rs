@@ -91,11 +91,7 @@ pub(super) async fn create_as(
 ) -> Result<SessionRow, Problem> {
     let owner = acting_for(principal, wish.user_id)?;
     let agent = wish.agent.unwrap_or_else(|| state.default_agent.clone());
-    if !state.runtime.governance().agents.contains_key(&agent) {
-        let detail = format!("there is no agent `{agent}`");
-        let status = StatusCode::UNPROCESSABLE_ENTITY;
-        return Err(Problem::new(status, "unknown_agent", detail).with("field", "agent"));
-    }
+    state.agent(&agent)?;
     let title = wish.title.map(checked_title).transpose()?;
     let mut patch = wish.settings.unwrap_or_default();
     if let Some(level) = wish.autonomy_level {

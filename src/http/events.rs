@@ -85,7 +85,7 @@ async fn events(
         sse::check_room(&state, &session)?;
         return Ok(sse::of_session(&state, &session, cursor, Follow::Everything, dialect));
     }
-    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
     let records = state.runtime.journal.read(session_id, cursor.seq, limit).await?;
     let next = records.last().map_or(cursor.seq, |record| record.seq);
     let item = |record: EventRecord| {

@@ -142,7 +142,7 @@ async fn messages(
 ) -> Result<HttpResponse, Problem> {
     let session_id = read::path_id(&request, "session_id")?;
     let query: MessagesQuery = read::query(&request)?;
-    let limit = read::page_size(query.limit, PAGE.0, PAGE.1)?;
+    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
     let after = read::cursor(&request, query.after.as_deref())?;
     commands::session_for(&state, &caller.0, session_id).await?;
     let page = fold(&state, session_id, after, limit).await?;

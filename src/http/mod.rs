@@ -66,6 +66,7 @@ use crate::{
 use actix_web::{HttpRequest, Resource, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
+    agent::AgentProfile,
     ids::{AgentName, UserId},
     limits::MESSAGE_BYTES_MAX,
     policy::Settings,
@@ -196,6 +197,18 @@ impl AppState {
     async fn user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
         let stored = self.runtime.journal.settings(user).await?;
         Ok(stored.unwrap_or_else(|| (*self.runtime.governance().settings).clone()))
+    }
+
+    /// The agent of that name; the error says which there are.
+    fn agent(&self, name: &AgentName) -> Result<Arc<AgentProfile>, Problem> {
+        let agents = &self.runtime.governance().agents;
+        let unknown = || {
+            let names: Vec<_> = agents.keys().map(|name| format!("`{name}`")).collect();
+            let detail = format!("there is no agent `{name}`; there are {}", names.join(", "));
+            let status = actix_web::http::StatusCode::UNPROCESSABLE_ENTITY;
+            Problem::new(status, "unknown_agent", detail).with("field", "agent")
+        };
+        agents.get(name).cloned().ok_or_else(unknown)
     }
 
     fn is_draining(&self) -> bool {

@@ -28,12 +28,13 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .explained("What depends on arguments is left out; for that there is the judge.")
             .query::<PolicyQuery>()
             .answers::<PolicyView>("The policy")
-            .problems(&["invalid_id", "invalid_request"]),
+            .problems(&["invalid_id", "unknown_agent"]),
         Endpoint::post("/agent/judge", judge)
             .named("judge", "What would happen with a call of the caller's.")
             .explained("It runs nothing and records nothing; what was spent is not looked at.")
             .body::<Question>()
-            .answers::<Ruling>("The judge's word"),
+            .answers::<Ruling>("The judge's word")
+            .problems(&["unknown_agent"]),
     ]
 }
 
@@ -104,7 +105,7 @@ struct PolicyQuery {
 /// why. What depends on arguments is left out: that is for [`judge`].
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = read::query::<PolicyQuery>(&request)?.agent;
-    let agent = agent(&state, name.map(|name| AgentName::parse(&name)).transpose()?)?;
+    let agent = agent(&state, read::id("agent", name.as_deref(), AgentName::parse)?)?;
     let settings = state.user_settings(&caller.0.user).await?;
     let matrix = state.runtime.governance().matrix.clone();
     let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
@@ -194,9 +195,7 @@ impl Judge<'_> {
 }
 
 fn agent(state: &AppState, name: Option<AgentName>) -> Result<Arc<AgentProfile>, Problem> {
-    let name = name.unwrap_or_else(|| state.default_agent.clone());
-    let unknown = || Problem::invalid("agent", "there is no agent of that name");
-    state.runtime.governance().agents.get(&name).cloned().ok_or_else(unknown)
+    state.agent(name.as_ref().unwrap_or(&state.default_agent))
 }
 
 impl From<Verdict> for Ruling {

@@ -191,6 +191,7 @@ pub(super) fn cursor(request: &HttpRequest, after: Option<&str>) -> Result<Curso
 
 /// How many entries a page has: what was asked for, within 1 and `max`.
 pub(super) fn page_size(
+    field: &str,
     asked: Option<usize>,
     default: usize,
     max: usize,
@@ -198,8 +199,18 @@ pub(super) fn page_size(
     match asked {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => Err(invalid_query("limit", format!("limit must be 1 to {max}"))),
+        Some(_) => Err(invalid_query(field, format!("{field} must be 1 to {max}"))),
     }
+}
+
+/// The id that a query has under `field`, if it has one.
+pub(super) fn id<T>(
+    field: &str,
+    text: Option<&str>,
+    parse: impl FnOnce(&str) -> Result<T, InvalidId>,
+) -> Result<Option<T>, Problem> {
+    let id = text.map(parse).transpose();
+    id.map_err(|error| Problem::from(error).with("field", field))
 }
 
 /// A user's id, which some clients have as a number.
@@ -224,6 +235,7 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
     use futures::stream;
+    use greenroom_core::ids::SessionId;
     use serde_json::json;
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -284,6 +296,16 @@ mod tests {
         let mut endless = all.chain(stream::pending());
         let refused = within(Duration::ZERO, receive(&mut endless, 2)).await.unwrap_err();
         assert_eq!((refused.code, refused.status.as_u16()), ("body_too_slow", 408));
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_query_is_named() {
+        let problem = id("before", Some("x"), str::parse::<SessionId>).unwrap_err();
+        assert_eq!((problem.code, &problem.extra["field"]), ("invalid_id", &json!("before")));
+        assert!(matches!(id("before", None, str::parse::<SessionId>), Ok(None)));
+        let problem = page_size("sessions", Some(501), 100, 500).unwrap_err();
+        assert_eq!((problem.code, &problem.extra["field"]), ("invalid_query", &json!("sessions")));
+        assert_eq!(problem.detail, "sessions must be 1 to 500");
     }
 
     #[test]

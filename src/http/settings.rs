@@ -89,7 +89,7 @@ struct WhoseQuery {
 
 fn whose(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem> {
     let query: WhoseQuery = read::query(request)?;
-    let user = query.user_id.as_deref().map(UserId::parse).transpose()?;
+    let user = read::id("user_id", query.user_id.as_deref(), UserId::parse)?;
     commands::acting_for(&caller.0, user)
 }
 

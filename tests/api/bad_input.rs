@@ -145,6 +145,7 @@ async fn requests_that_are_no_requests() {
         (format!("/agent/session/{NOBODY}"), 404, "session_not_found"),
         (format!("/agent/session/{NOBODY}/events"), 404, "session_not_found"),
         ("/agent/session/nonsense".to_owned(), 400, "invalid_id"),
+        ("/agent/policy?agent=nobody".to_owned(), 422, "unknown_agent"),
         (format!("/agent/approvals/{NOBODY}"), 404, "approval_not_found"),
         ("/agent/approvals?state=maybe".to_owned(), 400, "invalid_query"),
         ("/agent/nothing".to_owned(), 404, "not_found"),
