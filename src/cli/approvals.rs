@@ -12,7 +12,7 @@ use super::{
 };
 use crate::startup::SystemClock;
 use greenroom_actors::ports::Clock as _;
-use greenroom_core::limits::REASON_BYTES_MAX;
+use greenroom_core::{approval::ApprovalKind, limits::REASON_BYTES_MAX};
 use serde_json::{Value, json};
 use view::Asked;
 
@@ -289,7 +289,17 @@ async fn fill_in(args: FormArgs) -> anyhow::Result<()> {
     let view = find(&client, &word.id).await?;
     let value = match whole {
         Some(whole) => whole,
-        None => form::filled_in(&view["schema"], &fields)?,
+        None => {
+            let kind = view["kind"].as_str().unwrap_or_default();
+            if kind != ApprovalKind::Elicitation.name() && !fields.is_empty() {
+                let told = format!(
+                    "no form belongs to a question of the kind `{kind}`; `greenroom approvals show` says \
+                     what answers it"
+                );
+                return Err(Usage(told).into());
+            }
+            form::filled_in(&view["schema"], &fields)?
+        }
     };
     let asked = Asked::read(view)?;
     let body = json!({"decision": "answer", "value": value, "reason": word.reason});

@@ -36,12 +36,24 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let file = configuration.file.as_ref();
     let read = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
     report.good("configuration", read);
+    check_token(&configuration, &mut report);
     check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
     check_models(&configuration, &mut report);
     check_skills(&configuration, &mut report);
     check_tools(configuration, &mut report).await;
     report.verdict()
+}
+
+/// One that is made at the first start, or was, is looked at by whoever makes and reads it.
+fn check_token(configuration: &Configuration, report: &mut Report) {
+    if configuration.token.is_none() {
+        return;
+    }
+    match startup::admin_token(configuration) {
+        Ok(_) => report.good("token", "the environment's".to_owned()),
+        Err(error) => report.bad("token", format!("{error:#}")),
+    }
 }
 
 async fn check_address(configuration: &Configuration, report: &mut Report) {

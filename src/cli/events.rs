@@ -1,7 +1,7 @@
 //! `greenroom events`: the events of a running server, one a line.
 
 use super::{
-    ConfigArgs,
+    ConfigArgs, Usage,
     client::Client,
     id::Abbreviation,
     terminal::{print_while_read, safe},
@@ -32,6 +32,10 @@ pub struct EventsArgs {
 
 /// Runs the command.
 pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
+    if !args.follow && args.session.is_none() {
+        let told = "say --follow for what happens from now on, or name a session with --session";
+        return Err(Usage(told.to_owned()).into());
+    }
     let client = Client::of(&args.config.load()?)?;
     let after = args.after.unwrap_or_default();
     let path = match &args.session {
@@ -42,7 +46,6 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
         None => "/admin/events".to_owned(),
     };
     if !args.follow {
-        anyhow::ensure!(args.session.is_some(), "without --follow, name a session with --session");
         return print_pages(&client, &path, args.json).await;
     }
     let mut response = client.stream(&path).await?;

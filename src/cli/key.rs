@@ -10,12 +10,14 @@ use crate::auth::{KeyId, Role};
 use anyhow::Context as _;
 use greenroom_core::ids::UserId;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Make, list and revoke API keys of a running server.
 #[derive(Debug, clap::Args)]
 pub struct KeyArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
+    /// Configuration file [default: greenroom.toml, if there is one]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: KeyCommand,
 }
@@ -50,7 +52,8 @@ enum KeyCommand {
 
 /// Runs the command.
 pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
-    let client = Client::of(&args.config.load()?)?;
+    let config = ConfigArgs { config: args.config };
+    let client = Client::of(&config.load()?)?;
     match args.command {
         KeyCommand::Create { user, role, name } => {
             let wish = json!({"user_id": user, "role": role, "name": name});

@@ -27,6 +27,8 @@ const OTHER_VARIABLES: &[&str] = &[
     "TOKEN",
     "CONFIG",
     "LOG",
+    // Of `greenroom rehearse`.
+    "REHEARSE_LISTEN",
     // A release build has no faults, and says that it knows of none.
     #[cfg(debug_assertions)]
     "FAULT",

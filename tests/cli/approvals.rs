@@ -76,10 +76,16 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
         &["approvals", "approve"],
         &["approvals", "list", "--state", "maybe"],
         &["approvals", "list", "--limit", "0"],
+        &["events"],
     ] {
         let ended = server.run(args).await;
         assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{args:?}: {ended:?}");
     }
+    // A plan is no form.
+    let id = server.plan().await;
+    let filled_in = server.run(&["approvals", "answer", &id, "n=1"]).await;
+    assert_eq!(filled_in.code, 2, "{filled_in:?}");
+    assert!(filled_in.err.contains("question of the kind `plan`"), "{filled_in:?}");
     let unknown = "0198c0de-0000-7000-8000-000000000001";
     let refused = server.run(&["approvals", "approve", unknown]).await;
     assert_eq!(refused.code, 1);

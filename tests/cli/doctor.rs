@@ -25,3 +25,17 @@ async fn a_port_that_is_taken_is_something_wrong_unless_it_is_by_this_server() {
     assert_eq!(ended.code, 0, "{ended:?}");
     ended.says(&["ok    address: 127.0.0.1:0\n"]);
 }
+
+#[tokio::test]
+async fn x1_a_token_that_the_server_would_refuse_is_something_wrong() {
+    let desk = Desk::new();
+    let ended = desk.run_with(&[("GREENROOM_TOKEN", "short")], &["doctor"]).await;
+    assert_eq!(ended.code, 1, "{ended:?}");
+    ended.says(&["FAIL  token: GREENROOM_TOKEN is not usable"]);
+    // What another command listens to is none of its business.
+    let elsewhere =
+        [("GREENROOM_REHEARSE_LISTEN", "127.0.0.1:0"), ("GREENROOM_LISTEN", "127.0.0.1:0")];
+    let ended = desk.run_with(&elsewhere, &["doctor"]).await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.says(&["ok    token: the environment's"]);
+}

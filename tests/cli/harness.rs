@@ -138,8 +138,13 @@ impl Desk {
 
     /// Runs a command beside what listens at that address.
     pub(crate) async fn run_at(&self, address: &str, args: &[&str]) -> Ended {
+        self.run_with(&[("GREENROOM_LISTEN", address)], args).await
+    }
+
+    /// Runs a command with these variables.
+    pub(crate) async fn run_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Ended {
         let mut command = self.command(args);
-        let ended = command.env("GREENROOM_LISTEN", address).output();
+        let ended = command.envs(variables.iter().copied()).output();
         let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(ended.stdout), text(ended.stderr));

@@ -72,3 +72,18 @@ async fn that_there_are_no_keys_is_said() {
     );
     assert_eq!(server.run(&["key", "list", "--json"]).await.json(), json!([]));
 }
+
+#[tokio::test]
+async fn x2_keys_are_made_listed_and_revoked_wherever_the_configuration_is_named() {
+    let server = Desk::new().serve().await;
+    let config = ["--config", "greenroom.toml"];
+    let made = server.run(&[&["key", "create", "--user", "ada"][..], &config].concat()).await;
+    assert_eq!(made.code, 0, "{made:?}");
+    for args in
+        [[&["key", "list"][..], &config].concat(), [&["key"][..], &config, &["list"]].concat()]
+    {
+        let listed = server.run(&args).await;
+        assert_eq!(listed.code, 0, "{listed:?}");
+        listed.says(&["user      ada"]);
+    }
+}
