@@ -90,6 +90,13 @@ fn word(call: &str, approved: bool, id: &str) -> Act {
 }
 
 #[test]
+fn g14_why_there_is_no_plan_is_told() {
+    let mut talk = Talk::running();
+    talk.hear(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
+    assert!(talk.shown().contains("the model made no plan"));
+}
+
+#[test]
 fn g8_a_question_is_put_and_answered() {
     let mut talk = Talk::running();
     talk.hear(call("c-1"));

@@ -149,6 +149,10 @@ impl Conversation {
                 let told = format!("nobody answered in time: now an {} is asked", text("to"));
                 out.push(Act::Show(show::note(&told)));
             }
+            "preflight_skipped" => {
+                self.pause(out);
+                out.push(Act::Show(show::note(text("warning"))));
+            }
             "tool_call_retrying" => {
                 self.calls.retry(text("call_id"), &event["attempt"], text("reason"), until());
             }
