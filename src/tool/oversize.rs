@@ -102,12 +102,11 @@ fn closed(head: &[u8]) -> Option<String> {
         }
         match byte {
             b'"' => (in_string, is_key, safe_in_string) = (true, expects_key, at + 1),
+            // What is deeper is left out, and what comes after it.
+            b'{' | b'[' if open.len() >= DEPTH_MAX => break,
             b'{' | b'[' => {
                 open.push(if byte == b'{' { b'}' } else { b']' });
                 (expects_key, safe) = (byte == b'{', at + 1);
-                if open.len() > DEPTH_MAX {
-                    return None;
-                }
             }
             b'}' | b']' => {
                 open.pop()?;

@@ -137,7 +137,9 @@ fn parse(line: Line, noise: &mut Noise) -> Option<RxJsonRpcMessage<RoleClient>> 
             if let Ok(message) = serde_json::from_slice(&bytes) {
                 return Some(message);
             }
-            let message = serde_json::from_str(&mend(&String::from_utf8_lossy(&bytes))).ok();
+            let mended = serde_json::from_str(&mend(&String::from_utf8_lossy(&bytes))).ok();
+            // Nested too deep for the parser: whoever waits for it is not left to wait.
+            let message = mended.or_else(|| as_far_as_read(Oversize::new(bytes.clone())));
             if message.is_none() && !bytes.trim_ascii().is_empty() {
                 noise.line("stdout", &bytes);
             }
@@ -145,13 +147,17 @@ fn parse(line: Line, noise: &mut Noise) -> Option<RxJsonRpcMessage<RoleClient>> 
         }
         Line::Oversize(oversize) => {
             let bytes = oversize.bytes();
-            let answer = oversize.into_answer();
-            let message = answer.and_then(|answer| serde_json::from_value(answer).ok());
+            let message = as_far_as_read(oversize);
             let kept = message.is_some();
             tracing::warn!(bytes, kept, "a tool server's message was too long to be read whole");
             message
         }
     }
+}
+
+/// The answer that the message is, cut to what can be read of it.
+fn as_far_as_read(message: Oversize) -> Option<RxJsonRpcMessage<RoleClient>> {
+    serde_json::from_value(message.into_answer()?).ok()
 }
 
 /// A line, without its end.
@@ -214,6 +220,23 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn x4_an_answer_that_is_nested_too_deep_is_read_as_far_as_it_can_be() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"done"}}],"structuredContent":{{"a":{deep}}}}}}}"#
+        );
+        let mut noise = Noise::new("deep".to_owned());
+        let message = parse(Line::Whole(line.into_bytes()), &mut noise).expect("it is an answer");
+        let message = serde_json::to_value(&message).unwrap();
+        let found = (&message["id"], &message["result"]["content"][0]["text"]);
+        assert_eq!(found, (&7.into(), &"done".into()), "{message}");
+        // What is no answer is noise.
+        for line in ["[[[", "{\"id\": 1", "starting up"] {
+            assert!(parse(Line::Whole(line.into()), &mut noise).is_none(), "{line}");
+        }
     }
 
     #[test]
