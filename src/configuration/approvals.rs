@@ -9,6 +9,40 @@ use greenroom_core::{
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+/// `[approvals]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "WrittenApprovals")]
+pub(super) struct Approvals {
+    /// Who may agree to critical steps (G12).
+    pub(super) critical_role: Option<Role>,
+    pub(super) four_eyes: bool,
+    pub(super) rules: WrittenRules,
+}
+
+/// The same as it is written: in one table, so that a mistake in it has its line and its key.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WrittenApprovals {
+    critical_role: Option<Role>,
+    four_eyes: bool,
+    deadline: Option<Limit>,
+    on_deadline: Option<Then>,
+    escalate_to: Option<Role>,
+    escalate_deadline: Option<Limit>,
+    kinds: BTreeMap<ApprovalKind, WrittenTiming>,
+    risks: BTreeMap<Risk, WrittenTiming>,
+}
+
+impl From<WrittenApprovals> for Approvals {
+    fn from(written: WrittenApprovals) -> Self {
+        let WrittenApprovals { critical_role, four_eyes, deadline, on_deadline, .. } = written;
+        let WrittenApprovals { escalate_to, escalate_deadline, kinds, risks, .. } = written;
+        let rules =
+            WrittenRules { deadline, on_deadline, escalate_to, escalate_deadline, kinds, risks };
+        Self { critical_role, four_eyes, rules }
+    }
+}
+
 /// What may be written of deadlines, in `[approvals]` and in `[agents.NAME.approvals]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -1,10 +1,14 @@
 //! What a configuration file may say, word for word. Nothing is resolved here.
 
 use super::{
-    Durability, Limits, approvals::WrittenRules, budgets::WrittenBudgets, models::WrittenModel,
-    redaction::WrittenRedaction, servers::WrittenServer,
+    Durability, Limits,
+    approvals::{Approvals, WrittenRules},
+    budgets::WrittenBudgets,
+    models::WrittenModel,
+    redaction::WrittenRedaction,
+    servers::WrittenServer,
 };
-use crate::{auth::Role, store::Database};
+use crate::store::Database;
 use greenroom_core::{
     duration::Span,
     ids::AgentName,
@@ -114,17 +118,6 @@ pub(super) struct Context {
     pub(super) system: Option<String>,
     pub(super) system_file: Option<PathBuf>,
     pub(super) compact_at: Option<u8>,
-}
-
-/// `[approvals]`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Approvals {
-    pub(super) critical_role: Option<Role>,
-    pub(super) four_eyes: bool,
-    /// It refuses the fields that neither of the two knows.
-    #[serde(flatten)]
-    pub(super) rules: WrittenRules,
 }
 
 /// `[defaults]`.

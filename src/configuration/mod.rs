@@ -2,9 +2,9 @@
 //!
 //! [`Configuration::load`] reads files and nothing else: the environment is handed in as a map, so
 //! that loading is a function of it and of the files. `document` is what a file may say, `source`
-//! finds and layers what is said (files, includes, environment) and knows where it was said, and
-//! the other rooms turn it into what the rest of Greenroom uses. What a file means is told to
-//! people in `docs/configuration.md`.
+//! finds and layers what is said (files, includes, environment) and knows where it was said,
+//! `mistake` says what of it makes no sense, and the other rooms turn it into what the rest of
+//! Greenroom uses. What a file means is told to people in `docs/configuration.md`.
 
 mod agents;
 mod approvals;
@@ -13,6 +13,7 @@ mod delegates;
 mod document;
 mod expansion;
 mod limits;
+mod mistake;
 mod models;
 mod redaction;
 mod secrets;

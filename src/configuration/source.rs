@@ -3,6 +3,7 @@
 use super::{
     Environment, Error, FILE_DEFAULT,
     document::{Document, Included},
+    mistake,
 };
 use greenroom_core::policy::catalog::CatalogEntry;
 use serde::de::DeserializeOwned;
@@ -123,10 +124,8 @@ pub(super) fn folder_of(file: &Path) -> PathBuf {
 }
 
 fn parse<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Error> {
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        Error::invalid(format_args!("{place}:{line}"), explained(error.message()))
+    mistake::read(text).map_err(|mistake| {
+        Error::invalid(format_args!("{place}:{}", mistake.line), mistake.problem)
     })
 }
 
@@ -152,22 +151,18 @@ fn with_variable(table: &Table, key: &str, text: &str) -> Result<(Table, Documen
     let typed = format!("value = {text}").parse::<Table>().ok();
     let typed = typed.and_then(|mut table| table.remove("value"));
     let plain = Value::String(text.to_owned());
-    let mut first_problem = None;
+    let mut mistakes = Vec::new();
     for value in typed.into_iter().chain([plain]) {
         let mut table = table.clone();
         set(&mut table, key, value)?;
-        match Document::deserialize_table(table.clone()) {
+        match mistake::of(table.clone()) {
             Ok(document) => return Ok((table, document)),
-            Err(problem) => first_problem = first_problem.or(Some(problem)),
+            Err(mistake) => mistakes.push(mistake),
         }
     }
-    Err(first_problem.unwrap_or_default())
-}
-
-impl Document {
-    fn deserialize_table(table: Table) -> Result<Self, String> {
-        table.try_into().map_err(|error: toml::de::Error| explained(error.message()))
-    }
+    // What is wrong with a value of the right type says more than that another's is wrong.
+    mistakes.sort_by_key(|mistake| mistake.is_of_type);
+    Err(mistakes.into_iter().next().map(|mistake| mistake.problem).unwrap_or_default())
 }
 
 /// Sets the value at `A__B__C`. Names that exist are found whatever their case.
@@ -237,43 +232,4 @@ impl Includes {
 /// The same for two names of one file.
 fn identity(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
-
-/// What the parser says of a name it does not know, with the nearest one it does.
-fn explained(message: &str) -> String {
-    let message = message.trim_end().replace('\n', ", ");
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let kind = if message.starts_with("unknown field") {
-        "key"
-    } else if message.starts_with("unknown variant") {
-        "value"
-    } else {
-        return message;
-    };
-    let Some(unknown) = quoted.next() else { return message };
-    let known: Vec<&str> = quoted.collect();
-    let Some(nearest) = known.iter().min_by_key(|name| distance(unknown, name)) else {
-        return format!("unknown {kind} `{unknown}`");
-    };
-    if distance(unknown, nearest) * 2 <= unknown.chars().count().max(2) {
-        format!("unknown {kind} `{unknown}`; did you mean `{nearest}`?")
-    } else {
-        format!("unknown {kind} `{unknown}`; there are {}", known.join(", "))
-    }
-}
-
-/// How many letters must change to make one word of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut diagonal = at;
-        row[0] = at + 1;
-        for (column, other_letter) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other_letter);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }

@@ -183,7 +183,38 @@ fn mistakes_are_errors_that_say_where_and_what() {
             "[limits]\nqueued = 1",
             "{}/greenroom.toml:2: unknown key `queued`; there are request_body_bytes, ",
         ),
-        ("[limits]\nqueued_messages = 0", "{}/greenroom.toml:2: "),
+        (
+            "[limits]\nqueued_messages = 0",
+            "{}/greenroom.toml:2: limits.queued_messages must be a whole number of 1 or more, not 0",
+        ),
+        (
+            "[agents.a]\nmax_steps = -1",
+            "{}/greenroom.toml:2: agents.a.max_steps must be a whole number of 0 or more, not -1",
+        ),
+        (
+            "agents.a.headless = 'no'",
+            "{}/greenroom.toml:1: agents.a.headless must be true or false, not \"no\"",
+        ),
+        ("skills = 'here'", "{}/greenroom.toml:1: skills must be a list, not \"here\""),
+        ("limits = 3", "{}/greenroom.toml:1: limits must be a table, not 3"),
+        ("otlp_endpoint = 1.5", "otlp_endpoint must be a text in quotes, not 1.5"),
+        ("drain = 30", "{}/greenroom.toml:1: drain must be a duration such as \"30s\", not 30"),
+        (
+            "[tools.x]\n\nretry = { base = 5 }",
+            "{}/greenroom.toml:3: tools.x.retry.base must be a duration such as \"30s\", not 5",
+        ),
+        (
+            "[mcpServers.a]\ncommand = 'a'\ntimeout = 5",
+            "{}/greenroom.toml:3: mcpServers.a.timeout must be a duration such as \"30s\", not 5",
+        ),
+        (
+            "[approvals]\ndeadline = 60",
+            "{}/greenroom.toml:2: approvals.deadline must be a duration such as \"30s\", not 60",
+        ),
+        (
+            "[approvals.risks.critical]\ndeadline = 60",
+            "{}/greenroom.toml:2: deadline must be a duration such as \"30s\", not 60",
+        ),
         (
             "[limits]\nmessage_bytes = 2000000",
             "{}/greenroom.toml: limits.message_bytes must be at most",
@@ -315,8 +346,16 @@ fn a_mistake_in_the_environment_names_its_variable() {
         (
             "GREENROOM_LIMITS__QUEUED_MESSAGES",
             "many",
-            "GREENROOM_LIMITS__QUEUED_MESSAGES: invalid type",
+            "GREENROOM_LIMITS__QUEUED_MESSAGES: limits.queued_messages must be a whole number of 1 \
+             or more, not \"many\"",
         ),
+        (
+            "GREENROOM_LIMITS__QUEUED_MESSAGES",
+            "0",
+            "GREENROOM_LIMITS__QUEUED_MESSAGES: limits.queued_messages must be a whole number of 1 \
+             or more, not 0",
+        ),
+        ("GREENROOM_DRAIN", "30", "GREENROOM_DRAIN: `30` is not a duration; write a whole number"),
         ("GREENROOM_LISTEN__X", "1", "GREENROOM_LISTEN__X: "),
     ] {
         let error = load(&[], &[(variable, value)]).unwrap_err();

@@ -1,0 +1,169 @@
+//! What is wrong with a text in TOML, in words for people: of a name, the nearest that there is; of
+//! a value, what is wanted instead of it.
+
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use toml::Table;
+
+/// Something that makes no sense.
+pub(super) struct Mistake {
+    /// Its line in the text, from 1.
+    pub(super) line: usize,
+    /// What is wrong.
+    pub(super) problem: String,
+    /// Whether it is a value of another type than its key takes.
+    pub(super) is_of_type: bool,
+}
+
+/// What the parser says, and of which key.
+struct Refusal {
+    key: String,
+    message: String,
+    span: Option<Range<usize>>,
+}
+
+/// Reads a text in TOML.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+    deserialize::<T>(text).map_err(|refusal| {
+        let start = refusal.span.as_ref().map_or(0, |span| span.start);
+        let before = text.get(..start).unwrap_or_default();
+        let wants_duration = refusal.wants_text() && is_duration::<T>(text, &refusal);
+        Mistake { line: before.matches('\n').count() + 1, ..refusal.explained(wants_duration) }
+    })
+}
+
+/// The same of a table, which has no lines.
+pub(super) fn of<T: DeserializeOwned>(table: Table) -> Result<T, Mistake> {
+    serde_path_to_error::deserialize(table).map_err(|error| Refusal::from(error).explained(false))
+}
+
+fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
+    let of_syntax = |error: toml::de::Error| Refusal {
+        key: String::new(),
+        message: error.message().to_owned(),
+        span: error.span(),
+    };
+    let parsed = toml::Deserializer::parse(text).map_err(of_syntax)?;
+    serde_path_to_error::deserialize(parsed).map_err(Refusal::from)
+}
+
+/// Whether the value that should be a text should be a duration: then that is what the same value
+/// in quotes is told.
+fn is_duration<T: DeserializeOwned>(text: &str, refusal: &Refusal) -> bool {
+    let Some(span) = &refusal.span else { return false };
+    let Some(value) = text.get(span.clone()) else { return false };
+    let quoted = format!("{}\"{value}\"{}", &text[..span.start], &text[span.end..]);
+    deserialize::<T>(&quoted)
+        .is_err_and(|refusal| refusal.message.starts_with(&format!("`{value}` is not a duration")))
+}
+
+impl From<serde_path_to_error::Error<toml::de::Error>> for Refusal {
+    fn from(error: serde_path_to_error::Error<toml::de::Error>) -> Self {
+        let key = error.path().to_string();
+        let inner = error.into_inner();
+        Self { key, message: inner.message().to_owned(), span: inner.span() }
+    }
+}
+
+impl Refusal {
+    /// A wrong value, as serde has it: what it is, and what was expected.
+    fn parts(&self) -> Option<(&str, &str)> {
+        let rest = self.message.strip_prefix("invalid type: ");
+        let rest = rest.or_else(|| self.message.strip_prefix("invalid value: "))?;
+        rest.trim_end().rsplit_once(", expected ")
+    }
+
+    fn wants_text(&self) -> bool {
+        self.parts().is_some_and(|(_, wanted)| wanted == "a string")
+    }
+
+    /// In words for people; without the line.
+    fn explained(&self, wants_duration: bool) -> Mistake {
+        let is_of_type = self.message.starts_with("invalid type");
+        let problem = match self.parts() {
+            None => named(&self.message),
+            Some((given, wanted)) => {
+                // What stands before a part that can't be told is told by the line.
+                let known = self.key.rsplit_once('?').map_or(self.key.as_str(), |(_, key)| key);
+                let key = match known.trim_start_matches('.') {
+                    "" => "it",
+                    key => key,
+                };
+                let wanted =
+                    if wants_duration { "a duration such as \"30s\"" } else { in_words(wanted) };
+                format!("{key} must be {wanted}, not {}", shown(given))
+            }
+        };
+        Mistake { line: 1, problem, is_of_type }
+    }
+}
+
+/// What serde calls that kind of value, in words.
+fn in_words(wanted: &str) -> &str {
+    match wanted {
+        "a nonzero usize" => "a whole number of 1 or more",
+        "usize" | "u64" | "u32" => "a whole number of 0 or more",
+        "u8" => "a whole number from 0 to 255",
+        "i64" => "a whole number",
+        "f64" => "a number",
+        "a string" | "path string" => "a text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        wanted if wanted.starts_with("struct ") => "a table",
+        wanted => wanted,
+    }
+}
+
+/// What serde says that there is, as it is written.
+fn shown(given: &str) -> &str {
+    match given {
+        "sequence" => "a list",
+        "map" => "a table",
+        given => {
+            let value = ["integer `", "floating point `", "boolean `"]
+                .iter()
+                .find_map(|kind| given.strip_prefix(kind)?.strip_suffix('`'));
+            value.or_else(|| given.strip_prefix("string ")).unwrap_or(given)
+        }
+    }
+}
+
+/// What the parser says of a name it does not know, with the nearest one it does.
+fn named(message: &str) -> String {
+    let message = message.trim_end().replace('\n', ", ");
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let kind = if message.starts_with("unknown field") {
+        "key"
+    } else if message.starts_with("unknown variant") {
+        "value"
+    } else {
+        return message;
+    };
+    let Some(unknown) = quoted.next() else { return message };
+    let known: Vec<&str> = quoted.collect();
+    let Some(nearest) = known.iter().min_by_key(|name| distance(unknown, name)) else {
+        return format!("unknown {kind} `{unknown}`");
+    };
+    if distance(unknown, nearest) * 2 <= unknown.chars().count().max(2) {
+        format!("unknown {kind} `{unknown}`; did you mean `{nearest}`?")
+    } else {
+        format!("unknown {kind} `{unknown}`; there are {}", known.join(", "))
+    }
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut diagonal = at;
+        row[0] = at + 1;
+        for (column, other_letter) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other_letter);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
