@@ -66,36 +66,45 @@ impl From<serde_path_to_error::Error<toml::de::Error>> for Refusal {
 }
 
 impl Refusal {
-    /// A wrong value, as serde has it: what it is, and what was expected.
-    fn parts(&self) -> Option<(&str, &str)> {
-        let rest = self.message.strip_prefix("invalid type: ");
-        let rest = rest.or_else(|| self.message.strip_prefix("invalid value: "))?;
-        rest.trim_end().rsplit_once(", expected ")
-    }
-
     fn wants_text(&self) -> bool {
-        self.parts().is_some_and(|(_, wanted)| wanted == "a string")
+        parts(&self.message).is_some_and(|(_, wanted)| wanted == "a string")
     }
 
     /// In words for people; without the line.
     fn explained(&self, wants_duration: bool) -> Mistake {
-        let is_of_type = self.message.starts_with("invalid type");
-        let problem = match self.parts() {
-            None => named(&self.message),
-            Some((given, wanted)) => {
-                // What stands before a part that can't be told is told by the line.
-                let known = self.key.rsplit_once('?').map_or(self.key.as_str(), |(_, key)| key);
-                let key = match known.trim_start_matches('.') {
-                    "" => "it",
-                    key => key,
-                };
-                let wanted =
-                    if wants_duration { "a duration such as \"30s\"" } else { in_words(wanted) };
-                format!("{key} must be {wanted}, not {}", shown(given))
+        let problem = match parts(&self.message) {
+            Some((given, _)) if wants_duration => {
+                must_be(&self.key, "a duration such as \"30s\"", given)
             }
+            Some(_) | None => told(&self.key, &self.message),
         };
-        Mistake { line: 1, problem, is_of_type }
+        Mistake { line: 1, problem, is_of_type: self.message.starts_with("invalid type") }
     }
+}
+
+/// What serde says of that key, in words for people.
+pub(super) fn told(key: &str, message: &str) -> String {
+    match parts(message) {
+        Some((given, wanted)) => must_be(key, in_words(wanted), given),
+        None => named(message),
+    }
+}
+
+/// A wrong value, as serde has it: what it is, and what was expected.
+fn parts(message: &str) -> Option<(&str, &str)> {
+    let rest = message.strip_prefix("invalid type: ");
+    let rest = rest.or_else(|| message.strip_prefix("invalid value: "))?;
+    rest.trim_end().rsplit_once(", expected ")
+}
+
+fn must_be(key: &str, wanted: &str, given: &str) -> String {
+    // What stands before a part that can't be told is told by the line.
+    let known = key.rsplit_once('?').map_or(key, |(_, key)| key);
+    let key = match known.trim_start_matches('.') {
+        "" => "it",
+        key => key,
+    };
+    format!("{key} must be {wanted}, not {}", shown(given))
 }
 
 /// What serde calls that kind of value, in words.

@@ -1,6 +1,6 @@
 //! MCP servers: `[mcpServers.NAME]`, and the same in the JSON that other hosts read (T1).
 
-use super::{Error, Secret, Surroundings, expansion::expand, secrets, source};
+use super::{Error, Secret, Surroundings, expansion::expand, mistake, secrets, source};
 use greenroom_core::duration::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -164,10 +164,13 @@ fn familiar(text: &str) -> Result<BTreeMap<String, WrittenServer>, String> {
         server.retain(|key, value| {
             KEYS.contains(&key.as_str()) && !(key == "timeout" && value.is_number())
         });
-        let written = serde_json::from_value(Value::Object(server));
-        written
-            .map(|server| (name.clone(), server))
-            .map_err(|error| format!("mcpServers.{name}: {error}"))
+        match serde_path_to_error::deserialize(Value::Object(server)) {
+            Ok(server) => Ok((name, server)),
+            Err(error) => {
+                let problem = mistake::told(&error.path().to_string(), &error.inner().to_string());
+                Err(format!("mcpServers.{name}: {problem}"))
+            }
+        }
     };
     familiar.servers.into_iter().map(read).collect()
 }

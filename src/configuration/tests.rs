@@ -405,6 +405,21 @@ fn t1_the_familiar_json_is_taken_as_it_is() {
 }
 
 #[test]
+fn a_mistake_in_the_familiar_json_is_told_in_words() {
+    let main = ("greenroom.toml", "mcp_servers_file = '.mcp.json'");
+    for (server, expected) in [
+        (r#"{"command": "x", "trusted": "yes"}"#, "trusted must be true or false, not \"yes\""),
+        (r#"{"command": "x", "args": "-y"}"#, "args must be a list, not \"-y\""),
+        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a text in quotes, not 1"),
+        (r#"{"command": "x", "lifecycle": "atuo"}"#, "unknown value `atuo`; did you mean `auto`?"),
+    ] {
+        let json = format!(r#"{{"mcpServers": {{"a": {server}}}}}"#);
+        let error = load(&[main, (".mcp.json", &json)], &[]).unwrap_err();
+        assert_eq!(error, format!("{{}}/.mcp.json: mcpServers.a: {expected}"));
+    }
+}
+
+#[test]
 fn a_server_beside_the_file_is_found_from_anywhere() {
     let text = "[mcpServers.a]\ncommand = './bin/a'\nlifecycle = 'initialize'\ntrusted = true";
     let configuration = file(text).unwrap();
