@@ -41,6 +41,11 @@ impl Refusal {
         self.body["code"].as_str().unwrap_or_default()
     }
 
+    /// Whether there is nothing of the id that was named.
+    pub(super) fn is_of_an_unknown_id(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND && self.code().ends_with("_not_found")
+    }
+
     /// What it says to people.
     pub(super) fn detail(&self) -> &str {
         self.body["detail"].as_str().unwrap_or("no reason given")

@@ -24,6 +24,7 @@ mod terminal;
 pub mod tools;
 pub mod workflows;
 
+use self::client::Refusal;
 use crate::{
     configuration::{Configuration, Environment},
     store::Database,
@@ -47,7 +48,12 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
     for cause in error.chain().skip(1) {
         terminal::note(&format!("  caused by: {}", shown(cause.to_string())));
     }
-    if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+    let names_nothing = error.downcast_ref::<Refusal>().is_some_and(Refusal::is_of_an_unknown_id);
+    if error.is::<Usage>() || names_nothing {
+        ExitCode::from(EXIT_USAGE)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Where the configuration is.

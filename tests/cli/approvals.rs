@@ -86,10 +86,18 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
     let filled_in = server.run(&["approvals", "answer", &id, "n=1"]).await;
     assert_eq!(filled_in.code, 2, "{filled_in:?}");
     assert!(filled_in.err.contains("question of the kind `plan`"), "{filled_in:?}");
+    // A whole id that nothing has is as wrong as a part of one.
     let unknown = "0198c0de-0000-7000-8000-000000000001";
-    let refused = server.run(&["approvals", "approve", unknown]).await;
-    assert_eq!(refused.code, 1);
-    assert!(refused.err.contains("404"), "{refused:?}");
+    for (args, why) in [
+        (["approvals", "approve", unknown], "there is no such approval"),
+        (["approvals", "show", unknown], "there is no such approval"),
+        (["events", "--session", unknown], "there is no such session"),
+        (["key", "revoke", unknown], "there is no such key"),
+    ] {
+        let refused = server.run(&args).await;
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(why), "{args:?}: {refused:?}");
+    }
     // Nobody is there.
     let alone = server.desk.run(&["approvals", "list"]).await;
     assert_eq!(alone.code, 1);
