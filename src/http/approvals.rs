@@ -182,7 +182,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let everybodys = caller.0.role >= Role::Approver;
     let query = ApprovalQuery {
         owner: (!everybodys).then(|| caller.0.user.clone()),
-        session_id: read::id("session_id", asked.session_id.as_deref(), str::parse::<SessionId>)?,
+        session_id: read::id::<SessionId>("session_id", asked.session_id.as_deref())?,
         state: asked.state,
         before: asked.before.as_deref().map(str::parse::<ApprovalId>).transpose()?,
         limit: limit + 1,

@@ -105,7 +105,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let query: Query = read::query(&request)?;
     let as_lines = wants_lines(&request, query.format.as_deref())?;
     let wanted = AuditQuery {
-        session_id: read::id("session_id", query.session_id.as_deref(), str::parse::<SessionId>)?,
+        session_id: read::id::<SessionId>("session_id", query.session_id.as_deref())?,
         user: query.user,
         action: query.action,
         after: query.after.unwrap_or(0),

@@ -83,7 +83,7 @@ async fn export(
 ) -> Result<HttpResponse, Problem> {
     let query: ExportQuery = read::query(&request)?;
     let left = read::page_size("limit", query.limit, SESSIONS.0, SESSIONS.1)?;
-    let asked = read::id("user", query.user.as_deref(), UserId::parse)?;
+    let asked = read::id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
     let owner = match asked {
         Some(_) if caller.0.role < Role::Admin && asked != own => {
@@ -93,8 +93,8 @@ async fn export(
         None if caller.0.role == Role::Admin => None,
         None => own,
     };
-    let before = read::id("before", query.before.as_deref(), str::parse::<SessionId>)?;
-    let rows = match read::id("session_id", query.session_id.as_deref(), str::parse::<SessionId>)? {
+    let before = read::id::<SessionId>("before", query.before.as_deref())?;
+    let rows = match read::id::<SessionId>("session_id", query.session_id.as_deref())? {
         Some(session_id) => vec![commands::session_for(&state, &caller.0, session_id).await?],
         None => Vec::new(),
     };

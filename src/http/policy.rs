@@ -105,7 +105,7 @@ struct PolicyQuery {
 /// why. What depends on arguments is left out: that is for [`judge`].
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = read::query::<PolicyQuery>(&request)?.agent;
-    let agent = agent(&state, read::id("agent", name.as_deref(), AgentName::parse)?)?;
+    let agent = agent(&state, read::id("agent", name.as_deref())?)?;
     let settings = state.user_settings(&caller.0.user).await?;
     let matrix = state.runtime.governance().matrix.clone();
     let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };

@@ -203,14 +203,19 @@ pub(super) fn page_size(
     }
 }
 
-/// The id that a query has under `field`, if it has one.
-pub(super) fn id<T>(
-    field: &str,
+/// The id that a query has under `field`, if it has one; the problem names the field.
+pub(super) fn id<T: FromStr<Err = InvalidId>>(
+    field: &'static str,
     text: Option<&str>,
-    parse: impl FnOnce(&str) -> Result<T, InvalidId>,
 ) -> Result<Option<T>, Problem> {
-    let id = text.map(parse).transpose();
-    id.map_err(|error| Problem::from(error).with("field", field))
+    let named = |error| {
+        let error = match error {
+            InvalidId::NotUuid(_) => InvalidId::NotUuid(field),
+            InvalidId::BadText(_) => InvalidId::BadText(field),
+        };
+        Problem::from(error).with("field", field)
+    };
+    text.map(str::parse).transpose().map_err(named)
 }
 
 /// A user's id, which some clients have as a number.
@@ -300,9 +305,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_query_is_named() {
-        let problem = id("before", Some("x"), str::parse::<SessionId>).unwrap_err();
+        let problem = id::<SessionId>("before", Some("x")).unwrap_err();
         assert_eq!((problem.code, &problem.extra["field"]), ("invalid_id", &json!("before")));
-        assert!(matches!(id("before", None, str::parse::<SessionId>), Ok(None)));
+        assert_eq!(problem.detail, "before must be a UUID");
+        assert!(matches!(id::<SessionId>("before", None), Ok(None)));
         let problem = page_size("sessions", Some(501), 100, 500).unwrap_err();
         assert_eq!((problem.code, &problem.extra["field"]), ("invalid_query", &json!("sessions")));
         assert_eq!(problem.detail, "sessions must be 1 to 500");

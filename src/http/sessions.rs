@@ -252,17 +252,17 @@ struct ListQuery {
 /// among them, `?parent=` alone those that this one did.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: ListQuery = read::query(&request)?;
-    let user = read::id("user_id", query.user_id.as_deref(), UserId::parse)?;
+    let user = read::id("user_id", query.user_id.as_deref())?;
     let owner = match user {
         Some(user) => Some(commands::acting_for(&caller.0, Some(user))?),
         // Administrators see everybody's.
         None if caller.0.is_admin() => None,
         None => Some(caller.0.user.clone()),
     };
-    let before = read::id("before", query.before.as_deref(), str::parse::<SessionId>)?;
+    let before = read::id::<SessionId>("before", query.before.as_deref())?;
     let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
     // One more than the page tells whether there is another.
-    let parent = read::id("parent", query.parent.as_deref(), str::parse::<SessionId>)?;
+    let parent = read::id::<SessionId>("parent", query.parent.as_deref())?;
     let descent = match parent {
         Some(parent) => Descent::ChildrenOf(parent),
         None if query.children => Descent::Any,

@@ -89,7 +89,7 @@ struct WhoseQuery {
 
 fn whose(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem> {
     let query: WhoseQuery = read::query(request)?;
-    let user = read::id("user_id", query.user_id.as_deref(), UserId::parse)?;
+    let user = read::id("user_id", query.user_id.as_deref())?;
     commands::acting_for(&caller.0, user)
 }
 

@@ -57,7 +57,7 @@ struct StatisticsQuery {
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: StatisticsQuery = read::query(&request)?;
     let limit = read::page_size("sessions", query.sessions, SESSIONS.0, SESSIONS.1)?;
-    let asked = read::id("user", query.user.as_deref(), UserId::parse)?;
+    let asked = read::id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
     let owner = match asked {
         Some(_) if caller.0.role < Role::Admin && asked != own => {
