@@ -6,5 +6,5 @@ pub mod phase;
 pub mod retry;
 
 pub use outcome::{ToolOutcome, ToolOutput};
-pub use phase::{Call, CallEnd, CallPhase, FailReason, Reservation, Word};
+pub use phase::{Call, CallEnd, CallPhase, FailReason, LetBy, Reservation};
 pub use retry::RetryPolicy;

@@ -53,7 +53,7 @@ pub struct Call {
     /// Whether one of them may have taken effect, and nobody knows (D3).
     pub maybe_ran: bool,
     /// Whose word lets it run.
-    pub word: Word,
+    pub let_by: LetBy,
     /// What is set aside for it (G6).
     pub reserved: Option<Reservation>,
     /// Where it stands.
@@ -71,7 +71,7 @@ pub struct Reservation {
 
 /// Whose word lets a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Word {
+pub enum LetBy {
     /// The policy's, as long as it says so.
     #[default]
     Policy,

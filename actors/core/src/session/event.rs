@@ -4,7 +4,7 @@
 use crate::{
     approval::{Approval, Edit, Grant, Role, StepDecision, Word},
     budget::Budget,
-    call::{FailReason, ToolOutput},
+    call::{FailReason, LetBy, ToolOutput},
     context::StartedWorkflow,
     delegation::{Assigned, Parent},
     feedback::Feedback,
@@ -572,6 +572,13 @@ pub enum Allowance {
         /// Who.
         by: UserId,
     },
+}
+
+impl Allowance {
+    /// Whether it is that grant's, which lets the call run already.
+    pub fn is_of_grant(&self, let_by: LetBy) -> bool {
+        matches!(self, Self::Grant { grant_id } if let_by == LetBy::Grant(*grant_id))
+    }
 }
 
 /// Why a run failed.

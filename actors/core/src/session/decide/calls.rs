@@ -5,7 +5,7 @@ use super::{Deciding, Reply, plans::Ask};
 use crate::{
     approval::{Edit, Grant},
     call::{
-        Call, CallPhase, FailReason, Reservation, RetryPolicy, ToolOutcome, Word,
+        Call, CallPhase, FailReason, LetBy, Reservation, RetryPolicy, ToolOutcome,
         retry::{Failure, Next, after_failure},
     },
     ids::{AttemptId, CallId, GrantId, RunId},
@@ -307,13 +307,15 @@ impl Deciding<'_> {
             Verdict::Allow { cost, .. } | Verdict::OverBudget { cost, .. } => {
                 self.fund_by_now(&call, cost)
             }
-            Verdict::Ask { cost, .. } if call.word == Word::Person && tool.risk <= call.risk => {
+            Verdict::Ask { cost, .. } if call.let_by == LetBy::Person && tool.risk <= call.risk => {
                 self.fund_by_now(&call, cost)
             }
             Verdict::Ask { why, cost, exceeds_budget } => {
                 match self.standing_word(&tool, &arguments) {
                     Some(by) => {
-                        self.allow(call_id, &arguments, by, None);
+                        if !by.is_of_grant(call.let_by) {
+                            self.allow(call_id, &arguments, by, None);
+                        }
                         self.fund_by_now(&call, cost)
                     }
                     None => {

@@ -2,7 +2,7 @@
 
 use crate::{
     approval::{Edit, Question, Resolution},
-    call::{Call, CallEnd, CallPhase, FailReason, Reservation, Word},
+    call::{Call, CallEnd, CallPhase, FailReason, LetBy, Reservation},
     delegation::Child,
     ids::{CallId, SessionId},
     json::Digest,
@@ -41,7 +41,7 @@ impl Active {
                     edit: None,
                     attempts: 0,
                     maybe_ran: false,
-                    word: Word::Policy,
+                    let_by: LetBy::Policy,
                     reserved: None,
                     phase: CallPhase::Proposed,
                 });
@@ -54,11 +54,11 @@ impl Active {
                     self.edit_call(*call_id, *digest, edit);
                 }
                 if let Some(call) = self.call_mut(*call_id) {
-                    call.word = match by {
+                    call.let_by = match by {
                         // What a person said before stands.
-                        Allowance::Policy { .. } => call.word,
-                        Allowance::Approval { .. } | Allowance::Preflight { .. } => Word::Person,
-                        Allowance::Grant { grant_id } => Word::Grant(*grant_id),
+                        Allowance::Policy { .. } => call.let_by,
+                        Allowance::Approval { .. } | Allowance::Preflight { .. } => LetBy::Person,
+                        Allowance::Grant { grant_id } => LetBy::Grant(*grant_id),
                     };
                 }
                 self.set_phase(*call_id, CallPhase::Allowed);

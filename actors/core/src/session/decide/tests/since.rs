@@ -157,9 +157,9 @@ fn d3_who_refuses_another_attempt_says_nothing_of_the_one_before() {
     );
 }
 
-#[test]
-fn g9_a_grant_that_is_revoked_covers_no_later_attempt() {
-    let mut scene = Scene::calling(&wants(["high"]));
+/// `idem` was approved for the session, and ran once.
+fn granted() -> Scene {
+    let mut scene = Scene::calling(&wants(["idem"]));
     let for_session = Some(GrantWish::default());
     let answer = ApprovalAnswer::Whole { approved: true, reason: None };
     let (by, role, surface) = (user("ann"), Role::User, Surface::Rest);
@@ -168,13 +168,33 @@ fn g9_a_grant_that_is_revoked_covers_no_later_attempt() {
         .does(Input::DecideApproval { approval_id, answer, for_session, by, role, surface })
         .unwrap();
     scene.does(scene.tool("c1", completed())).unwrap();
-    scene.does(scene.model_calls(&wants(["high", "high"]))).unwrap();
+    scene
+}
+
+#[test]
+fn g9_a_grant_that_is_revoked_covers_no_later_attempt() {
+    let mut scene = granted();
+    scene.does(scene.model_calls(&wants(["idem", "idem"]))).unwrap();
     scene.does(Input::RevokeGrants { grant_id: None, by: user("ann") }).unwrap();
     scene.check(
         scene.tool("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.2
         approval_requested p2 (Execute 1 tool) c3 write_high_risk within Some(60) @r1.2
+    ",
+    );
+}
+
+#[test]
+fn g9_a_grant_is_used_once_for_all_attempts_of_a_call() {
+    let mut scene = granted();
+    scene.does(scene.model_calls(&wants(["idem"]))).unwrap();
+    scene.does(scene.tool("c2", timed_out())).unwrap();
+    scene.when_due().check(
+        Input::Wake,
+        "
+        tool_call_attempt_started c2 a5 #2 @r1.2
+        > start_tool c2 a5 idem
     ",
     );
 }
