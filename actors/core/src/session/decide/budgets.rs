@@ -1,7 +1,7 @@
 //! Budgets: what is spent of them, whether there is room for what comes next, and asking for more
 //! (G6).
 
-use super::{Deciding, Rejection, calls::Found};
+use super::{Deciding, Rejection, judging::Found};
 use crate::{
     approval::{BudgetQuestion, Question, Resolution, Word},
     budget::{Budget, Claim, Expense, Measure, Raise, Scope, is_within},

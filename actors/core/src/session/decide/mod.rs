@@ -5,7 +5,8 @@
 //! | [`lifecycle`] | create, settings, close, feedback |
 //! | [`messages`] | submit; starting runs |
 //! | [`steps`] | a model attempt ended; starting and retrying steps |
-//! | [`calls`] | proposing, judging, scheduling; a tool attempt ended or progressed |
+//! | [`calls`] | proposing, scheduling; a tool attempt ended or progressed |
+//! | [`judging`] | whether a call may run, and whether it still may |
 //! | [`approvals`] | a person decided; a deadline passed |
 //! | [`plans`] | which calls a person lets run |
 //! | [`delegation`] | tasks for other agents; a child's news |
@@ -29,6 +30,7 @@ mod compaction;
 mod delegation;
 mod elicitations;
 mod grants;
+mod judging;
 mod lifecycle;
 mod messages;
 mod plans;

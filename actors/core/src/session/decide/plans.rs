@@ -4,7 +4,7 @@
 use super::{
     Deciding, Rejection, Reply,
     approvals::Person,
-    calls::{Found, Judged},
+    judging::{Found, Judged},
 };
 use crate::{
     approval::{

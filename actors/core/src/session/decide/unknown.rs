@@ -2,7 +2,7 @@
 //! says what became of them. Nothing is done twice in silence, and nothing is said to have failed
 //! that may have taken effect.
 
-use super::{Deciding, Rejection, calls::Found, plans::Ask};
+use super::{Deciding, Rejection, judging::Found, plans::Ask};
 use crate::{
     approval::{Question, Resolution, UnknownOutcome, Word},
     call::{FailReason, ToolOutput},
