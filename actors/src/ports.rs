@@ -19,7 +19,7 @@ use greenroom_core::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
@@ -310,20 +310,26 @@ pub struct ToolCall {
 
 /// Who hears the result of an attempt that was given up: it may be all that is ever heard of what the
 /// call did. By default nobody.
-#[derive(Clone, Debug, Default)]
-pub struct Late(Option<mpsc::Sender<ToolOutcome>>);
+#[derive(Clone, Default)]
+pub struct Late(Option<Arc<dyn Fn(ToolOutcome) + Send + Sync>>);
 
 impl Late {
-    /// Those who listen on this channel.
-    pub fn over(results: mpsc::Sender<ToolOutcome>) -> Self {
-        Self(Some(results))
+    /// Whoever that tells.
+    pub fn to(hear: impl Fn(ToolOutcome) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(hear)))
     }
 
-    /// Tells the result. There is one at most; another is not heard.
+    /// Tells the result.
     pub fn tell(&self, outcome: ToolOutcome) {
-        if let Some(results) = &self.0 {
-            drop(results.try_send(outcome));
+        if let Some(hear) = &self.0 {
+            hear(outcome);
         }
+    }
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Late").field(&self.0.is_some()).finish()
     }
 }
 

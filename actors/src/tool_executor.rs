@@ -72,14 +72,10 @@ impl ToolExecutor {
 
     /// What comes after the attempt was given up, and this actor is gone, is the session's to note.
     fn hear_late(&self) -> Late {
-        let (results, mut heard) = mpsc::channel(1);
         let (session, call_id, attempt_id) = (self.session.clone(), self.call_id, self.attempt_id);
-        actix::spawn(async move {
-            if let Some(outcome) = heard.recv().await {
-                session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
-            }
-        });
-        Late::over(results)
+        Late::to(move |outcome| {
+            session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+        })
     }
 
     fn conclude(&mut self, outcome: ToolOutcome) {

@@ -66,7 +66,7 @@ fn r1_what_a_program_answers_after_it_was_given_up_is_heard() {
             let (late, mut heard) = mpsc::channel(1);
             let call = ToolCall {
                 timeout: Some(timeout),
-                late: Late::over(late),
+                late: Late::to(move |outcome| late.try_send(outcome).unwrap()),
                 ..ask("first", json!({}))
             };
             let (progress, cancel) = (mpsc::channel(1).0, CancellationToken::new());
