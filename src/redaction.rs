@@ -6,11 +6,12 @@
 
 mod fragment;
 mod shown;
+mod unshown;
 
 use memchr::memmem;
 use regex::{NoExpand, Regex};
 use serde_json::Value;
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
 pub use shown::Shown;
 
@@ -87,41 +88,6 @@ impl Redactor {
     /// The value as it may be shown ([`Self::shown`]).
     pub fn scrubbed(&self, value: Value) -> Value {
         as_value(&self.shown(&value))
-    }
-
-    /// `edited`, in which every text that is what was shown of the one there in `original` is that
-    /// one again.
-    pub fn unshown(&self, original: &Value, edited: Value) -> Value {
-        match (original, edited) {
-            (Value::String(_), Value::String(text))
-                if text.contains(REDACTED) && self.scrubbed(original.clone()) == *text =>
-            {
-                original.clone()
-            }
-            (Value::Object(was), Value::Object(edited)) => {
-                let mut keys = ShownKeys::default();
-                let black: BTreeMap<_, _> = was
-                    .iter()
-                    .filter_map(|(key, _)| match keys.next(self, key) {
-                        Cow::Borrowed(_) => None,
-                        Cow::Owned(shown) => Some((shown, key)),
-                    })
-                    .collect();
-                let known = |(key, value): (String, Value)| {
-                    let key = black.get(&key).map_or(key, |was| (*was).clone());
-                    match was.get(&key) {
-                        Some(was) => (key, self.unshown(was, value)),
-                        None => (key, value),
-                    }
-                };
-                edited.into_iter().map(known).collect()
-            }
-            // Of another length, an element may have another place than it had.
-            (Value::Array(was), Value::Array(edited)) if was.len() == edited.len() => {
-                was.iter().zip(edited).map(|(was, value)| self.unshown(was, value)).collect()
-            }
-            (_, edited) => edited,
-        }
     }
 
     /// `text` cleaned as JSON, if it is a JSON object or array, whole or not, with something to clean.
@@ -260,28 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn e7_what_was_shown_is_known_again() {
-        let redactor = Redactor::new(["k3y-k3y-k3y".to_owned()]);
-        let original =
-            json!({"a": ["use k3y-k3y-k3y now", r#"{"token":"x","#], "b": "k3y-k3y-k3y?"});
-        let mut edited = redactor.scrubbed(original.clone());
-        assert_eq!(redactor.unshown(&original, edited.clone()), original);
-        edited["b"] = "[redacted]!".into();
-        let expected = json!({"a": original["a"], "b": "[redacted]!"});
-        assert_eq!(redactor.unshown(&original, edited), expected);
-    }
-
-    #[test]
-    fn e7_keys_that_are_secret_stay_apart_and_are_known_again() {
+    fn e7_keys_that_are_secret_stay_apart() {
         let redactor = Redactor::new(["k3y-k3y-k3y", "s3cr3t-s3cr3t"].map(str::to_owned));
-        let original = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 3}});
+        let value = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 3}});
         let expected = json!({"a": 1, "[redacted]": 2, "[redacted] (2)": {"n": 3}});
-        let mut edited = redactor.scrubbed(original.clone());
-        assert_eq!(edited, expected);
-        assert_eq!(redactor.unshown(&original, edited.clone()), original);
-        edited["[redacted] (2)"]["n"] = 4.into();
-        let expected = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 4}});
-        assert_eq!(redactor.unshown(&original, edited), expected);
+        assert_eq!(redactor.scrubbed(value), expected);
     }
 
     #[test]

@@ -63,6 +63,33 @@ async fn g8_what_was_edited_is_what_runs(wire: Wire) {
     assert_ne!(allowed[0].data["digest"], plan["steps"][0]["digest"]);
 }
 
+#[actix_web::test]
+async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
+    let extra = "[redaction]\npatterns = ['badge [a-z]+']\n\
+                 [tools.create_bookmark]\nrisk = 'write_high_risk'";
+    let arguments = "{ name = 'badge blue', system = 'Jita' }";
+    let script = calls("create_bookmark", arguments);
+    let house = Setup::script(Wire::Anthropic, &script).with(extra).start().await;
+    let (_session, mut stream, plan) = asked(&house).await;
+    let shown = &plan["steps"][0]["arguments"];
+    assert_eq!(shown, &json!({"name": "[redacted]", "system": "Jita"}));
+    let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
+    let edit = |system: &str| {
+        let arguments = json!({"name": "[redacted]", "system": system});
+        let call = &plan["steps"][0]["call_id"];
+        json!({"steps": [{"call_id": call, "decision": "approve", "arguments": arguments}]})
+    };
+    // Who hides what was shown does not mean it to be passed.
+    let problem = house.post(&path, edit("[redacted]")).await.problem(422, "invalid_edit");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("arguments.system has `[redacted]`"), "{problem}");
+
+    house.post(&path, edit("Amarr")).await.ok();
+    stream.rest().await;
+    let passed = house.effects()[0]["arguments"].clone();
+    assert_eq!(passed, json!({"name": "badge blue", "system": "Amarr"}));
+}
+
 async fn g9_a_word_holds_for_the_session_until_revoked(wire: Wire) {
     let mut house = Setup::script(wire, &calls("market_order_create", ORDER)).start().await;
     let (session, mut stream, plan) = asked(&house).await;

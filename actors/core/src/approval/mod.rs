@@ -10,7 +10,7 @@ mod role;
 mod word;
 
 pub use deadline::{ApprovalRules, Overdue, Timing};
-pub use edit::{Edit, Unrestorable, restored};
+pub use edit::{Edit, Replacement, refuse_replacements};
 pub use elicitation::{Elicitation, ElicitationAnswer, ElicitationQuestion, Wanted};
 pub use grant::{Grant, GrantWish};
 pub use plan::{PlanStep, StepDecision};

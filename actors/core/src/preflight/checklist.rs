@@ -1,7 +1,6 @@
 //! A plan as a person sees it before anything runs. What is stored is what clients are sent.
 
 use crate::{
-    approval::restored,
     json::Digest,
     policy::{Cost, Risk},
     usage::{Price, Spending, Usage},
@@ -111,22 +110,6 @@ pub struct StepEdit {
 }
 
 impl Checklist {
-    /// The edits, with what the person saw only redacted put back (E7), where that can be done.
-    pub fn restored(&self, edits: Vec<StepEdit>) -> Vec<StepEdit> {
-        let one = |edit: StepEdit| {
-            let step = self.steps.iter().find(|step| step.position == edit.position);
-            let original = step.and_then(|step| step.arguments.as_ref());
-            match (original, edit.arguments) {
-                (Some(original), Some(edited)) => {
-                    let arguments = restored(original, edited.clone()).unwrap_or(edited);
-                    StepEdit { arguments: Some(arguments), ..edit }
-                }
-                (_, arguments) => StepEdit { arguments, ..edit },
-            }
-        };
-        edits.into_iter().map(one).collect()
-    }
-
     /// The highest risk of its steps.
     pub fn max_risk(&self) -> Risk {
         self.steps.iter().map(|step| step.risk).max().unwrap_or(Risk::ReadOnly)

@@ -268,27 +268,23 @@ pub enum ApprovalAnswer {
 }
 
 impl ApprovalAnswer {
-    /// In the words of `question`: a preflight is approved or rejected as one, and has what was
-    /// only shown redacted put back; a tool that asks is answered or not.
+    /// In the words of `question`: a preflight is approved or rejected as one; a tool that asks is
+    /// answered or not.
     #[must_use]
     pub fn to(self, question: &Question) -> Self {
-        let checklist = match question {
-            Question::Preflight(checklist) => checklist,
+        match question {
+            Question::Preflight(_) => {}
             Question::Elicitation(_) => return self.for_a_tool(),
             Question::Plan { .. } | Question::Budget(_) | Question::UnknownOutcome(_) => {
                 return self;
             }
-        };
+        }
         match self {
             Self::Whole { approved: true, reason } => {
                 Self::Resolve { resolution: Resolution::Approve(Vec::new()), reason }
             }
             Self::Whole { approved: false, reason } => {
                 Self::Resolve { resolution: Resolution::Reject, reason }
-            }
-            Self::Resolve { resolution: Resolution::Approve(edits), reason } => {
-                let resolution = Resolution::Approve(checklist.restored(edits));
-                Self::Resolve { resolution, reason }
             }
             answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
         }

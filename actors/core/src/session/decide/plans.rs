@@ -9,7 +9,7 @@ use super::{
 use crate::{
     approval::{
         ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
-        StepDecision, Unrestorable, restored,
+        Replacement, StepDecision, refuse_replacements,
     },
     call::FailReason,
     ids::{ApprovalId, CallId, UserId},
@@ -285,9 +285,9 @@ fn new_answers<'a>(
 }
 
 /// The arguments as the person changed them, if they are others than those of the plan.
-fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Result<Option<Value>, Unrestorable> {
+fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Result<Option<Value>, Replacement> {
     let Some(arguments) = answer.arguments.clone() else { return Ok(None) };
-    let arguments = restored(&step.arguments, arguments)?;
+    refuse_replacements(&step.arguments, &arguments)?;
     Ok((Digest::of(&arguments) != step.digest).then_some(arguments))
 }
 

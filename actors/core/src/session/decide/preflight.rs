@@ -3,7 +3,7 @@
 
 use super::{Deciding, Rejection};
 use crate::{
-    approval::{Question, Resolution, Word, restored},
+    approval::{Question, Resolution, Word, refuse_replacements},
     ids::{ApprovalId, AttemptId},
     json::Digest,
     limits::PREFLIGHT_TEXT_BYTES_MAX,
@@ -247,9 +247,9 @@ impl Deciding<'_> {
         if edit.skip {
             return Ok(ApprovedStep { skipped: true, ..shown });
         }
-        if let Some(arguments) = edit.arguments.clone() {
+        if let Some(arguments) = &edit.arguments {
             let original = shown.arguments.as_ref().unwrap_or(&Value::Null);
-            restored(original, arguments).map_err(|replacement| {
+            refuse_replacements(original, arguments).map_err(|replacement| {
                 let problem = format!("step {}: {replacement}", step.position);
                 Rejection::InvalidAnswer { problem }
             })?;

@@ -107,22 +107,13 @@ fn g11_the_same_edit_again_is_fine_and_another_is_not() {
 }
 
 #[test]
-fn e7_sending_back_what_was_redacted_changes_nothing() {
-    let mut scene = buying(json!({"token": "s3cret", "n": 1}));
-    let input = edit(&scene, "c1", true, json!({"token": "[redacted]", "n": 1}));
-    let decision = scene.does(input).unwrap();
-    let [crate::session::Effect::StartTool { arguments, .. }] = &decision.effects[..] else {
-        panic!("{:?}", decision.effects);
-    };
-    assert_eq!(arguments.to_value(), json!({"token": "s3cret", "n": 1}));
-}
-
-#[test]
-fn e7_a_replacement_that_was_never_shown_leaves_the_plan_waiting() {
-    let mut scene = buying(json!({"n": 1}));
-    let input = edit(&scene, "c1", true, json!({"n": 1, "note": "for [redacted]"}));
-    let refused = scene.does(input).unwrap_err();
-    let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
-    assert!(problem.starts_with("arguments.note has `[redacted]`"), "{problem}");
+fn e7_a_replacement_leaves_the_plan_waiting() {
+    let mut scene = buying(json!({"n": 1, "note": "for ann"}));
+    for note in ["[redacted]", "for [redacted]"] {
+        let input = edit(&scene, "c1", true, json!({"n": 1, "note": note}));
+        let refused = scene.does(input).unwrap_err();
+        let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
+        assert!(problem.starts_with("arguments.note has `[redacted]`"), "{problem}");
+    }
     scene.does(scene.whole("p1", true, "ann")).unwrap();
 }

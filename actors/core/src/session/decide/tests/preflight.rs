@@ -458,7 +458,7 @@ fn g14_steps_are_edited_and_skipped_by_position() {
     ]);
     let mut scene = asked(steps);
     let edits = vec![
-        StepEdit { arguments: Some(json!({"n": 2, "token": crate::scrub::REDACTED})), ..edit(1) },
+        StepEdit { arguments: Some(json!({"n": 2, "token": "s3cret"})), ..edit(1) },
         StepEdit { skip: true, ..edit(2) },
         StepEdit { description: Some("Do idem".to_owned()), ..edit(3) },
     ];
