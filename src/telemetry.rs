@@ -28,11 +28,12 @@ use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
-/// What is logged where `GREENROOM_LOG` says nothing.
-const LOG_DEFAULT: &str = "info,rmcp=warn,sqlx=warn,actix_server=warn,hyper=warn";
+/// What is logged where `GREENROOM_LOG` says nothing. What actix_http calls errors is what clients send
+/// or that they hang up: as many lines as anybody likes, of nothing that is wrong here.
+const LOG_DEFAULT: &str = "info,rmcp=warn,sqlx=warn,actix_server=warn,hyper=warn,actix_http=off";
 
 /// What is logged of a server whose log nobody came for.
-const LOG_QUIET: &str = "error";
+const LOG_QUIET: &str = "error,actix_http=off";
 
 /// Starts logging: text for people at a terminal, JSON lines otherwise. Quietly where what a command
 /// prints is what somebody wants to read.

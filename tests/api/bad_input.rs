@@ -9,6 +9,10 @@ use crate::{
 use greenroom::rehearsal::Wire;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
 
@@ -226,6 +230,25 @@ async fn x1_x3_who_may_come_in() {
     assert_eq!(send(house.anonymous(Method::GET, "/healthz")).await.status, 200);
     assert_eq!(send(house.anonymous(Method::GET, "/readyz")).await.status, 200);
     usable(&house, &session).await;
+}
+
+#[actix_web::test]
+async fn heads_that_make_no_sense_are_no_errors_of_the_server() {
+    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let session = house.session_at(1).await;
+    let host = house.url().replace("http://", "");
+    for head in
+        ["nonsense\r\n\r\n", "GET / HTTP/1.1\r\nx\u{0}: 1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"]
+    {
+        let mut socket = TcpStream::connect(&host).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    usable(&house, &session).await;
+    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    assert!(!log.contains("ERROR"), "{log}");
 }
 
 #[actix_web::test]

@@ -52,7 +52,7 @@ fn refuse_at(place: &str, original: Option<&Value>, edited: &Value) -> Result<()
                 refuse_at(&format!("{place}[{index}]"), was, value)
             })
         }
-        _ => Ok(()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
 
