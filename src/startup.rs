@@ -214,8 +214,9 @@ impl Server {
     }
 
     /// Takes nothing new, tells the clients, lets models and tools that are at work come to their end
-    /// for the configured time, and ends (D8). What is unfinished then continues at the next start.
-    pub async fn stop(self) {
+    /// for the configured time or until somebody can't wait, and ends (D8). What is unfinished then
+    /// continues at the next start.
+    pub async fn stop(self, hurry: impl Future<Output = ()>) {
         self.state.draining.store(true, Relaxed);
         self.state.runtime.drain();
         let running = async {
@@ -223,7 +224,12 @@ impl Server {
                 tokio::time::sleep(DRAIN_POLL).await;
             }
         };
-        if tokio::time::timeout(self.drain, running).await.is_err() {
+        let is_over = tokio::select! {
+            () = running => true,
+            () = tokio::time::sleep(self.drain) => false,
+            () = hurry => false,
+        };
+        if !is_over {
             tracing::info!("models or tools are still at work; they are cut off");
         }
         self.chores.iter().for_each(|chore| chore.abort());

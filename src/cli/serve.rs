@@ -23,12 +23,15 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     welcome.print(&server);
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    tracing::info!("stopping");
-    server.stop().await;
+    let mut told = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    told().await;
+    tracing::info!("stopping; told once more, what is at work is cut off");
+    server.stop(told()).await;
     Ok(())
 }
 

@@ -159,3 +159,28 @@ tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, s
     assert_eq!(of_kind(&all, "thinking").len(), 2, "{}", told(&all));
     assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
 }
+
+#[actix_web::test]
+async fn d8_told_twice_it_waits_for_no_tool() {
+    let scan = r#"
+[[rule]]
+user = "scan"
+step = 0
+[[rule.reply]]
+tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 600 } }
+"#;
+    let mut house = Setup::script(Wire::Anthropic, scan).top("drain = '10m'").start().await;
+    let session = house.session_at(1).await;
+    let mut chat = house.chat(&session, "scan").await;
+    chat.until("tool_call_progress").await;
+    house.tell_to_stop();
+    chat.until("server_draining").await;
+    assert!(house.stop().await.success());
+    house.start().await;
+    // It reads, and goes on.
+    let mut follow = house.follow(&session, "0").await;
+    follow.until("tool_call_retrying").await;
+    house.tell_to_stop();
+    follow.until("server_draining").await;
+    assert!(house.stop().await.success());
+}

@@ -21,7 +21,7 @@ use cases::{Case, Cases, Defaults, Person};
 use greenroom_core::model::sse::EventParser;
 use serde_json::{Value, json};
 use std::{
-    fs,
+    fs, future,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -75,7 +75,7 @@ pub async fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         }
         tried.push(one);
     }
-    server.stop().await;
+    server.stop(future::pending()).await;
     let failed = tried.iter().filter(|one| !one.problems.is_empty()).count();
     let summary =
         if args.json { whole(&args.file, &tried, failed) } else { summed(&tried, failed) };
