@@ -160,12 +160,22 @@ pub(super) fn invalid_query(field: &str, detail: impl Into<String>) -> Problem {
     if field.is_empty() { problem } else { problem.with("field", field) }
 }
 
-/// The id of that name in the path.
+/// The id that the path has as `field`; the problem names it.
 pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
     request: &HttpRequest,
-    name: &str,
+    field: &'static str,
 ) -> Result<T, Problem> {
-    Ok(request.match_info().query(name).parse()?)
+    id_of(field, request.match_info().query(field))
+}
+
+fn id_of<T: FromStr<Err = InvalidId>>(field: &'static str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error| {
+        let error = match error {
+            InvalidId::NotUuid(_) => InvalidId::NotUuid(field),
+            InvalidId::BadText(_) => InvalidId::BadText(field),
+        };
+        Problem::from(error).with("field", field)
+    })
 }
 
 /// Whether the client asks for an event stream.
@@ -208,14 +218,7 @@ pub(super) fn id<T: FromStr<Err = InvalidId>>(
     field: &'static str,
     text: Option<&str>,
 ) -> Result<Option<T>, Problem> {
-    let named = |error| {
-        let error = match error {
-            InvalidId::NotUuid(_) => InvalidId::NotUuid(field),
-            InvalidId::BadText(_) => InvalidId::BadText(field),
-        };
-        Problem::from(error).with("field", field)
-    };
-    text.map(str::parse).transpose().map_err(named)
+    text.map(|text| id_of(field, text)).transpose()
 }
 
 /// A user's id, which some clients have as a number.
@@ -301,6 +304,14 @@ mod tests {
         let mut endless = all.chain(stream::pending());
         let refused = within(Duration::ZERO, receive(&mut endless, 2)).await.unwrap_err();
         assert_eq!((refused.code, refused.status.as_u16()), ("body_too_slow", 408));
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_path_is_named() {
+        let request = TestRequest::default().param("session_id", "x").to_http_request();
+        let problem = path_id::<SessionId>(&request, "session_id").unwrap_err();
+        assert_eq!((problem.code, &problem.extra["field"]), ("invalid_id", &json!("session_id")));
+        assert_eq!(problem.detail, "session_id must be a UUID");
     }
 
     #[test]
