@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
-import type { Actor } from "../src/api/types";
+import type { Actor, JsonObject } from "../src/api/types";
 import { countdown, cut, duration, gist, money, relative } from "../src/parts/words";
 import { defaultsOf, fieldsOf, isComplete, read } from "../src/questions/schema";
 import { only, treeOf } from "../src/rooms/actors/tree";
@@ -82,6 +82,16 @@ describe("a form", () => {
     properties: { side: { enum: ["buy", "sell"] }, quantity: { type: "integer", minimum: 1, maximum: 9 }, note: { type: ["string", "null"] }, tags: { type: "array" } },
   };
 
+  it("g8 says what must hold in words", () => {
+    const bounds = (one: JsonObject) => fieldsOf({ properties: { one } }, {})[0]!.bounds;
+    expect(bounds({ type: "string", minLength: 1, maxLength: 100 })).toBe("1 to 100 characters");
+    expect(bounds({ type: "string", maxLength: 1 })).toBe("at most 1 character");
+    expect(bounds({ type: "string", minLength: 8, maxLength: 8 })).toBe("8 characters");
+    expect(bounds({ type: "number", exclusiveMinimum: 0, exclusiveMaximum: 1 })).toBe("more than 0, less than 1");
+    expect(bounds({ type: "integer", minimum: 1 })).toBe("at least 1");
+    expect(bounds({ type: "array", maxItems: 3 })).toBe("at most 3 of them");
+    expect(bounds({ type: "string" })).toBeNull();
+  });
   it("g8 knows the fields of a schema, and those that the value has beside", () => {
     const fields = fieldsOf(schema, { extra: true });
     expect(fields.map((field) => [field.name, field.kind, field.required])).toEqual([

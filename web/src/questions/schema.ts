@@ -97,18 +97,24 @@ function kindOf(schema: JsonObject, choices: Choice[], value: Json | undefined):
 }
 
 function boundsOf(schema: JsonObject): string | null {
-  const { minimum, maximum, exclusiveMinimum, maxLength, minLength, minItems, maxItems } = schema;
-  const parts = [];
-  if (minimum !== undefined && maximum !== undefined) parts.push(`${minimum} to ${maximum}`);
-  else if (minimum !== undefined) parts.push(`at least ${minimum}`);
-  else if (maximum !== undefined) parts.push(`at most ${maximum}`);
-  if (exclusiveMinimum !== undefined) parts.push(`more than ${exclusiveMinimum}`);
-  if (minLength !== undefined) parts.push(`at least ${minLength} characters`);
-  if (maxLength !== undefined) parts.push(`at most ${maxLength} characters`);
-  if (minItems !== undefined && maxItems !== undefined) parts.push(`${minItems} to ${maxItems} of them`);
-  else if (minItems !== undefined) parts.push(`at least ${minItems} of them`);
-  else if (maxItems !== undefined) parts.push(`at most ${maxItems} of them`);
-  return parts.join(", ") || null;
+  const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, maxLength, minLength, minItems, maxItems } = schema;
+  const parts = [
+    within(minimum, maximum),
+    exclusiveMinimum === undefined ? null : `more than ${exclusiveMinimum}`,
+    exclusiveMaximum === undefined ? null : `less than ${exclusiveMaximum}`,
+    within(minLength, maxLength, (maxLength ?? minLength) === 1 ? "character" : "characters"),
+    within(minItems, maxItems, "of them"),
+  ];
+  return parts.filter(Boolean).join(", ") || null;
+}
+
+function within(least: Json | undefined, most: Json | undefined, unit = ""): string | null {
+  const range =
+    least === undefined ? most === undefined ? null : `at most ${most}`
+    : most === undefined ? `at least ${least}`
+    : least === most ? `${least}`
+    : `${least} to ${most}`;
+  return range && `${range} ${unit}`.trimEnd();
 }
 
 /** What somebody typed as a value of that kind; an error says why it is none. */
