@@ -39,7 +39,7 @@ impl fmt::Display for KeyId {
 impl FromStr for KeyId {
     type Err = InvalidId;
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Uuid::try_parse(text).map(Self).map_err(|_| InvalidId::NotUuid("a key's id"))
+        Uuid::try_parse(text).map(Self).map_err(|_| InvalidId::NotUuid)
     }
 }
 

@@ -184,7 +184,7 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         owner: (!everybodys).then(|| caller.0.user.clone()),
         session_id: read::id::<SessionId>("session_id", asked.session_id.as_deref())?,
         state: asked.state,
-        before: asked.before.as_deref().map(str::parse::<ApprovalId>).transpose()?,
+        before: read::id::<ApprovalId>("before", asked.before.as_deref())?,
         limit: limit + 1,
     };
     if read::wants_stream(&request) {

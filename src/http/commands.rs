@@ -130,7 +130,7 @@ pub(super) async fn fork(
     let head = state.runtime.journal.head(source.session_id).await?;
     let at_seq = at_seq.unwrap_or(head);
     if at_seq == Seq(0) || at_seq > head {
-        return Err(Problem::invalid("at_seq", format!("must be 1 to {head}")));
+        return Err(Problem::invalid("at_seq", format!("at_seq must be 1 to {head}")));
     }
     let past = replay(state, source.session_id, at_seq).await?;
     let _unchanged = state.settings_lock.read().await;
@@ -213,7 +213,7 @@ pub(super) fn checked_title(title: String) -> Result<String, Problem> {
     if title.chars().count() <= TITLE_CHARS_MAX {
         return Ok(title);
     }
-    Err(Problem::invalid("title", format!("may have at most {TITLE_CHARS_MAX} characters")))
+    Err(Problem::invalid("title", format!("title may have at most {TITLE_CHARS_MAX} characters")))
 }
 
 /// A message for a session, as every surface takes it.

@@ -61,7 +61,7 @@ async fn context(
 ) -> Result<HttpResponse, Problem> {
     let session_id: SessionId = read::path_id(&request, "session_id")?;
     let query: ContextQuery = read::query(&request)?;
-    let run_id = query.run_id.as_deref().map(str::parse::<RunId>).transpose()?;
+    let run_id = read::id::<RunId>("run_id", query.run_id.as_deref())?;
     let session = commands::session_for(&state, &caller.0, session_id).await?;
     let is_meant = |record: &EventRecord| {
         let step = query.step.is_none_or(|step| step == record.step.unwrap_or(0));

@@ -195,7 +195,7 @@ fn resolution(word: Option<&str>, value: &Option<Value>) -> Result<Option<Resolu
         Some("done") => return Ok(Some(Resolution::Done(value.clone().unwrap_or(Value::Null)))),
         Some("raise") => {
             let limit = value.as_ref().and_then(Value::as_f64);
-            let missing = || Problem::invalid("value", "must be the new limit, a number");
+            let missing = || Problem::invalid("value", "value must be the new limit, a number");
             return limit.map(Resolution::Raise).map(Some).ok_or_else(missing);
         }
         Some(_) | None => return Ok(None),
@@ -218,7 +218,7 @@ fn checked_reason(field: &str, reason: String) -> Result<String, Problem> {
     if reason.len() <= REASON_BYTES_MAX {
         return Ok(reason);
     }
-    Err(Problem::invalid(field, format!("may have at most {REASON_BYTES_MAX} bytes")))
+    Err(Problem::invalid(field, format!("{field} may have at most {REASON_BYTES_MAX} bytes")))
 }
 
 /// The answer, with the arguments' texts that a person sends back as they were shown as they are

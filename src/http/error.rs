@@ -12,7 +12,6 @@ use actix_web::{
 use greenroom_actors::{ports::JournalError, runtime::CursorError, session::CommandError};
 use greenroom_core::{
     cursor::InvalidCursor,
-    ids::InvalidId,
     policy::{SettingsError, TooMany, Widening},
     session::Rejection,
 };
@@ -295,12 +294,6 @@ impl From<InvalidCursor> for Problem {
     }
 }
 
-impl From<InvalidId> for Problem {
-    fn from(error: InvalidId) -> Self {
-        Self::bad_request("invalid_id", error.to_string())
-    }
-}
-
 impl From<TooMany> for Problem {
     fn from(error: TooMany) -> Self {
         let field = error.field;
@@ -429,12 +422,12 @@ mod tests {
 
     #[test]
     fn the_body_is_a_problem_document_and_extras_do_not_overwrite_it() {
-        let problem = Problem::invalid("message", "must not be empty").with("code", "mine");
+        let problem = Problem::invalid("message", "message must not be empty").with("code", "mine");
         let expected = json!({
             "type": "urn:greenroom:problem:invalid_request",
             "title": "Unprocessable Entity",
             "status": 422,
-            "detail": "must not be empty",
+            "detail": "message must not be empty",
             "code": "invalid_request",
             "field": "message",
         });

@@ -169,12 +169,8 @@ pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
 }
 
 fn id_of<T: FromStr<Err = InvalidId>>(field: &'static str, text: &str) -> Result<T, Problem> {
-    text.parse().map_err(|error| {
-        let error = match error {
-            InvalidId::NotUuid(_) => InvalidId::NotUuid(field),
-            InvalidId::BadText(_) => InvalidId::BadText(field),
-        };
-        Problem::from(error).with("field", field)
+    text.parse().map_err(|error: InvalidId| {
+        Problem::bad_request("invalid_id", format!("{field} {error}")).with("field", field)
     })
 }
 

@@ -33,7 +33,7 @@ macro_rules! uuid_id {
         impl FromStr for $name {
             type Err = InvalidId;
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                Uuid::try_parse(text).map(Self).map_err(|_| InvalidId::NotUuid(stringify!($name)))
+                Uuid::try_parse(text).map(Self).map_err(|_| InvalidId::NotUuid)
             }
         }
     )+};
@@ -55,7 +55,7 @@ uuid_id! {
 }
 
 macro_rules! text_id {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
+    ($($(#[$doc:meta])* $name:ident = $noun:literal),+ $(,)?) => {$(
         $(#[$doc])*
         ///
         /// 1 to 128 characters, none of them a control character.
@@ -67,7 +67,7 @@ macro_rules! text_id {
         impl $name {
             /// Checks `text` and wraps it.
             pub fn parse(text: &str) -> Result<Self, InvalidId> {
-                check_text(stringify!($name), text).map(|()| Self(text.into()))
+                check_text(text).map(|()| Self(text.into()))
             }
 
             /// The text.
@@ -92,7 +92,8 @@ macro_rules! text_id {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(deserializer)?;
-                Self::parse(&text).map_err(serde::de::Error::custom)
+                Self::parse(&text)
+                    .map_err(|error| serde::de::Error::custom(format_args!("{} {error}", $noun)))
             }
         }
     )+};
@@ -100,13 +101,13 @@ macro_rules! text_id {
 
 text_id! {
     /// A message: chosen by the client for a user's message, made by us for the model's.
-    MessageId,
+    MessageId = "a message's id",
     /// A user, as the authentication names them.
-    UserId,
+    UserId = "a user's id",
     /// An agent profile of the configuration.
-    AgentName,
+    AgentName = "an agent's name",
     /// A tool as the model and the catalog name it.
-    ToolName,
+    ToolName = "a tool's name",
 }
 
 impl MessageId {
@@ -116,21 +117,21 @@ impl MessageId {
     }
 }
 
-/// Why a text is not an id.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a text is not an id. Who read it says what it stood for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     /// Not a UUID.
-    #[error("{0} must be a UUID")]
-    NotUuid(&'static str),
+    #[error("must be a UUID")]
+    NotUuid,
     /// Empty, too long, or with control characters.
-    #[error("{0} must have 1 to {max} characters and no control characters", max = crate::limits::TEXT_ID_CHARS_MAX)]
-    BadText(&'static str),
+    #[error("must have 1 to {max} characters and no control characters", max = crate::limits::TEXT_ID_CHARS_MAX)]
+    BadText,
 }
 
-fn check_text(kind: &'static str, text: &str) -> Result<(), InvalidId> {
+fn check_text(text: &str) -> Result<(), InvalidId> {
     let length = text.chars().count();
     let fits = (1..=crate::limits::TEXT_ID_CHARS_MAX).contains(&length);
-    if fits && !text.chars().any(char::is_control) { Ok(()) } else { Err(InvalidId::BadText(kind)) }
+    if fits && !text.chars().any(char::is_control) { Ok(()) } else { Err(InvalidId::BadText) }
 }
 
 /// The number of an event in its session: 1, 2, 3 … without gaps. 0 means "before the first".

@@ -233,7 +233,10 @@ mod tests {
             (json!({"type": 1}), "a frame must have a `type`"),
             (json!({"type": "chat.shout"}), "there is no frame of type `chat.shout`"),
             (json!({"type": "chat.send", "content": "hi"}), "missing field `id`"),
-            (json!({"type": "chat.send", "id": "", "content": "hi"}), "id: MessageId must have"),
+            (
+                json!({"type": "chat.send", "id": "", "content": "hi"}),
+                "id: a message's id must have",
+            ),
             (json!({"type": "chat.send", "id": "m", "content": 1}), "content: invalid type"),
             (
                 json!({"type": "chat.send", "id": "m", "content": "", "after": "x"}),

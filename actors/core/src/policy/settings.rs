@@ -285,7 +285,7 @@ mod tests {
             (json!({"autonomy": 1}), "unknown field `autonomy`"),
             (json!({"budget_limit": 0}), "budget_limit.amount must be greater than 0"),
             (json!({"budget_limit": {"amount": 1, "perod": "day"}}), "unknown field `perod`"),
-            (json!({"blocked_tools": [""]}), "ToolName must have 1 to 128 characters"),
+            (json!({"blocked_tools": [""]}), "a tool's name must have 1 to 128 characters"),
         ];
         for (written, expected) in cases {
             let error = serde_json::from_value::<SettingsPatch>(written).unwrap_err().to_string();
