@@ -13,6 +13,19 @@ use serde_json::{Value, json};
 /// Sessions of each kind.
 const SESSIONS: usize = 6;
 
+/// Looks for opportunities for so many seconds.
+fn scan(seconds: u32) -> String {
+    format!(
+        r#"
+[[rule]]
+user = "scan"
+step = 0
+[[rule.reply]]
+tool_call = {{ name = "scan_opportunities", arguments = {{ region_id = 10000002, seconds = {seconds} }} }}
+"#
+    )
+}
+
 async fn sessions(house: &House) -> Vec<String> {
     join_all((0..SESSIONS).map(|_| house.session_at(1))).await
 }
@@ -28,13 +41,7 @@ async fn chats(house: &House, sessions: &[String], message: &str) -> Vec<Stream>
 #[actix_web::test]
 async fn d8_told_to_stop_under_load_it_ends_well_and_everything_continues() {
     let order = calls("market_order_create", ORDER);
-    let scan = r#"
-[[rule]]
-user = "scan"
-step = 0
-[[rule.reply]]
-tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 600 } }
-"#;
+    let scan = scan(600);
     let script = format!("{STORY}{STALLS_ONCE}{order}{scan}");
     let setup = Setup::script(Wire::Anthropic, &script).top("drain = '700ms'");
     let mut house = setup.start().await;
@@ -139,13 +146,7 @@ async fn d8_while_it_drains_nothing_new_begins_and_what_streams_comes_to_its_end
 
 #[actix_web::test]
 async fn d8_a_tool_that_comes_to_its_end_is_waited_for_and_the_next_step_is_not_begun() {
-    let scan = r#"
-[[rule]]
-user = "scan"
-step = 0
-[[rule.reply]]
-tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 2 } }
-"#;
+    let scan = scan(2);
     let setup = Setup::script(Wire::OpenAi, &format!("{scan}{STALLS_ONCE}")).top("drain = '60s'");
     let mut house = setup.start().await;
     let session = house.session_at(1).await;
@@ -162,14 +163,7 @@ tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, s
 
 #[actix_web::test]
 async fn d8_told_twice_it_waits_for_no_tool() {
-    let scan = r#"
-[[rule]]
-user = "scan"
-step = 0
-[[rule.reply]]
-tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 600 } }
-"#;
-    let mut house = Setup::script(Wire::Anthropic, scan).top("drain = '10m'").start().await;
+    let mut house = Setup::script(Wire::Anthropic, &scan(600)).top("drain = '10m'").start().await;
     let session = house.session_at(1).await;
     let mut chat = house.chat(&session, "scan").await;
     chat.until("tool_call_progress").await;
