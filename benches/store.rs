@@ -5,14 +5,14 @@
 #![allow(clippy::unwrap_used, missing_docs)] // nobody is served here
 
 #[allow(dead_code)]
-#[path = "../tests/store_contract/build.rs"]
-mod build;
+#[path = "../tests/store_contract/fixtures.rs"]
+mod fixtures;
 #[path = "../tests/support/postgres.rs"]
 mod support;
 
-use build::{commit, record, said, session_row, with_rows};
+use fixtures::{commit, message_event, record, session_row, with_rows};
 use futures::{StreamExt as _, future::join_all, stream};
-use greenroom::store::{Database, Durability, Store, StoreOptions};
+use greenroom::store::{DatabaseLocation, Durability, Store, StoreOptions};
 use greenroom_actors::ports::Journal as _;
 use greenroom_core::{
     ids::SessionId,
@@ -29,7 +29,7 @@ use support::Postgres;
 use uuid::Uuid;
 
 /// How long each shape is measured.
-const MEASURED: Duration = Duration::from_secs(3);
+const MEASURE_DURATION: Duration = Duration::from_secs(3);
 /// Bytes of an event's text.
 const TEXT_BYTES: usize = 400;
 const STORED: u32 = 100_000;
@@ -55,7 +55,7 @@ async fn main() {
             appends_row("SQLite", database, durability, sessions).await;
         }
         for sessions in [1, 16, 128] {
-            let database = postgres.database().await.parse().unwrap();
+            let database = postgres.create_database().await.parse().unwrap();
             appends_row("PostgreSQL", database, durability, sessions).await;
         }
     }
@@ -66,15 +66,20 @@ async fn main() {
     let file = folder.path().join("green.db");
     let file = file.display().to_string();
     many_sessions("SQLite", &file, folder.path()).await;
-    let address = postgres.database().await;
+    let address = postgres.create_database().await;
     many_sessions("PostgreSQL", &address, folder.path()).await;
 }
 
-async fn appends_row(name: &str, database: Database, durability: Durability, sessions: u32) {
+async fn appends_row(
+    name: &str,
+    database: DatabaseLocation,
+    durability: Durability,
+    sessions: u32,
+) {
     let options = StoreOptions { durability, ..StoreOptions::default() };
     let store = Store::open(database, options).await.unwrap();
     let rate = appends(&store, sessions).await;
-    let written = store.written();
+    let written = store.write_stats();
     let per_commit = written.commits as f64 / written.groups as f64;
     let durability = json!(durability).as_str().unwrap_or_default().to_owned();
     println!("| {name} | `{durability}` | {sessions} | {rate:.0} | {per_commit:.1} |");
@@ -83,18 +88,18 @@ async fn appends_row(name: &str, database: Database, durability: Durability, ses
 /// Every session appends one event at a time, as fast as it is answered; appends per second.
 async fn appends(store: &Store, sessions: u32) -> f64 {
     let text = "x".repeat(TEXT_BYTES);
-    let (start, before) = (Instant::now(), store.written().commits);
+    let (start, before) = (Instant::now(), store.write_stats().commits);
     let one = |_: u32| async {
         let session_id = SessionId(Uuid::now_v7());
         let mut head = 0;
-        while start.elapsed() < MEASURED {
-            let next = commit(session_id, head, vec![said(head + 1, &text)]);
+        while start.elapsed() < MEASURE_DURATION {
+            let next = commit(session_id, head, vec![message_event(head + 1, &text)]);
             store.append(next).await.unwrap();
             head += 1;
         }
     };
     join_all((0..sessions).map(one)).await;
-    (store.written().commits - before) as f64 / start.elapsed().as_secs_f64()
+    (store.write_stats().commits - before) as f64 / start.elapsed().as_secs_f64()
 }
 
 /// Starts the real server over that many sessions, and wakes some of them.
@@ -127,7 +132,7 @@ async fn many_sessions(name: &str, database: &str, folder: &Path) {
     );
 }
 
-async fn fill(database: &Database) -> Vec<SessionId> {
+async fn fill(database: &DatabaseLocation) -> Vec<SessionId> {
     let options = StoreOptions { durability: Durability::Process, ..StoreOptions::default() };
     let store = Store::open(database, options).await.unwrap();
     let agent: greenroom_core::ids::AgentName = "default".parse().unwrap();

@@ -9,17 +9,17 @@ pub mod cli;
 pub mod configuration;
 pub mod dialect;
 #[cfg(debug_assertions)]
-pub mod fault;
+pub mod fault_injection;
 pub mod http;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;
-#[cfg(target_os = "linux")]
-mod scheduling;
 pub mod skill;
 pub mod startup;
 pub mod store;
 pub mod telemetry;
+#[cfg(target_os = "linux")]
+mod thread_scheduling;
 pub mod tool;
 pub mod workflow;
 

@@ -43,7 +43,7 @@ enum Command {
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
         Ok(code) => code,
-        Err(error) => cli::failed(&error),
+        Err(error) => cli::report_error(&error),
     }
 }
 

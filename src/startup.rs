@@ -4,37 +4,37 @@
 //! tests that want a whole server in their own process.
 
 use crate::{
-    auth::{Authenticator, KeyStore, Token},
-    configuration::{self, Configuration, ModelEndpoint, REHEARSAL, Wire},
+    auth::{AdminToken, Authenticator, KeyStore},
+    configuration::{self, Configuration, ModelEndpoint, ModelWireFormat, REHEARSAL},
     http::{self, AppState, HttpLimits},
-    model::HttpModels,
+    model::HttpModelClient,
     redaction::SECRET_BYTES_MIN,
-    rehearsal::{Rehearsal, Script},
-    skill::{Library, ReadSkill, SCAN_INTERVAL},
+    rehearsal::{RehearsalServer, Script},
+    skill::{ReadSkillTool, SCAN_INTERVAL, SkillLibrary},
     store::{self, Store, StoreOptions},
-    telemetry::{self, Metrics, SessionMeter, Traces},
-    tool::{self, ReadResource, ToolServerConfig},
-    workflow::Workflows,
+    telemetry::{self, Metrics, SessionMeter, TraceExporter},
+    tool::{self, ReadResourceTool, ToolServerConfig},
+    workflow::WorkflowLibrary,
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use anyhow::Context as _;
 use greenroom_actors::{
-    built_in::{self, BuiltInTool, Delegate},
-    circuit::GuardedModels,
+    built_in::{self, BuiltInTool, DelegateTool},
+    circuit_breaker::GuardedModelClient,
     governance::Governance,
-    observation::Board,
     ports::{Clock, Journal},
-    runtime::{Parts, Runtime},
-    tool_host::{ServerSpec, Tools},
+    runtime::{Runtime, RuntimeParams},
+    status_board::StatusBoard,
+    tool_servers::{ToolServerSpec, ToolServers},
 };
 use greenroom_core::{
     Timestamp,
     agent::AgentProfile,
     delegation,
     ids::{AgentName, ToolName},
-    policy::{BUILT_IN, ServerFacts, Tool},
-    scrub::longest_first,
-    usage::Price,
+    policy::{BUILT_IN_SERVER, ServerProfile, Tool},
+    scrub::prepare_secrets,
+    usage::ModelPrice,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ use std::{
 /// How often the wait for running steps looks again while the server drains.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 /// How long sessions have to leave memory at the end.
-const HALT_PATIENCE: Duration = Duration::from_secs(5);
+const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The machine's clock, and its randomness.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,22 +66,22 @@ impl Clock for SystemClock {
 /// A running server.
 pub struct Server {
     address: SocketAddr,
-    token: Token,
+    admin_token: AdminToken,
     store: Arc<Store>,
     state: AppState,
-    tools: Tools,
-    rehearsal: Option<Rehearsal>,
+    tools: ToolServers,
+    rehearsal: Option<RehearsalServer>,
     http: ServerHandle,
-    drain: Duration,
+    drain_timeout: Duration,
     /// Who looks for changes of skills and workflows, and who sums up the metrics.
-    chores: [actix_web::rt::task::JoinHandle<()>; 2],
-    traces: Option<Arc<Traces>>,
+    background_tasks: [actix_web::rt::task::JoinHandle<()>; 2],
+    trace_exporter: Option<Arc<TraceExporter>>,
 }
 
 impl Server {
     /// Starts everything `configuration` asks for, and listens. Needs a running actix system.
     pub async fn start(configuration: Configuration, metrics: Metrics) -> anyhow::Result<Self> {
-        let opened = check_exposure(&configuration).await?;
+        let opened = check_exposure_with_keys(&configuration).await?;
         // Early: a port that is taken is the most likely mistake, and the cheapest to find.
         let listener = TcpListener::bind(configuration.listen)
             .with_context(|| format!("can't listen on {}", configuration.listen))?;
@@ -91,61 +91,61 @@ impl Server {
             Some(store) => store,
             None => open_store(&configuration).await?,
         };
-        let redactor = Arc::new(configuration.redactor(secrets(&configuration, &token)));
-        telemetry::black_out(redactor.clone());
+        let redactor = Arc::new(configuration.redactor(collect_secrets(&configuration, &token)));
+        telemetry::set_log_redactor(redactor.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let board = Board::new(clock.clone());
-        let (models, rehearsal) = models(&configuration)?;
+        let board = StatusBoard::new(clock.clone());
+        let (models, rehearsal) = resolve_models(&configuration)?;
         let servers = configuration.mcp_servers.values().map(ToolServerConfig::from);
-        let skills = Arc::new(Library::open(configuration.skills.clone()));
+        let skills = Arc::new(SkillLibrary::open(configuration.skills.clone()));
         let host = Arc::new(OnceLock::new());
-        let built_in = built_in(&configuration, &skills, &host);
+        let built_in = built_in_server(&configuration, &skills, &host);
         let catalog = configuration.catalog.clone();
-        let tools = tool::start_with(servers, built_in, catalog, &board, &clock);
+        let tools = tool::start_with_built_in(servers, built_in, catalog, &board, &clock);
         host.get_or_init(|| tools.clone());
         // A session that comes back to life must find the tools it was using.
-        tools.ready().await;
+        tools.wait_until_started().await;
         let limits = &configuration.limits;
         let governance = Governance {
-            settings: Arc::new(configuration.settings.clone()),
+            default_settings: Arc::new(configuration.default_settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
-            delegates: Arc::new(delegates(&configuration)),
+            delegate_tools: Arc::new(delegate_tools(&configuration)),
             children_max: limits.children_per_run.get(),
             delegation_depth_max: u32::try_from(limits.delegation_depth.get())?,
             prices: Arc::new(prices(&configuration)),
-            system: configuration.system.as_str().into(),
-            windows: Arc::new(windows(&configuration)),
+            system: configuration.system_prompt.as_str().into(),
+            context_windows: Arc::new(context_windows(&configuration)),
             compact_at: configuration.compact_at,
-            skills: skills.book(),
-            secrets: longest_first(secrets(&configuration, &token)),
+            skills: skills.registry(),
+            secrets: prepare_secrets(collect_secrets(&configuration, &token)),
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let endpoint = configuration.otlp_endpoint.as_deref();
-        let traces = endpoint.map(|to| Traces::start(to, redactor.clone())).transpose();
+        let traces = endpoint.map(|to| TraceExporter::start(to, redactor.clone())).transpose();
         let traces = traces.context("can't export traces")?.map(Arc::new);
         let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
-        let models = Arc::new(HttpModels::new(models, clock.clone())?);
-        let models = GuardedModels::new(models, names, &board, &clock);
-        let parts = Parts {
+        let models = Arc::new(HttpModelClient::new(models, clock.clone())?);
+        let models = GuardedModelClient::new(models, names, &board, &clock);
+        let parts = RuntimeParams {
             journal: store.clone(),
             models: Arc::new(models),
             tools: Arc::new(tools.clone()),
             clock,
-            board,
+            status_board: board,
             governance,
             meter: Arc::new(SessionMeter::new(redactor.clone(), traces.clone())),
             idle_timeout: limits.idle_timeout.0,
-            flush: configuration.flush,
-            arbiters: std::thread::available_parallelism().map_or(1, usize::from),
+            flush_interval: configuration.flush_interval,
+            shard_count: std::thread::available_parallelism().map_or(1, usize::from),
         };
         #[cfg(debug_assertions)]
-        let parts = crate::fault::arm(parts)?;
+        let parts = crate::fault_injection::inject_faults(parts)?;
         let runtime = Runtime::start(parts)
             .await
             .with_context(|| format!("can't read what is stored in {}", configuration.database))?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
-        let auth = Authenticator::new(token.clone()).with_keys(store.clone());
+        let auth = Authenticator::new(token.clone()).with_key_store(store.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
             body_bytes_max: limits.request_body_bytes.get(),
             message_bytes_max: limits.message_bytes.get(),
@@ -156,19 +156,19 @@ impl Server {
             heartbeat: limits.heartbeat.0,
             ..HttpLimits::default()
         });
-        let workflows = Arc::new(Workflows::open(configuration.workflows.clone()));
+        let workflows = Arc::new(WorkflowLibrary::open(configuration.workflows.clone()));
         state.skills = skills.clone();
         state.workflows = workflows.clone();
-        state.critical = configuration.critical;
-        state.audit = Some(store.clone());
+        state.critical_approval = configuration.critical_approval;
+        state.audit_log = Some(store.clone());
         state.redactor = redactor;
         state.metrics = Some(metrics.handle());
-        let sums = actix_web::rt::spawn(metrics.sum_up());
+        let sums = actix_web::rt::spawn(metrics.run_upkeep());
         let served = state.clone();
         let server = HttpServer::new(move || {
             // This is called by each of its threads.
             #[cfg(target_os = "linux")]
-            crate::scheduling::let_the_waker_go_on();
+            crate::thread_scheduling::use_batch_scheduling();
             let state = served.clone();
             App::new().configure(|app| http::configure(app, state))
         })
@@ -183,9 +183,20 @@ impl Server {
                 tracing::error!(%error, "the HTTP server failed");
             }
         });
-        let chores = [sums, actix_web::rt::spawn(follow(skills, workflows))];
-        let drain = configuration.drain;
-        Ok(Self { address, token, store, state, tools, rehearsal, http, drain, chores, traces })
+        let chores = [sums, actix_web::rt::spawn(refresh_periodically(skills, workflows))];
+        let drain = configuration.drain_timeout;
+        Ok(Self {
+            address,
+            admin_token: token,
+            store,
+            state,
+            tools,
+            rehearsal,
+            http,
+            drain_timeout: drain,
+            background_tasks: chores,
+            trace_exporter: traces,
+        })
     }
 
     /// Where it listens.
@@ -194,13 +205,13 @@ impl Server {
     }
 
     /// The administrator's token.
-    pub fn token(&self) -> &Token {
-        &self.token
+    pub fn load_admin_token(&self) -> &AdminToken {
+        &self.admin_token
     }
 
     /// Where the rehearsal listens, if one is running.
     pub fn rehearsal_url(&self) -> Option<String> {
-        self.rehearsal.as_ref().map(Rehearsal::url)
+        self.rehearsal.as_ref().map(RehearsalServer::url)
     }
 
     /// What its handlers share.
@@ -209,73 +220,76 @@ impl Server {
     }
 
     /// The connections to its tools.
-    pub fn tools(&self) -> &Tools {
+    pub fn tools(&self) -> &ToolServers {
         &self.tools
     }
 
     /// Takes nothing new, tells the clients, lets models and tools that are at work come to their end
     /// for the configured time or until somebody can't wait, and ends (D8). What is unfinished then
     /// continues at the next start.
-    pub async fn stop(self, hurry: impl Future<Output = ()>) {
+    pub async fn shut_down(self, hurry: impl Future<Output = ()>) {
         self.state.draining.store(true, Relaxed);
         self.state.runtime.drain();
         let running = async {
-            while self.has_workers() {
+            while self.has_running_attempts() {
                 tokio::time::sleep(DRAIN_POLL).await;
             }
         };
         let is_over = tokio::select! {
             () = running => true,
-            () = tokio::time::sleep(self.drain) => false,
+            () = tokio::time::sleep(self.drain_timeout) => false,
             () = hurry => false,
         };
         if !is_over {
             tracing::info!("models or tools are still at work; they are cut off");
         }
-        self.chores.iter().for_each(|chore| chore.abort());
+        self.background_tasks.iter().for_each(|chore| chore.abort());
         self.http.stop(true).await;
         // Before the tools: that they are gone then is nothing a session should hear of.
-        self.state.runtime.halt(HALT_PATIENCE).await;
-        self.tools.shutdown().await;
+        self.state.runtime.shut_down(SESSION_STOP_TIMEOUT).await;
+        self.tools.shut_down().await;
         if let Some(rehearsal) = self.rehearsal {
             rehearsal.stop().await;
         }
-        if let Some(traces) = self.traces
-            && let Err(error) = actix_web::rt::task::spawn_blocking(move || traces.finish()).await
+        if let Some(traces) = self.trace_exporter
+            && let Err(error) =
+                actix_web::rt::task::spawn_blocking(move || traces.shut_down()).await
         {
             tracing::warn!(%error, "the last traces could not be exported");
         }
-        if let Err(error) = self.store.settle().await {
+        if let Err(error) = self.store.checkpoint().await {
             tracing::warn!(%error, "the database could not be closed cleanly");
         }
     }
 
-    fn has_workers(&self) -> bool {
-        let board = &self.state.runtime.board;
+    fn has_running_attempts(&self) -> bool {
+        let board = &self.state.runtime.status_board;
         let works = |kind: &str| ["LlmStream", "ToolExecutor"].contains(&kind);
         board.snapshots("/sessions/").iter().any(|actor| works(actor.kind))
     }
 }
 
 /// The administrator's token: the environment's, or the one beside the database (X1).
-pub fn admin_token(configuration: &Configuration) -> anyhow::Result<Token> {
-    match &configuration.token {
-        Some(token) => Token::from_text(token.expose()).context("GREENROOM_TOKEN is not usable"),
-        None => Ok(Token::load_or_create(&configuration.database.token_path())?),
+pub fn admin_token(configuration: &Configuration) -> anyhow::Result<AdminToken> {
+    match &configuration.admin_token {
+        Some(token) => AdminToken::parse(token.expose()).context("GREENROOM_TOKEN is not usable"),
+        None => Ok(AdminToken::load_or_create(&configuration.database.token_path())?),
     }
 }
 
 /// Refuses to listen where others reach unless a token is set or a key exists (X1); the database,
 /// if it had to be opened to know.
-async fn check_exposure(configuration: &Configuration) -> anyhow::Result<Option<Arc<Store>>> {
+async fn check_exposure_with_keys(
+    configuration: &Configuration,
+) -> anyhow::Result<Option<Arc<Store>>> {
     let is_missing = configuration.database.is_missing();
-    if configuration.check_exposure(false).is_ok() || is_missing {
-        configuration.check_exposure(false)?;
+    if configuration.validate_exposure(false).is_ok() || is_missing {
+        configuration.validate_exposure(false)?;
         return Ok(None);
     }
     let journal = open_store(configuration).await?;
-    let has_keys = journal.keys().await?.iter().any(|key| key.revoked_at.is_none());
-    configuration.check_exposure(has_keys)?;
+    let has_keys = journal.list_keys().await?.iter().any(|key| key.revoked_at.is_none());
+    configuration.validate_exposure(has_keys)?;
     Ok(Some(journal))
 }
 
@@ -299,9 +313,9 @@ pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<Sto
 }
 
 /// The models there are; a rehearsal is started if an agent wants one (M5).
-fn models(
+fn resolve_models(
     configuration: &Configuration,
-) -> anyhow::Result<(Vec<ModelEndpoint>, Option<Rehearsal>)> {
+) -> anyhow::Result<(Vec<ModelEndpoint>, Option<RehearsalServer>)> {
     let mut models: Vec<_> = configuration.models.values().cloned().collect();
     let rehearses = |model: &String| model == REHEARSAL;
     if !configuration.agents.values().any(|agent| agent.models.iter().any(rehearses)) {
@@ -313,14 +327,14 @@ fn models(
         }
         None => Script::tour()?,
     };
-    let rehearsal = Rehearsal::start(script, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    let rehearsal = RehearsalServer::start(script, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
         .context("can't start the rehearsal")?;
-    models.push(ModelEndpoint::unlocked(REHEARSAL, Wire::Anthropic, rehearsal.url()));
+    models.push(ModelEndpoint::without_key(REHEARSAL, ModelWireFormat::Anthropic, rehearsal.url()));
     Ok((models, Some(rehearsal)))
 }
 
 /// Looks for changes of skills and workflows, for as long as it is polled.
-async fn follow(skills: Arc<Library>, workflows: Arc<Workflows>) {
+async fn refresh_periodically(skills: Arc<SkillLibrary>, workflows: Arc<WorkflowLibrary>) {
     let mut ticks = tokio::time::interval(SCAN_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -338,57 +352,58 @@ async fn follow(skills: Arc<Library>, workflows: Arc<Workflows>) {
 
 /// The tools of our own that the configuration asks for, as a server (T7). `host` is filled in once all
 /// servers are there, this one among them.
-pub fn built_in(
+pub fn built_in_server(
     configuration: &Configuration,
-    skills: &Arc<Library>,
-    host: &Arc<OnceLock<Tools>>,
-) -> Option<ServerSpec> {
+    skills: &Arc<SkillLibrary>,
+    host: &Arc<OnceLock<ToolServers>>,
+) -> Option<ToolServerSpec> {
     let mut tools: Vec<Arc<dyn BuiltInTool>> = Vec::new();
     if skills.is_configured() {
         let agents = configuration.agents.values();
-        tools.push(Arc::new(ReadSkill::new(skills.clone(), agents)));
+        tools.push(Arc::new(ReadSkillTool::new(skills.clone(), agents)));
     }
-    if let Some(tool) = ReadResource::new(configuration.agents.values(), host) {
+    if let Some(tool) = ReadResourceTool::new(configuration.agents.values(), host) {
         tools.push(Arc::new(tool));
     }
     let delegated: BTreeSet<_> =
         configuration.agents.values().flat_map(|agent| &agent.delegates).collect();
     if !delegated.is_empty() {
         let agents = delegated.iter().filter_map(|name| configuration.agents.get(*name));
-        tools.push(Arc::new(Delegate::new(delegation::tool(agents))));
+        tools.push(Arc::new(DelegateTool::new(delegation::delegate_tool(agents))));
     }
-    built_in::server(tools)
+    built_in::built_in_server(tools)
 }
 
 /// The tool `delegate` as each agent has it (S8).
-fn delegates(configuration: &Configuration) -> BTreeMap<AgentName, Arc<Tool>> {
-    let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
-    let name = ToolName::parse(delegation::DELEGATE).expect("a plain word is a tool's name");
+fn delegate_tools(configuration: &Configuration) -> BTreeMap<AgentName, Arc<Tool>> {
+    let server =
+        ServerProfile { name: BUILT_IN_SERVER.to_owned(), trusted: true, unavailable_reason: None };
+    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("a plain word is a tool's name");
     let delegating = configuration.agents.values().filter(|agent| !agent.delegates.is_empty());
     let of_agent = |agent: &AgentProfile| {
         let named = agent.delegates.iter().filter_map(|name| configuration.agents.get(name));
-        let remote = delegation::tool(named);
-        let tool = configuration.catalog.describe(&server, &remote, name.clone());
+        let remote = delegation::delegate_tool(named);
+        let tool = configuration.catalog.resolve_tool(&server, &remote, name.clone());
         (agent.name.clone(), Arc::new(tool))
     };
     delegating.map(of_agent).collect()
 }
 
 /// The tokens that models' contexts hold, where that is known (C1).
-fn windows(configuration: &Configuration) -> BTreeMap<String, u64> {
+fn context_windows(configuration: &Configuration) -> BTreeMap<String, u64> {
     let known = |model: &ModelEndpoint| Some((model.name.clone(), model.context_tokens?));
     configuration.models.values().filter_map(known).collect()
 }
 
 /// The models whose price is known (M6).
-fn prices(configuration: &Configuration) -> BTreeMap<String, Price> {
+fn prices(configuration: &Configuration) -> BTreeMap<String, ModelPrice> {
     let priced = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
     configuration.models.values().filter_map(priced).collect()
 }
 
 /// Everything that must never leave, wherever it turns up (E7).
-fn secrets(configuration: &Configuration, token: &Token) -> Vec<String> {
-    let secrets = configuration.secrets().into_iter().chain([token.reveal().to_owned()]);
+fn collect_secrets(configuration: &Configuration, token: &AdminToken) -> Vec<String> {
+    let secrets = configuration.secrets().into_iter().chain([token.expose().to_owned()]);
     secrets.filter(|secret| secret.len() >= SECRET_BYTES_MIN).collect()
 }
 
@@ -396,19 +411,19 @@ fn secrets(configuration: &Configuration, token: &Token) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::{
-        audit::{Action, Entry, Outcome},
-        auth::{ApiKey, KeyId, Role, key},
+        audit::{AuditAction, AuditEntry, AuditOutcome},
+        auth::{ApiKey, KeyId, Role, api_key},
     };
 
     /// X1, X2: an open address needs a lock, and a revoked key is none.
     #[tokio::test]
-    async fn x1_an_open_address_is_served_only_while_a_key_works() {
+    async fn x1_public_address_requires_a_valid_key() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("greenroom.toml");
         let database = folder.path().join("green.db");
         std::fs::write(&file, format!("listen = '0.0.0.0:1'\ndatabase = {database:?}")).unwrap();
         let configuration = Configuration::load(Some(&file), &BTreeMap::new()).unwrap();
-        check_exposure(&configuration).await.unwrap_err();
+        check_exposure_with_keys(&configuration).await.unwrap_err();
         assert!(!database.exists(), "a refusal makes no files");
 
         let store = open_store(&configuration).await.unwrap();
@@ -416,17 +431,18 @@ mod tests {
         let user = greenroom_core::ids::UserId::parse("ada").unwrap();
         let (role, created_at) = (Role::User, Timestamp(1));
         let key = ApiKey { key_id, user, role, name: None, created_at, revoked_at: None };
-        let entry = || Entry::new(Timestamp(1), Action::KeyCreated, Outcome::Done, None);
-        let hash = key::hash_of(&key::fresh_key()).unwrap();
+        let entry =
+            || AuditEntry::new(Timestamp(1), AuditAction::KeyCreated, AuditOutcome::Done, None);
+        let hash = api_key::hash_key(&api_key::generate_key()).unwrap();
         drop(store);
-        check_exposure(&configuration).await.unwrap_err();
+        check_exposure_with_keys(&configuration).await.unwrap_err();
 
         let store = open_store(&configuration).await.unwrap();
-        store.add_key(&key, hash, entry()).await.unwrap();
+        store.store_key(&key, hash, entry()).await.unwrap();
         drop(store);
-        let store = check_exposure(&configuration).await.unwrap().unwrap();
+        let store = check_exposure_with_keys(&configuration).await.unwrap().unwrap();
         store.revoke_key(key_id, Timestamp(2), entry()).await.unwrap();
         drop(store);
-        check_exposure(&configuration).await.unwrap_err();
+        check_exposure_with_keys(&configuration).await.unwrap_err();
     }
 }

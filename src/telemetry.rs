@@ -3,11 +3,11 @@
 //! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
 //! logged at DEBUG only.
 
-mod lines;
-mod traces;
+mod log_writer;
+mod trace_exporter;
 
-pub use lines::black_out;
-pub use traces::Traces;
+pub use log_writer::set_log_redactor;
+pub use trace_exporter::TraceExporter;
 
 use crate::{http, redaction::Redactor};
 use anyhow::Context as _;
@@ -15,10 +15,10 @@ use greenroom_actors::ports::Meter;
 use greenroom_core::{
     feedback::Feedback,
     ids::{AgentName, SessionId},
-    json::canonical,
+    json::to_canonical_json,
     session::{EventRecord, Run, SessionEvent},
-    text::cut,
-    usage::{Spending, Usage},
+    text::truncate,
+    usage::{ModelUsage, TokenUsage},
 };
 use metrics::{
     Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -42,8 +42,10 @@ pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
     let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a log filter")?;
     let for_people = std::io::stderr().is_terminal();
-    let text = for_people.then(|| fmt::layer().with_writer(|| lines::Line).with_target(false));
-    let json = (!for_people).then(|| fmt::layer().json().with_writer(|| lines::Line));
+    let text = for_people
+        .then(|| fmt::layer().with_writer(|| log_writer::RedactingWriter).with_target(false));
+    let json =
+        (!for_people).then(|| fmt::layer().json().with_writer(|| log_writer::RedactingWriter));
     tracing_subscriber::registry().with(filter).with(text).with(json).try_init()?;
     Ok(())
 }
@@ -96,8 +98,8 @@ impl Metrics {
 
     /// Sums up what was measured, again and again, for as long as it is polled: the recorder keeps
     /// every single measurement until then, whether anybody ever asks for the metrics or not.
-    pub async fn sum_up(self) {
-        let mut ticks = tokio::time::interval(SUM_UP_INTERVAL);
+    pub async fn run_upkeep(self) {
+        let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -107,7 +109,7 @@ impl Metrics {
 }
 
 /// How long single measurements are kept.
-const SUM_UP_INTERVAL: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Bytes of a call's input or error that a log line shows.
 const LOGGED_BYTES_MAX: usize = 256;
@@ -115,14 +117,14 @@ const LOGGED_BYTES_MAX: usize = 256;
 /// Counts what sessions commit (M6, A4), and logs their tool calls (E7).
 pub struct SessionMeter {
     redactor: Arc<Redactor>,
-    traces: Option<Arc<Traces>>,
+    trace_exporter: Option<Arc<TraceExporter>>,
     bus_lag: Histogram,
 }
 
 impl SessionMeter {
     /// A meter whose log lines are blacked out by `redactor`. Metrics must have been started.
-    pub fn new(redactor: Arc<Redactor>, traces: Option<Arc<Traces>>) -> Self {
-        Self { redactor, traces, bus_lag: histogram!("greenroom_bus_lag_seconds") }
+    pub fn new(redactor: Arc<Redactor>, trace_exporter: Option<Arc<TraceExporter>>) -> Self {
+        Self { redactor, trace_exporter, bus_lag: histogram!("greenroom_bus_lag_seconds") }
     }
 
     /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
@@ -133,14 +135,16 @@ impl SessionMeter {
             if !tracing::enabled!(tracing::Level::INFO) {
                 return;
             }
-            let input = canonical(&self.redactor.scrubbed(arguments.to_value()));
-            let (input, tool) = (cut(&input, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
+            let input = to_canonical_json(&self.redactor.redact_value(arguments.to_value()));
+            let (input, tool) =
+                (truncate(&input, LOGGED_BYTES_MAX), truncate(tool, LOGGED_BYTES_MAX));
             tracing::info!(%session_id, run_id, %call_id, tool, input, "tool call");
         } else if let SessionEvent::ToolCallFailed { call_id, tool, reason, error, .. } =
             &record.event
         {
-            let error = self.redactor.text(error);
-            let (error, tool) = (cut(&error, LOGGED_BYTES_MAX), cut(tool, LOGGED_BYTES_MAX));
+            let error = self.redactor.redact_text(error);
+            let (error, tool) =
+                (truncate(&error, LOGGED_BYTES_MAX), truncate(tool, LOGGED_BYTES_MAX));
             let reason = reason.name();
             tracing::warn!(%session_id, run_id, %call_id, tool, reason, error, "tool call failed");
         }
@@ -148,32 +152,32 @@ impl SessionMeter {
 }
 
 impl Meter for SessionMeter {
-    fn resumed(&self, run: &Run) {
-        if let Some(traces) = &self.traces {
-            traces.resumed(run);
+    fn record_resumed_run(&self, run: &Run) {
+        if let Some(traces) = &self.trace_exporter {
+            traces.resume_run(run);
         }
     }
 
-    fn published(&self, lag: Duration) {
+    fn record_publish_lag(&self, lag: Duration) {
         self.bus_lag.record(lag.as_secs_f64());
     }
 
-    fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
+    fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         use SessionEvent as E;
         self.log_call(session_id, record);
-        if let Some(traces) = &self.traces {
-            traces.committed(session_id, agent, record);
+        if let Some(traces) = &self.trace_exporter {
+            traces.record_event(session_id, agent, record);
         }
         match &record.event {
-            E::RunCompleted { usage, .. } => run_ended(agent, "completed", *usage),
-            E::RunFailed { usage, .. } => run_ended(agent, "failed", *usage),
-            E::RunCancelled { usage, .. } => run_ended(agent, "cancelled", *usage),
-            E::ToolCallCompleted { .. } => call_ended(agent, "completed"),
-            E::AuthorizationDenied { .. } => call_ended(agent, "denied"),
-            E::ToolCallFailed { reason, .. } => call_ended(agent, reason.name()),
-            E::StepCompleted { .. } => step_ended(agent, "completed"),
+            E::RunCompleted { usage, .. } => record_run_end(agent, "completed", *usage),
+            E::RunFailed { usage, .. } => record_run_end(agent, "failed", *usage),
+            E::RunCancelled { usage, .. } => record_run_end(agent, "cancelled", *usage),
+            E::ToolCallCompleted { .. } => record_call_end(agent, "completed"),
+            E::AuthorizationDenied { .. } => record_call_end(agent, "denied"),
+            E::ToolCallFailed { reason, .. } => record_call_end(agent, reason.name()),
+            E::StepCompleted { .. } => record_step_end(agent, "completed"),
             E::StepRetrying { .. } => {
-                step_ended(agent, "failed");
+                record_step_end(agent, "failed");
                 counter!("greenroom_retries_total", "of" => "step").increment(1);
             }
             E::StepModelFallback { from, to, .. } => {
@@ -187,11 +191,11 @@ impl Meter for SessionMeter {
             E::ToolCallRetrying { .. } => {
                 counter!("greenroom_retries_total", "of" => "call").increment(1);
             }
-            E::ApprovalRequested { .. } => approval("requested"),
-            E::ApprovalDecided { closed: true, .. } => approval("decided"),
-            E::ApprovalExpired { .. } => approval("expired"),
-            E::ApprovalCancelled { .. } => approval("cancelled"),
-            E::ApprovalEscalated { .. } => approval("escalated"),
+            E::ApprovalRequested { .. } => record_approval("requested"),
+            E::ApprovalDecided { closed: true, .. } => record_approval("decided"),
+            E::ApprovalExpired { .. } => record_approval("expired"),
+            E::ApprovalCancelled { .. } => record_approval("cancelled"),
+            E::ApprovalEscalated { .. } => record_approval("escalated"),
             E::BudgetReached { .. } => counter!("greenroom_budgets_reached_total").increment(1),
             E::FeedbackGiven { feedback: Feedback::Message { rating, .. }, .. } => {
                 let rating = u8::from(*rating).to_string();
@@ -229,10 +233,10 @@ impl Meter for SessionMeter {
     }
 }
 
-fn run_ended(agent: &AgentName, outcome: &'static str, usage: Spending) {
+fn record_run_end(agent: &AgentName, outcome: &'static str, usage: ModelUsage) {
     let agent = agent.to_string();
     counter!("greenroom_runs_total", "agent" => agent.clone(), "outcome" => outcome).increment(1);
-    let Usage { input_tokens, output_tokens, cached_tokens } = usage.tokens;
+    let TokenUsage { input_tokens, output_tokens, cached_tokens } = usage.tokens;
     for (kind, tokens) in
         [("input", input_tokens), ("output", output_tokens), ("cached", cached_tokens)]
     {
@@ -245,16 +249,16 @@ fn run_ended(agent: &AgentName, outcome: &'static str, usage: Spending) {
     }
 }
 
-fn step_ended(agent: &AgentName, outcome: &'static str) {
+fn record_step_end(agent: &AgentName, outcome: &'static str) {
     let agent = agent.to_string();
     counter!("greenroom_steps_total", "agent" => agent, "outcome" => outcome).increment(1);
 }
 
-fn call_ended(agent: &AgentName, outcome: &'static str) {
+fn record_call_end(agent: &AgentName, outcome: &'static str) {
     let agent = agent.to_string();
     counter!("greenroom_calls_total", "agent" => agent, "outcome" => outcome).increment(1);
 }
 
-fn approval(state: &'static str) {
+fn record_approval(state: &'static str) {
     counter!("greenroom_approvals_total", "state" => state).increment(1);
 }

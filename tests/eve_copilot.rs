@@ -2,8 +2,8 @@
 
 use greenroom::configuration::{Configuration, Environment};
 use greenroom_core::policy::{
-    Autonomy, JudgeContext, Risk, RiskSource, ServerFacts, ServerTools, Settings, Tool, ToolBook,
-    Verdict, catalog::RemoteTool, judge,
+    Autonomy, JudgeContext, Risk, RiskSource, ServerProfile, ServerTools, Settings, Tool,
+    ToolRegistry, Verdict, catalog::RemoteTool, judge_call,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -22,15 +22,18 @@ fn configuration() -> Configuration {
 }
 
 /// The book of a server that offers these tools and says nothing of them.
-fn book<'a>(configuration: &Configuration, names: impl IntoIterator<Item = &'a str>) -> ToolBook {
+fn build_registry<'a>(
+    configuration: &Configuration,
+    names: impl IntoIterator<Item = &'a str>,
+) -> ToolRegistry {
     let remote = |name: &str| RemoteTool {
         name: name.to_owned(),
         input_schema: json!({"type": "object"}),
         ..RemoteTool::default()
     };
-    let server = ServerFacts { name: "eve".to_owned(), trusted: false, unavailable: None };
+    let server = ServerProfile { name: "eve".to_owned(), trusted: false, unavailable_reason: None };
     let tools = names.into_iter().map(remote).collect();
-    configuration.catalog.book(&[ServerTools { server, tools }])
+    configuration.catalog.build_registry(&[ServerTools { server, tools }])
 }
 
 fn verdict(
@@ -46,20 +49,20 @@ fn verdict(
         user: "pilot",
         session: "session",
         agent: "default",
-        remaining: None,
+        remaining_budget: None,
     };
-    judge(tool, &call, &judging)
+    judge_call(tool, &call, &judging)
 }
 
 #[test]
 fn g15_every_tool_of_the_list_has_its_risk_and_there_are_no_others() {
     let configuration = configuration();
     let listed = listed();
-    let book = book(&configuration, listed.iter().map(|(name, _)| *name));
+    let book = build_registry(&configuration, listed.iter().map(|(name, _)| *name));
     for (name, risk) in &listed {
         let tool = book.get(name).expect("every tool has its own name");
         assert_eq!((tool.risk.name(), &tool.risk_source), (*risk, &RiskSource::Catalog), "{name}");
-        assert!(!tool.description.is_empty() && tool.denied.is_none(), "{name}");
+        assert!(!tool.description.is_empty() && tool.denial_reason.is_none(), "{name}");
     }
     let counts = Risk::ALL.map(|risk| book.iter().filter(|tool| tool.risk == risk).count());
     assert_eq!((counts, book.iter().count()), ([90, 21, 4, 0], 115));
@@ -67,8 +70,8 @@ fn g15_every_tool_of_the_list_has_its_risk_and_there_are_no_others() {
         include_str!("../examples/eve-copilot.toml").parse().expect("it is TOML");
     assert_eq!(written["tools"].as_table().map(toml::Table::len), Some(115));
     // What the server adds later is denied until somebody describes it.
-    let unknown = self::book(&configuration, ["frobnicate"]);
-    assert!(unknown.get("frobnicate").is_some_and(|tool| tool.denied.is_some()));
+    let unknown = self::build_registry(&configuration, ["frobnicate"]);
+    assert!(unknown.get("frobnicate").is_some_and(|tool| tool.denial_reason.is_some()));
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn g15_at_level_1_lists_are_created_at_once_and_deleted_after_asking() {
     let configuration = configuration();
     let settings = Settings::default();
     assert_eq!(settings.autonomy_level, Autonomy::Recommendations);
-    let book = book(&configuration, listed().into_iter().map(|(name, _)| name));
+    let book = build_registry(&configuration, listed().into_iter().map(|(name, _)| name));
     let verdict = |name: &str| {
         let tool = book.get(name).expect("it is listed");
         verdict(&configuration, tool, &settings, json!({"name": "Ships", "list_id": 7}))
@@ -92,7 +95,7 @@ fn g15_at_level_1_lists_are_created_at_once_and_deleted_after_asking() {
 #[test]
 fn g15_tools_of_a_region_keep_to_the_user_s() {
     let configuration = configuration();
-    let book = book(&configuration, ["get_market_stats", "search_item"]);
+    let book = build_registry(&configuration, ["get_market_stats", "search_item"]);
     let restricted = Settings { allowed_regions: Some([10000002].into()), ..Settings::default() };
     for (tool, settings, call, is_allowed) in [
         ("get_market_stats", &restricted, json!({"type_id": 34, "region_id": 10000002}), true),
@@ -117,6 +120,7 @@ fn g15_the_analyst_only_reads() {
     let configuration = configuration();
     let name = "analyst".parse().expect("it is a name");
     let analyst = &configuration.agents[&name];
-    let used: Vec<_> = listed().into_iter().filter(|(name, _)| analyst.may_use(name)).collect();
+    let used: Vec<_> =
+        listed().into_iter().filter(|(name, _)| analyst.can_use_tool(name)).collect();
     assert!(used.len() > 60 && used.iter().all(|(_, risk)| *risk == "read_only"), "{used:?}");
 }

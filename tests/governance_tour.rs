@@ -13,7 +13,7 @@ const TOKEN: &str = "the-token-of-the-tour-0123456789";
 
 /// A block of commands, and the lines that must be found in what it prints, in order.
 #[derive(Debug, Default)]
-struct Stop {
+struct TourBlock {
     commands: String,
     expected: Vec<String>,
 }
@@ -23,15 +23,15 @@ fn root() -> &'static Path {
 }
 
 /// The stops of the page's tour.
-fn stops(page: &str) -> Vec<Stop> {
+fn parse_blocks(page: &str) -> Vec<TourBlock> {
     let tour = page.split("\n## The tour\n").nth(1).expect("the page has a tour");
     let tour = tour.split("\n## ").next().unwrap_or_default();
-    let mut stops: Vec<Stop> = Vec::new();
+    let mut stops: Vec<TourBlock> = Vec::new();
     let mut block = None;
     for line in tour.lines() {
         match (block, line) {
             (None, "```sh") => {
-                stops.push(Stop::default());
+                stops.push(TourBlock::default());
                 block = Some("sh");
             }
             (None, "```text") => block = Some("text"),
@@ -92,7 +92,7 @@ fn serve(folder: &Path) -> (Server, String) {
 #[test]
 fn g1_to_g16_the_tour_of_governance_does_what_it_says() {
     let page = std::fs::read_to_string(root().join("docs/governance.md")).unwrap();
-    let stops = stops(&page);
+    let stops = parse_blocks(&page);
     assert!(stops.len() >= 8, "the tour has lost its stops: {stops:?}");
     let folder = tempfile::tempdir().unwrap();
     let (_server, address) = serve(folder.path());

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use greenroom::rehearsal::{REQUEST_BYTES_MAX, Rehearsal, Script, Wire};
+use greenroom::rehearsal::{ProviderProtocol, REQUEST_BYTES_MAX, RehearsalServer, Script};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -20,13 +20,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn wires() -> Rehearsal {
+fn wires() -> RehearsalServer {
     let script = Script::load(&root().join("tests/fidelity/wires.toml")).unwrap();
-    Rehearsal::start(script, ANY_PORT).unwrap()
+    RehearsalServer::start(script, ANY_PORT).unwrap()
 }
 
-fn scripted(script: &str) -> Rehearsal {
-    Rehearsal::start(Script::parse(script).unwrap(), ANY_PORT).unwrap()
+fn scripted(script: &str) -> RehearsalServer {
+    RehearsalServer::start(Script::parse(script).unwrap(), ANY_PORT).unwrap()
 }
 
 /// Runs an SDK script against the rehearsal; what it prints.
@@ -207,13 +207,13 @@ async fn m5_openais_sdk_understands_every_feature() {
 
 /// A raw exchange: the status line with headers, then the body's chunks as the server wrote them,
 /// and whether the body was ended properly.
-struct Raw {
+struct RawResponse {
     head: String,
     chunks: Vec<Vec<u8>>,
     ended: bool,
 }
 
-impl Raw {
+impl RawResponse {
     fn body(&self) -> Vec<u8> {
         self.chunks.concat()
     }
@@ -238,7 +238,7 @@ impl Raw {
     }
 }
 
-async fn connect(rehearsal: &Rehearsal, path: &str, body: &str) -> TcpStream {
+async fn connect(rehearsal: &RehearsalServer, path: &str, body: &str) -> TcpStream {
     let mut socket = TcpStream::connect(rehearsal.address()).await.unwrap();
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nanthropic-version: 2023-06-01\r\n\
@@ -250,19 +250,19 @@ async fn connect(rehearsal: &Rehearsal, path: &str, body: &str) -> TcpStream {
 }
 
 /// Reads until the server closes; a reset ends it too.
-async fn read_all(mut socket: TcpStream) -> Raw {
+async fn read_all(mut socket: TcpStream) -> RawResponse {
     let mut bytes = Vec::new();
     let _closed = socket.read_to_end(&mut bytes).await;
-    Raw::parse(&bytes)
+    RawResponse::parse(&bytes)
 }
 
-fn asked(message: &str) -> String {
+fn request_body(message: &str) -> String {
     json!({"model": "m", "max_tokens": 999, "stream": true,
         "messages": [{"role": "user", "content": message}]})
     .to_string()
 }
 
-async fn exchange(rehearsal: &Rehearsal, path: &str, body: &str) -> Raw {
+async fn exchange(rehearsal: &RehearsalServer, path: &str, body: &str) -> RawResponse {
     read_all(connect(rehearsal, path, body).await).await
 }
 
@@ -272,12 +272,12 @@ const BOTH: [&str; 2] = ["/v1/messages", "/v1/chat/completions"];
 async fn m5_bytes_are_written_one_by_one_when_asked() {
     let rehearsal = wires();
     for path in BOTH {
-        let raw = exchange(&rehearsal, path, &asked("wire split")).await;
+        let raw = exchange(&rehearsal, path, &request_body("wire split")).await;
         assert!(raw.ended);
         assert!(raw.chunks.iter().all(|chunk| chunk.len() == 1), "{path}");
         assert!(String::from_utf8(raw.body()).unwrap().contains("ping"));
         // Without it, an event is a write.
-        let raw = exchange(&rehearsal, path, &asked("text")).await;
+        let raw = exchange(&rehearsal, path, &request_body("text")).await;
         assert!(raw.chunks.iter().all(|chunk| chunk.ends_with(b"\n\n")), "{path}");
     }
 }
@@ -286,12 +286,12 @@ async fn m5_bytes_are_written_one_by_one_when_asked() {
 async fn m5_a_cut_leaves_half_an_event_once() {
     let rehearsal = wires();
     for path in BOTH {
-        let cut = exchange(&rehearsal, path, &asked("cut once")).await;
+        let cut = exchange(&rehearsal, path, &request_body("cut once")).await;
         assert!(!cut.ended, "{path}");
         assert!(!cut.body().ends_with(b"\n"), "half an event: {path}");
         let body = String::from_utf8(cut.body()).unwrap();
         assert!(body.contains("\"enc\"") && !body.contains("\"s f\""), "12 characters: {body}");
-        let whole = exchange(&rehearsal, path, &asked("cut once")).await;
+        let whole = exchange(&rehearsal, path, &request_body("cut once")).await;
         assert!(whole.ended, "{path}");
     }
 }
@@ -299,16 +299,16 @@ async fn m5_a_cut_leaves_half_an_event_once() {
 #[actix_web::test]
 async fn m5_a_stalled_stream_stays_open_until_the_server_stops() {
     let rehearsal = wires();
-    let mut stalled = connect(&rehearsal, BOTH[0], &asked("stall")).await;
+    let mut stalled = connect(&rehearsal, BOTH[0], &request_body("stall")).await;
     let mut bytes = Vec::new();
     while !String::from_utf8_lossy(&bytes).contains("\"enc\"") {
         assert_ne!(stalled.read_buf(&mut bytes).await.unwrap(), 0, "closed early");
     }
     // Others are served meanwhile.
-    assert!(exchange(&rehearsal, BOTH[0], &asked("text")).await.ended);
+    assert!(exchange(&rehearsal, BOTH[0], &request_body("text")).await.ended);
     rehearsal.stop().await;
     let _closed = stalled.read_to_end(&mut bytes).await;
-    let raw = Raw::parse(&bytes);
+    let raw = RawResponse::parse(&bytes);
     assert!(!raw.ended);
     assert!(!String::from_utf8(raw.body()).unwrap().contains("\"e f\""), "nothing after 6");
 }
@@ -321,7 +321,7 @@ async fn m5_failures_are_counted_for_each_conversation() {
     );
     let mut seen = Vec::new();
     for message in ["flaky a", "flaky b", "flaky a", "flaky b", "flaky a", "flaky b", "flaky a"] {
-        let raw = exchange(&rehearsal, BOTH[1], &asked(message)).await;
+        let raw = exchange(&rehearsal, BOTH[1], &request_body(message)).await;
         seen.push(raw.head.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned());
         let limited = raw.head.to_lowercase().contains("retry-after: 1");
         assert_eq!(limited, seen.last().unwrap() == "429");
@@ -334,7 +334,7 @@ async fn m5_bad_requests_are_answered_in_the_providers_form() {
     let rehearsal = scripted("require_key = true");
     let open = scripted("");
     let huge = "x".repeat(REQUEST_BYTES_MAX + 1);
-    let body = asked("hi");
+    let body = request_body("hi");
     let cases = [
         (&rehearsal, BOTH[0], body.as_str(), "401", "authentication_error"),
         (&rehearsal, BOTH[1], body.as_str(), "401", "invalid_api_key"),
@@ -362,7 +362,7 @@ async fn m5_bad_requests_are_answered_in_the_providers_form() {
 #[actix_web::test]
 async fn m5_requests_are_remembered_for_tests() {
     let rehearsal = scripted("[[rule]]\nname = 'hi'\nuser = 'hi'\nreply = [{ text = 'yes' }]");
-    let body = asked("hi");
+    let body = request_body("hi");
     let request = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: k\r\n\
          traceparent: 00-1-2-01\r\nanthropic-version: 1\r\ncontent-length: {}\r\n\r\n{body}",
@@ -371,26 +371,26 @@ async fn m5_requests_are_remembered_for_tests() {
     let mut socket = TcpStream::connect(rehearsal.address()).await.unwrap();
     socket.write_all(request.as_bytes()).await.unwrap();
     assert!(read_all(socket).await.ended);
-    assert!(exchange(&rehearsal, BOTH[1], &asked("else")).await.ended);
+    assert!(exchange(&rehearsal, BOTH[1], &request_body("else")).await.ended);
 
     let [first, second] = rehearsal.requests().try_into().unwrap();
-    assert_eq!((first.wire, first.path.as_str()), (Wire::Anthropic, "/v1/messages"));
+    assert_eq!((first.wire, first.path.as_str()), (ProviderProtocol::Anthropic, "/v1/messages"));
     assert_eq!((first.x_api_key, first.authorization), (true, false));
     assert_eq!(first.traceparent.as_deref(), Some("00-1-2-01"));
     assert_eq!(first.body["messages"][0]["content"], "hi");
     assert_eq!((first.rule.as_deref(), first.status), (Some("hi"), 200));
-    assert_eq!((second.wire, second.rule), (Wire::OpenAi, None));
+    assert_eq!((second.wire, second.rule), (ProviderProtocol::OpenAi, None));
 }
 
 #[actix_web::test]
 async fn m5_dropping_a_rehearsal_stops_it() {
     let rehearsal = wires();
-    let mut stalled = connect(&rehearsal, BOTH[0], &asked("stall")).await;
+    let mut stalled = connect(&rehearsal, BOTH[0], &request_body("stall")).await;
     let mut bytes = Vec::new();
     stalled.read_buf(&mut bytes).await.unwrap();
     drop(rehearsal);
     let _closed = stalled.read_to_end(&mut bytes).await;
-    assert!(!Raw::parse(&bytes).ended);
+    assert!(!RawResponse::parse(&bytes).ended);
 }
 
 /// Every script that ships loads, whatever was edited last.

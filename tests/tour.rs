@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use greenroom::rehearsal::{Rehearsal, Script};
+use greenroom::rehearsal::{RehearsalServer, Script};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -90,7 +90,7 @@ impl Market {
 
 /// One agent loop on both wires at once.
 struct Tour {
-    rehearsal: Rehearsal,
+    rehearsal: RehearsalServer,
     http: reqwest::Client,
     market: Market,
 }
@@ -110,7 +110,7 @@ impl Tour {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rehearsal/market.toml");
         let script = Script::load(&path).unwrap();
-        let rehearsal = Rehearsal::start(script, ([127, 0, 0, 1], 0).into()).unwrap();
+        let rehearsal = RehearsalServer::start(script, ([127, 0, 0, 1], 0).into()).unwrap();
         Self { rehearsal, http: reqwest::Client::new(), market: Market::start().await }
     }
 
@@ -125,7 +125,7 @@ impl Tour {
     }
 
     /// Sends a message and follows the model's calls; `denied` tools are not run.
-    async fn say(&mut self, message: &str, denied: &[&str]) -> Run {
+    async fn send_message(&mut self, message: &str, denied: &[&str]) -> Run {
         let user = json!({"role": "user", "content": message});
         let (mut left, mut right) = (vec![user.clone()], vec![user]);
         let mut calls = Vec::new();
@@ -172,7 +172,7 @@ impl Tour {
     }
 
     async fn check(&mut self, message: &str, denied: &[&str], calls: &[&[&str]], answer: &[&str]) {
-        let run = self.say(message, denied).await;
+        let run = self.send_message(message, denied).await;
         assert_eq!(run.calls, calls, "{message}");
         for words in answer {
             assert!(run.answer.contains(words), "{message}: {words:?} in {}", run.answer);
@@ -257,11 +257,11 @@ async fn m5_t7_what_the_tour_is_refused() {
         ("Find profitable things to build", &["get_economic_opportunities"], "could not rank"),
     ];
     for (message, denied, words) in cases {
-        let run = tour.say(message, denied).await;
+        let run = tour.send_message(message, denied).await;
         assert!(run.answer.contains(words) && run.answer.contains(DENIED), "{run:?}");
     }
     // Of a plan, what went through and what did not are told apart.
-    let run = tour.say("Stock up", &["market_order_create"]).await;
+    let run = tour.send_message("Stock up", &["market_order_create"]).await;
     assert!(run.answer.contains("not done, the order for 100,000 units: requires"), "{run:?}");
     assert!(run.answer.contains("created the shopping list **Next week**"), "{run:?}");
 }

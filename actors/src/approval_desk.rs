@@ -6,11 +6,11 @@
 //! looks on is told that something is different, and reads what from the store.
 
 use crate::{
-    limits::{DESK_RETRY_DELAY, HUB_MAILBOX_MAX},
+    limits::{DEADLINE_RETRY_DELAY, SHARED_ACTOR_MAILBOX_MAX},
     mailbox::Mailbox,
-    observation::Watch,
     ports::Clock,
-    session_registry::{Deliver, SessionRegistry},
+    session_registry::{DeliverInput, SessionRegistry},
+    status_board::StatusEntry,
 };
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use greenroom_core::{
@@ -28,68 +28,72 @@ use tokio::sync::watch;
 pub struct ApprovalDesk {
     clock: Arc<dyn Clock>,
     registry: Option<Mailbox<SessionRegistry>>,
-    waiting: HashMap<ApprovalId, (SessionId, Option<Timestamp>)>,
+    pending: HashMap<ApprovalId, (SessionId, Option<Timestamp>)>,
     deadlines: BTreeSet<(Timestamp, ApprovalId)>,
-    alarm: Option<SpawnHandle>,
+    deadline_timer: Option<SpawnHandle>,
     changes: watch::Sender<()>,
-    watch: Watch,
+    status_entry: StatusEntry,
 }
 
 impl ApprovalDesk {
     /// An empty desk, which says on `changes` whenever a question is not as it was.
-    pub fn new(clock: Arc<dyn Clock>, changes: watch::Sender<()>, watch: Watch) -> Self {
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        changes: watch::Sender<()>,
+        status_entry: StatusEntry,
+    ) -> Self {
         Self {
             clock,
             registry: None,
-            waiting: HashMap::new(),
+            pending: HashMap::new(),
             deadlines: BTreeSet::new(),
-            alarm: None,
+            deadline_timer: None,
             changes,
-            watch,
+            status_entry,
         }
     }
 
-    fn forget(&mut self, approval_id: ApprovalId) {
-        if let Some((_, Some(deadline))) = self.waiting.remove(&approval_id) {
+    fn untrack(&mut self, approval_id: ApprovalId) {
+        if let Some((_, Some(deadline))) = self.pending.remove(&approval_id) {
             self.deadlines.remove(&(deadline, approval_id));
         }
     }
 
-    fn settle(&mut self, ctx: &mut Context<Self>) {
-        if let Some(alarm) = self.alarm.take() {
+    fn reschedule(&mut self, ctx: &mut Context<Self>) {
+        if let Some(alarm) = self.deadline_timer.take() {
             ctx.cancel_future(alarm);
         }
-        let count = self.waiting.len();
+        let count = self.pending.len();
         let waiting_for = match count {
             0 => None,
             1 => Some("people, to answer 1 approval".to_owned()),
             _ => Some(format!("people, to answer {count} approvals")),
         };
-        self.watch.set_state(if count > 0 { "waiting" } else { "idle" }, waiting_for);
+        self.status_entry.set_state(if count > 0 { "waiting" } else { "idle" }, waiting_for);
         if let Some((deadline, _)) = self.deadlines.first() {
-            let delay = deadline.until_from(self.clock.now());
-            self.alarm = Some(ctx.run_later(delay, Self::ring));
+            let delay = deadline.saturating_duration_since(self.clock.now());
+            self.deadline_timer = Some(ctx.run_later(delay, Self::wake_due_sessions));
         }
     }
 
     /// Wakes the sessions whose questions' time is up. A question stays until its session says
     /// that it is closed, so a wake-up that came to nothing is repeated.
-    fn ring(&mut self, ctx: &mut Context<Self>) {
-        self.alarm = None;
+    fn wake_due_sessions(&mut self, ctx: &mut Context<Self>) {
+        self.deadline_timer = None;
         let now = self.clock.now();
         let due: Vec<_> = self.deadlines.iter().take_while(|(at, _)| *at <= now).copied().collect();
         for (deadline, approval_id) in due {
-            let Some((session_id, at)) = self.waiting.get_mut(&approval_id) else { continue };
-            let again = now.after(DESK_RETRY_DELAY);
+            let Some((session_id, at)) = self.pending.get_mut(&approval_id) else { continue };
+            let again = now.saturating_add(DEADLINE_RETRY_DELAY);
             *at = Some(again);
             self.deadlines.remove(&(deadline, approval_id));
             self.deadlines.insert((again, approval_id));
             if let Some(registry) = &self.registry {
                 let session_id = *session_id;
-                registry.tell(Deliver { session_id, input: Input::Wake, reply: None });
+                registry.send(DeliverInput { session_id, input: Input::Wake, reply: None });
             }
         }
-        self.settle(ctx);
+        self.reschedule(ctx);
     }
 }
 
@@ -97,21 +101,21 @@ impl Actor for ApprovalDesk {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(HUB_MAILBOX_MAX);
-        self.settle(ctx);
+        ctx.set_mailbox_capacity(SHARED_ACTOR_MAILBOX_MAX);
+        self.reschedule(ctx);
     }
 }
 
 /// Who wakes sessions; told once, at start.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Introduce(pub Mailbox<SessionRegistry>);
+pub struct SetRegistry(pub Mailbox<SessionRegistry>);
 
-impl Handler<Introduce> for ApprovalDesk {
+impl Handler<SetRegistry> for ApprovalDesk {
     type Result = ();
 
-    fn handle(&mut self, Introduce(registry): Introduce, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, SetRegistry(registry): SetRegistry, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         self.registry = Some(registry);
     }
 }
@@ -119,7 +123,7 @@ impl Handler<Introduce> for ApprovalDesk {
 /// A question waits.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Track {
+pub struct TrackApproval {
     /// The question.
     pub approval_id: ApprovalId,
     /// The session that asks.
@@ -128,18 +132,18 @@ pub struct Track {
     pub deadline: Option<Timestamp>,
 }
 
-impl Handler<Track> for ApprovalDesk {
+impl Handler<TrackApproval> for ApprovalDesk {
     type Result = ();
 
-    fn handle(&mut self, track: Track, ctx: &mut Self::Context) {
-        self.watch.tick();
-        let Track { approval_id, session_id, deadline } = track;
-        self.forget(approval_id);
-        self.waiting.insert(approval_id, (session_id, deadline));
+    fn handle(&mut self, track: TrackApproval, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let TrackApproval { approval_id, session_id, deadline } = track;
+        self.untrack(approval_id);
+        self.pending.insert(approval_id, (session_id, deadline));
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, approval_id));
         }
-        self.settle(ctx);
+        self.reschedule(ctx);
         self.changes.send_replace(());
     }
 }
@@ -147,13 +151,13 @@ impl Handler<Track> for ApprovalDesk {
 /// Some steps of a question are decided; it waits for the others.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct DecidedInPart;
+pub struct NotifyPartialAnswer;
 
-impl Handler<DecidedInPart> for ApprovalDesk {
+impl Handler<NotifyPartialAnswer> for ApprovalDesk {
     type Result = ();
 
-    fn handle(&mut self, _: DecidedInPart, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, _: NotifyPartialAnswer, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         self.changes.send_replace(());
     }
 }
@@ -161,18 +165,22 @@ impl Handler<DecidedInPart> for ApprovalDesk {
 /// A question no longer waits.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Forget {
+pub struct UntrackApproval {
     /// The question.
     pub approval_id: ApprovalId,
 }
 
-impl Handler<Forget> for ApprovalDesk {
+impl Handler<UntrackApproval> for ApprovalDesk {
     type Result = ();
 
-    fn handle(&mut self, Forget { approval_id }: Forget, ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.forget(approval_id);
-        self.settle(ctx);
+    fn handle(
+        &mut self,
+        UntrackApproval { approval_id }: UntrackApproval,
+        ctx: &mut Self::Context,
+    ) {
+        self.status_entry.record_handled();
+        self.untrack(approval_id);
+        self.reschedule(ctx);
         self.changes.send_replace(());
     }
 }
@@ -180,13 +188,13 @@ impl Handler<Forget> for ApprovalDesk {
 /// How many questions wait.
 #[derive(Message)]
 #[rtype(result = "usize")]
-pub struct CountWaiting;
+pub struct CountPendingApprovals;
 
-impl Handler<CountWaiting> for ApprovalDesk {
-    type Result = MessageResult<CountWaiting>;
+impl Handler<CountPendingApprovals> for ApprovalDesk {
+    type Result = MessageResult<CountPendingApprovals>;
 
-    fn handle(&mut self, _: CountWaiting, _ctx: &mut Self::Context) -> Self::Result {
-        self.watch.tick();
-        MessageResult(self.waiting.len())
+    fn handle(&mut self, _: CountPendingApprovals, _ctx: &mut Self::Context) -> Self::Result {
+        self.status_entry.record_handled();
+        MessageResult(self.pending.len())
     }
 }

@@ -5,14 +5,14 @@
 
 use crate::{
     ports::{Progress, ToolCall},
-    tool_connection::{ToolLink, ToolServer},
-    tool_host::ServerSpec,
+    tool_connection::{ToolClient, ToolServer},
+    tool_servers::ToolServerSpec,
 };
 use futures::future::{BoxFuture, FutureExt, pending, ready};
 use greenroom_core::{
-    call::{ToolOutcome, outcome::RepeatHint},
-    policy::{BUILT_IN, RemoteTool},
-    text::cut,
+    call::{ToolOutcome, outcome::RetryHint},
+    policy::{BUILT_IN_SERVER, RemoteTool},
+    text::truncate,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
@@ -34,16 +34,16 @@ pub trait BuiltInTool: Send + Sync + 'static {
 
 /// The tool `delegate` (S8), as lists and the catalog see it. A session that calls it starts another
 /// session, which no tool can; so nobody else can call it.
-pub struct Delegate(RemoteTool);
+pub struct DelegateTool(RemoteTool);
 
-impl Delegate {
+impl DelegateTool {
     /// The tool, described so.
     pub fn new(description: RemoteTool) -> Self {
         Self(description)
     }
 }
 
-impl BuiltInTool for Delegate {
+impl BuiltInTool for DelegateTool {
     fn describe(&self) -> RemoteTool {
         self.0.clone()
     }
@@ -60,35 +60,35 @@ impl BuiltInTool for Delegate {
 }
 
 /// The server of these tools; `None` where there are none.
-pub fn server(tools: Vec<Arc<dyn BuiltInTool>>) -> Option<ServerSpec> {
+pub fn built_in_server(tools: Vec<Arc<dyn BuiltInTool>>) -> Option<ToolServerSpec> {
     if tools.is_empty() {
         return None;
     }
-    let server = Arc::new(BuiltIn(tools.into()));
-    Some(ServerSpec { name: BUILT_IN.to_owned(), trusted: true, server })
+    let server = Arc::new(BuiltInServer(tools.into()));
+    Some(ToolServerSpec { name: BUILT_IN_SERVER.to_owned(), trusted: true, server })
 }
 
-struct BuiltIn(Arc<[Arc<dyn BuiltInTool>]>);
+struct BuiltInServer(Arc<[Arc<dyn BuiltInTool>]>);
 
 /// A connection to ourselves.
-struct Link {
+struct BuiltInClient {
     tools: Arc<[Arc<dyn BuiltInTool>]>,
     end: CancellationToken,
 }
 
-impl ToolServer for BuiltIn {
-    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolLink>, String>> {
-        let link = Link { tools: self.0.clone(), end: CancellationToken::new() };
-        ready(Ok(Arc::new(link) as Arc<dyn ToolLink>)).boxed()
+impl ToolServer for BuiltInServer {
+    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>> {
+        let link = BuiltInClient { tools: self.0.clone(), end: CancellationToken::new() };
+        ready(Ok(Arc::new(link) as Arc<dyn ToolClient>)).boxed()
     }
 }
 
-impl ToolLink for Link {
-    fn list(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
+impl ToolClient for BuiltInClient {
+    fn list_tools(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
         ready(Ok(self.tools.iter().map(|tool| tool.describe()).collect())).boxed()
     }
 
-    fn call(
+    fn call_tool(
         &self,
         call: ToolCall,
         progress: mpsc::Sender<Progress>,
@@ -102,9 +102,9 @@ impl ToolLink for Link {
         let answer = tool.call(call, progress, cancel);
         async move {
             match limit {
-                None => bounded(answer.await, bytes_max),
+                None => truncate_outcome(answer.await, bytes_max),
                 Some(limit) => match timeout(limit, answer).await {
-                    Ok(outcome) => bounded(outcome, bytes_max),
+                    Ok(outcome) => truncate_outcome(outcome, bytes_max),
                     Err(_) => ToolOutcome::TimedOut { after_ms: millis(limit) },
                 },
             }
@@ -132,11 +132,11 @@ impl ToolLink for Link {
 }
 
 /// The outcome with at most so many bytes of text (T4).
-pub(crate) fn bounded(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
+pub(crate) fn truncate_outcome(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
     let ToolOutcome::Completed(mut output) = outcome else { return outcome };
     if output.text.len() > bytes_max {
         let marker = format!("\n[cut: the whole result has {} bytes]", output.text.len());
-        let kept = cut(&output.text, bytes_max.saturating_sub(marker.len()));
+        let kept = truncate(&output.text, bytes_max.saturating_sub(marker.len()));
         output.text = format!("{kept}{marker}");
         output.truncated = true;
     }
@@ -144,8 +144,8 @@ pub(crate) fn bounded(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
 }
 
 /// A failure that another attempt does not help.
-pub fn failed(error: impl Into<String>) -> ToolOutcome {
-    ToolOutcome::Failed { error: error.into(), hint: RepeatHint::Unsaid }
+pub fn failed_outcome(error: impl Into<String>) -> ToolOutcome {
+    ToolOutcome::Failed { error: error.into(), hint: RetryHint::Unspecified }
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -156,11 +156,12 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        observation::Board, ports::Clock, ports::ToolHost, testing::ManualClock, tool_host::Tools,
+        ports::Clock, ports::ToolHost, status_board::StatusBoard, testing::ManualClock,
+        tool_servers::ToolServers,
     };
     use greenroom_core::{
         call::ToolOutput,
-        policy::{Annotations, Catalog, Risk},
+        policy::{Catalog, Risk, ToolAnnotations},
     };
     use serde_json::json;
 
@@ -172,7 +173,10 @@ mod tests {
                 name: "echo".to_owned(),
                 description: "Says it again".to_owned(),
                 input_schema: json!({"type": "object"}),
-                annotations: Annotations { read_only_hint: Some(true), ..Annotations::default() },
+                annotations: ToolAnnotations {
+                    read_only_hint: Some(true),
+                    ..ToolAnnotations::default()
+                },
             }
         }
 
@@ -194,14 +198,19 @@ mod tests {
 
     #[actix_rt::test]
     async fn t7_a_built_in_tool_is_a_tool_like_any_other() {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::standing());
-        let board = Board::new(clock.clone());
-        assert!(server(Vec::new()).is_none());
-        let tools = Tools::start(Catalog::default(), server(vec![Arc::new(Echo)]), &board, &clock);
-        tools.ready().await;
-        let book = tools.book();
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::paused());
+        let board = StatusBoard::new(clock.clone());
+        assert!(built_in_server(Vec::new()).is_none());
+        let tools = ToolServers::start(
+            Catalog::default(),
+            built_in_server(vec![Arc::new(Echo)]),
+            &board,
+            &clock,
+        );
+        tools.wait_until_started().await;
+        let book = tools.tool_registry();
         let echo = book.get("echo").unwrap();
-        assert_eq!((&*echo.server, echo.risk), (BUILT_IN, Risk::ReadOnly));
+        assert_eq!((&*echo.server, echo.risk), (BUILT_IN_SERVER, Risk::ReadOnly));
         assert!(echo.repeatable && echo.parallel);
         let call = |arguments| {
             let call = ToolCall {
@@ -209,12 +218,12 @@ mod tests {
                 tool: "echo".to_owned(),
                 arguments,
                 idempotency_key: "k".to_owned(),
-                people: crate::ports::People::default(),
-                late: Default::default(),
+                elicitation: crate::ports::ElicitationChannel::default(),
+                late_result: Default::default(),
                 timeout: Some(Duration::from_millis(1)),
                 result_bytes_max: 60,
             };
-            tools.call(call, mpsc::channel(1).0, CancellationToken::new())
+            tools.call_tool(call, mpsc::channel(1).0, CancellationToken::new())
         };
         let ToolOutcome::Completed(output) = call(json!({"text": "hi"})).await else { panic!() };
         assert_eq!(output, ToolOutput { text: "hi".to_owned(), ..Default::default() });
@@ -223,6 +232,6 @@ mod tests {
         assert!(output.truncated && output.text.len() <= 60);
         assert!(output.text.ends_with("[cut: the whole result has 200 bytes]"), "{}", output.text);
         assert_eq!(call(json!({})).await, ToolOutcome::TimedOut { after_ms: 1 });
-        tools.shutdown().await;
+        tools.shut_down().await;
     }
 }

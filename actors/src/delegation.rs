@@ -6,32 +6,32 @@
 //! that there is more. It is the parent that counts, so being told twice changes nothing. It knows
 //! neither policy nor what a child decides.
 
-mod course;
+mod run_loop;
 
 use crate::{
-    event_bus::{Attachment, Detach, EventBus, Live},
+    event_bus::{BusMessage, EventBus, SubscriptionHandle, Unsubscribe},
     mailbox::Mailbox,
-    observation::Watch,
     ports::Journal,
     session::{Fact, Session},
     session_registry::SessionRegistry,
+    status_board::StatusEntry,
 };
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture,
 };
-use course::{Course, Wishes};
 use greenroom_core::{
     call::ToolOutcome,
-    delegation::Errand,
+    delegation::ChildTask,
     ids::{AttemptId, CallId, Seq, SessionId, UserId},
     policy::Settings,
     session::Input,
 };
+use run_loop::{DelegationLoop, PendingRequests};
 use std::{rc::Rc, sync::Arc};
 
 /// Whom a delegation talks to.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct DelegationDeps {
     /// The parent.
     pub parent: SessionId,
     /// The log.
@@ -43,25 +43,25 @@ pub struct Surroundings {
 }
 
 /// What is to be seen to.
-pub struct Assignment {
+pub struct DelegationParams {
     /// The child.
     pub child: SessionId,
     /// The call that it works for.
     pub call_id: CallId,
     /// The last of the child's events that the parent has.
-    pub after: Seq,
+    pub after_seq: Seq,
     /// Whether it is to work, or to close.
-    pub end: Wanted,
+    pub request: ChildRequest,
 }
 
 /// What is wanted of a child.
-pub enum Wanted {
+pub enum ChildRequest {
     /// Its answer, which ends an attempt of the call.
-    Answer {
+    RunTask {
         /// The attempt.
         attempt_id: AttemptId,
         /// What the child is to do.
-        errand: Arc<Errand>,
+        task: Arc<ChildTask>,
         /// Bytes of the answer that are kept.
         result_bytes_max: usize,
         /// Who is told of the end.
@@ -76,17 +76,17 @@ pub enum Wanted {
 
 /// The actor.
 pub struct Delegation {
-    around: Surroundings,
-    assignment: Option<Assignment>,
+    deps: DelegationDeps,
+    params: Option<DelegationParams>,
     child: SessionId,
-    wishes: Rc<Wishes>,
-    attachment: Attachment,
+    pending_requests: Rc<PendingRequests>,
+    subscription: SubscriptionHandle,
     /// Who waits for the answer.
-    awaits: Option<Awaits>,
-    watch: Watch,
+    pending_outcome: Option<PendingOutcome>,
+    status_entry: StatusEntry,
 }
 
-struct Awaits {
+struct PendingOutcome {
     session: Mailbox<Session>,
     call_id: CallId,
     attempt_id: AttemptId,
@@ -94,27 +94,31 @@ struct Awaits {
 
 impl Delegation {
     /// One that begins when the actor starts.
-    pub fn new(around: Surroundings, assignment: Assignment, watch: Watch) -> Self {
-        let (child, wishes) = (assignment.child, Rc::<Wishes>::default());
-        let awaits = match &assignment.end {
-            Wanted::Answer { attempt_id, session, .. } => Some(Awaits {
+    pub fn new(
+        deps: DelegationDeps,
+        assignment: DelegationParams,
+        status_entry: StatusEntry,
+    ) -> Self {
+        let (child, pending_requests) = (assignment.child, Rc::<PendingRequests>::default());
+        let pending_outcome = match &assignment.request {
+            ChildRequest::RunTask { attempt_id, session, .. } => Some(PendingOutcome {
                 session: session.clone(),
                 call_id: assignment.call_id,
                 attempt_id: *attempt_id,
             }),
-            Wanted::Close { by } => {
-                wishes.close(by.clone());
+            ChildRequest::Close { by } => {
+                pending_requests.request_close(by.clone());
                 None
             }
         };
-        let attachment = Attachment::new(watch.clone());
-        let assignment = Some(assignment);
-        Self { around, assignment, child, wishes, attachment, awaits, watch }
+        let subscription = SubscriptionHandle::new(status_entry.clone());
+        let params = Some(assignment);
+        Self { deps, params, child, pending_requests, subscription, pending_outcome, status_entry }
     }
 
-    fn conclude(&mut self, outcome: ToolOutcome) {
-        if let Some(Awaits { session, call_id, attempt_id }) = self.awaits.take() {
-            session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+    fn report_outcome(&mut self, outcome: ToolOutcome) {
+        if let Some(PendingOutcome { session, call_id, attempt_id }) = self.pending_outcome.take() {
+            session.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
         }
     }
 }
@@ -123,14 +127,15 @@ impl Actor for Delegation {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(assignment) = self.assignment.take() else { return };
-        self.watch.set_state("waiting", Some(format!("session {}", self.child)));
-        let (around, wishes) = (self.around.clone(), self.wishes.clone());
+        let Some(assignment) = self.params.take() else { return };
+        self.status_entry.set_state("waiting", Some(format!("session {}", self.child)));
+        let (around, wishes) = (self.deps.clone(), self.pending_requests.clone());
         let recipient = ctx.address().recipient();
-        let course = Course::new(around, assignment, wishes, self.attachment.clone(), recipient);
+        let course =
+            DelegationLoop::new(around, assignment, wishes, self.subscription.clone(), recipient);
         ctx.spawn(course.run().into_actor(self).map(|outcome, actor, ctx| {
             if let Some(outcome) = outcome {
-                actor.conclude(outcome);
+                actor.report_outcome(outcome);
             }
             ctx.stop();
         }));
@@ -138,22 +143,22 @@ impl Actor for Delegation {
 
     /// Also runs when a handler panicked: the session must hear of every end.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
-        let (session_id, attachment) = (Some(self.child), self.attachment.clone());
-        self.around.bus.tell(Detach { session_id, attachment });
+        let (session_id, attachment) = (Some(self.child), self.subscription.clone());
+        self.deps.bus.send(Unsubscribe { session_id, handle: attachment });
         let error = "what waited for the other session failed inside the server".to_owned();
-        self.conclude(ToolOutcome::Crashed { error });
+        self.report_outcome(ToolOutcome::Crashed { error });
     }
 }
 
 /// There is more in the log, or nothing is there any more. Text as it comes is the child's.
-impl Handler<Live> for Delegation {
+impl Handler<BusMessage> for Delegation {
     type Result = ();
 
-    fn handle(&mut self, live: Live, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, live: BusMessage, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         match live {
-            Live::Committed { .. } | Live::Purged => self.wishes.look(),
-            Live::Delta(_) | Live::Draining => {}
+            BusMessage::Committed { .. } | BusMessage::Purged => self.pending_requests.wake(),
+            BusMessage::Delta(_) | BusMessage::Draining => {}
         }
     }
 }
@@ -161,50 +166,54 @@ impl Handler<Live> for Delegation {
 /// Nobody wants the answer any more: the child is to close, and its end is to be told.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Close {
+pub struct CloseChild {
     /// For whom.
     pub by: UserId,
 }
 
-impl Handler<Close> for Delegation {
+impl Handler<CloseChild> for Delegation {
     type Result = ();
 
-    fn handle(&mut self, Close { by }: Close, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.awaits = None;
-        self.watch.set_state("closing", Some(format!("session {}", self.child)));
-        self.wishes.close(by);
+    fn handle(&mut self, CloseChild { by }: CloseChild, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        self.pending_outcome = None;
+        self.status_entry.set_state("closing", Some(format!("session {}", self.child)));
+        self.pending_requests.request_close(by);
     }
 }
 
 /// The child may do no more than this from now on.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Narrow {
+pub struct NarrowChild {
     /// What the parent allows.
-    pub within: Arc<Settings>,
+    pub parent_settings: Arc<Settings>,
 }
 
-impl Handler<Narrow> for Delegation {
+impl Handler<NarrowChild> for Delegation {
     type Result = ();
 
-    fn handle(&mut self, Narrow { within }: Narrow, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.wishes.narrow(within);
+    fn handle(
+        &mut self,
+        NarrowChild { parent_settings: within }: NarrowChild,
+        _ctx: &mut Self::Context,
+    ) {
+        self.status_entry.record_handled();
+        self.pending_requests.request_narrow(within);
     }
 }
 
 /// The parent's actor ends. The child goes on; whoever comes next takes up where this one was.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Leave;
+pub struct DetachChild;
 
-impl Handler<Leave> for Delegation {
+impl Handler<DetachChild> for Delegation {
     type Result = ();
 
-    fn handle(&mut self, _: Leave, ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.awaits = None;
+    fn handle(&mut self, _: DetachChild, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        self.pending_outcome = None;
         ctx.stop();
     }
 }

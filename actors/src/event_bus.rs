@@ -7,15 +7,17 @@
 //! Where a flush interval is configured, text and progress wait for its end in a [`batch`].
 
 mod batch;
-mod courtesy;
+mod yield_policy;
 
-use crate::{limits::HUB_MAILBOX_MAX, mailbox::send_last, observation::Watch, ports::Meter};
+use crate::{
+    limits::SHARED_ACTOR_MAILBOX_MAX, mailbox::send_over_capacity, ports::Meter,
+    status_board::StatusEntry,
+};
 use actix::{
     Actor, AsyncContext as _, Context, Handler, Message, MessageResult, Recipient,
     prelude::SendError,
 };
 use batch::Batch;
-use courtesy::Courtesy;
 use greenroom_core::{
     ids::{AgentName, MessageId, RunId, SessionId},
     session::{EventRecord, SessionEvent},
@@ -28,11 +30,12 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use yield_policy::YieldPolicy;
 
 /// What attached subscribers are sent.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
-pub enum Live {
+pub enum BusMessage {
     /// One commit.
     Committed {
         /// The session.
@@ -43,7 +46,7 @@ pub enum Live {
         records: Arc<[EventRecord]>,
     },
     /// More text of the open message.
-    Delta(Arc<LiveDelta>),
+    Delta(Arc<TextDelta>),
     /// The server is shutting down.
     Draining,
     /// The session is gone.
@@ -52,7 +55,7 @@ pub enum Live {
 
 /// More text of an open message.
 #[derive(Debug)]
-pub struct LiveDelta {
+pub struct TextDelta {
     /// The run.
     pub run_id: RunId,
     /// The step.
@@ -76,17 +79,17 @@ pub struct OpenMessage {
 
 /// A subscriber's hold on the bus: names it, and tells it when it was detached.
 #[derive(Clone)]
-pub struct Attachment {
+pub struct SubscriptionHandle {
     id: u64,
     detached: Arc<AtomicBool>,
-    watch: Watch,
+    status_entry: StatusEntry,
 }
 
-impl Attachment {
+impl SubscriptionHandle {
     /// A new one for the subscriber that `watch` shows, attached nowhere yet.
-    pub fn new(watch: Watch) -> Self {
+    pub fn new(status_entry: StatusEntry) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default(), watch }
+        Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default(), status_entry }
     }
 
     /// Whether the bus has let go of the subscriber because its mailbox was full.
@@ -97,16 +100,16 @@ impl Attachment {
 
 /// The actor.
 pub struct EventBus {
-    watch: Watch,
+    status_entry: StatusEntry,
     meter: Arc<dyn Meter>,
-    flush: Duration,
-    channels: HashMap<SessionId, Channel>,
-    everything: Vec<Subscription>,
-    courtesy: Courtesy,
+    flush_interval: Duration,
+    channels: HashMap<SessionId, SessionChannel>,
+    firehose_subscriptions: Vec<Subscription>,
+    yield_policy: YieldPolicy,
 }
 
 #[derive(Default)]
-struct Channel {
+struct SessionChannel {
     subscriptions: Vec<Subscription>,
     open: Option<(MessageId, String)>,
     batch: Batch,
@@ -115,33 +118,33 @@ struct Channel {
 }
 
 struct Subscription {
-    attachment: Attachment,
-    recipient: Recipient<Live>,
+    handle: SubscriptionHandle,
+    recipient: Recipient<BusMessage>,
 }
 
 impl Subscription {
     /// Whether the subscriber stays. One that does not is sent this beyond what its mailbox takes: it
     /// finds out once it has read that far.
-    fn offer(&self, live: &Live) -> bool {
-        self.attachment.watch.sent();
+    fn try_send(&self, live: &BusMessage) -> bool {
+        self.handle.status_entry.record_sent();
         match self.recipient.try_send(live.clone()) {
             Ok(()) => return true,
             Err(SendError::Full(live)) => {
-                self.attachment.detached.store(true, Relaxed);
-                send_last(&self.recipient, live);
+                self.handle.detached.store(true, Relaxed);
+                send_over_capacity(&self.recipient, live);
             }
-            Err(SendError::Closed(_)) => self.attachment.watch.unsent(),
+            Err(SendError::Closed(_)) => self.handle.status_entry.undo_sent(),
         }
         false
     }
 }
 
-impl Channel {
-    fn send(&mut self, live: &Live) {
-        self.subscriptions.retain(|subscription| subscription.offer(live));
+impl SessionChannel {
+    fn send(&mut self, live: &BusMessage) {
+        self.subscriptions.retain(|subscription| subscription.try_send(live));
     }
 
-    fn follow(&mut self, event: &SessionEvent) {
+    fn track_open_message(&mut self, event: &SessionEvent) {
         if let SessionEvent::MessageStarted { message_id } = event {
             self.open = Some((message_id.clone(), String::new()));
         } else if let SessionEvent::MessageCompleted { .. }
@@ -155,8 +158,8 @@ impl Channel {
         self.subscriptions.is_empty() && self.open.is_none()
     }
 
-    fn let_go(&mut self) {
-        for live in self.batch.take() {
+    fn flush(&mut self) {
+        for live in self.batch.drain() {
             self.send(&live);
         }
     }
@@ -165,31 +168,31 @@ impl Channel {
 impl EventBus {
     /// A bus without subscribers. Text and the progress of tools are held back for up to `flush`
     /// (E5); zero is not at all.
-    pub fn new(watch: Watch, meter: Arc<dyn Meter>, flush: Duration) -> Self {
+    pub fn new(status_entry: StatusEntry, meter: Arc<dyn Meter>, flush_interval: Duration) -> Self {
         Self {
-            watch,
+            status_entry,
             meter,
-            flush,
+            flush_interval,
             channels: HashMap::new(),
-            everything: Vec::new(),
-            courtesy: Courtesy::default(),
+            firehose_subscriptions: Vec::new(),
+            yield_policy: YieldPolicy::default(),
         }
     }
 
     /// Sends it to the session's subscribers, now or with what comes within the interval.
-    fn send(&mut self, session_id: SessionId, live: &Live, ctx: &mut Context<Self>) {
+    fn send(&mut self, session_id: SessionId, live: &BusMessage, ctx: &mut Context<Self>) {
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
-        if self.flush.is_zero() || channel.subscriptions.is_empty() {
+        if self.flush_interval.is_zero() || channel.subscriptions.is_empty() {
             return channel.send(live);
         }
         for live in channel.batch.push(live.clone()) {
             channel.send(&live);
         }
         if !channel.batch.is_empty() && !std::mem::replace(&mut channel.flushes, true) {
-            ctx.run_later(self.flush, move |bus, _| {
+            ctx.run_later(self.flush_interval, move |bus, _| {
                 let Some(channel) = bus.channels.get_mut(&session_id) else { return };
                 channel.flushes = false;
-                channel.let_go();
+                channel.flush();
             });
         }
     }
@@ -199,8 +202,8 @@ impl Actor for EventBus {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(HUB_MAILBOX_MAX);
-        self.watch.set_state("running", None);
+        ctx.set_mailbox_capacity(SHARED_ACTOR_MAILBOX_MAX);
+        self.status_entry.set_state("running", None);
     }
 }
 
@@ -223,25 +226,25 @@ impl Handler<Publish> for EventBus {
 
     fn handle(&mut self, message: Publish, ctx: &mut Self::Context) {
         let Publish { session_id, agent, records, at } = message;
-        self.meter.published(at.elapsed());
+        self.meter.record_publish_lag(at.elapsed());
         let channel = self.channels.entry(session_id).or_default();
         for record in records.iter() {
-            channel.follow(&record.event);
+            channel.track_open_message(&record.event);
         }
-        let live = Live::Committed { session_id, agent, records };
+        let live = BusMessage::Committed { session_id, agent, records };
         self.send(session_id, &live, ctx);
-        if self.channels.get(&session_id).is_some_and(Channel::is_unused) {
+        if self.channels.get(&session_id).is_some_and(SessionChannel::is_unused) {
             self.channels.remove(&session_id);
         }
-        self.everything.retain(|subscription| subscription.offer(&live));
-        self.watch.tick();
+        self.firehose_subscriptions.retain(|subscription| subscription.try_send(&live));
+        self.status_entry.record_handled();
     }
 }
 
 /// A model stream has heard more text.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Heard {
+pub struct PublishDelta {
     /// The session.
     pub session_id: SessionId,
     /// The run.
@@ -254,12 +257,12 @@ pub struct Heard {
     pub text: String,
 }
 
-impl Handler<Heard> for EventBus {
+impl Handler<PublishDelta> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, heard: Heard, ctx: &mut Self::Context) {
-        self.watch.tick();
-        let Heard { session_id, run_id, step, message_id, text } = heard;
+    fn handle(&mut self, heard: PublishDelta, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let PublishDelta { session_id, run_id, step, message_id, text } = heard;
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
         let Some((_, known)) = channel.open.as_mut().filter(|open| open.0 == message_id) else {
             return; // A superseded attempt is still talking.
@@ -269,11 +272,11 @@ impl Handler<Heard> for EventBus {
         if !channel.subscriptions.is_empty() {
             let bytes = text.len();
             let text = text.into();
-            let delta = LiveDelta { run_id, step, message_id, offset, text };
-            self.send(session_id, &Live::Delta(Arc::new(delta)), ctx);
+            let delta = TextDelta { run_id, step, message_id, offset, text };
+            self.send(session_id, &BusMessage::Delta(Arc::new(delta)), ctx);
             // What waits for the end of an interval is written by nobody yet.
-            if self.flush.is_zero() {
-                self.courtesy.told(bytes);
+            if self.flush_interval.is_zero() {
+                self.yield_policy.on_delta_sent(bytes);
             }
         }
     }
@@ -282,23 +285,23 @@ impl Handler<Heard> for EventBus {
 /// Attaches a subscriber; answers with the message that is open.
 #[derive(Message)]
 #[rtype(result = "Option<OpenMessage>")]
-pub struct Attach {
+pub struct Subscribe {
     /// The session.
     pub session_id: SessionId,
     /// The subscriber's hold.
-    pub attachment: Attachment,
+    pub handle: SubscriptionHandle,
     /// Where to send.
-    pub recipient: Recipient<Live>,
+    pub recipient: Recipient<BusMessage>,
 }
 
-impl Handler<Attach> for EventBus {
-    type Result = MessageResult<Attach>;
+impl Handler<Subscribe> for EventBus {
+    type Result = MessageResult<Subscribe>;
 
-    fn handle(&mut self, message: Attach, _ctx: &mut Self::Context) -> Self::Result {
-        self.watch.tick();
-        let Attach { session_id, attachment, recipient } = message;
+    fn handle(&mut self, message: Subscribe, _ctx: &mut Self::Context) -> Self::Result {
+        self.status_entry.record_handled();
+        let Subscribe { session_id, handle: attachment, recipient } = message;
         let channel = self.channels.entry(session_id).or_default();
-        channel.subscriptions.push(Subscription { attachment, recipient });
+        channel.subscriptions.push(Subscription { handle: attachment, recipient });
         MessageResult(open_message(channel))
     }
 }
@@ -306,18 +309,22 @@ impl Handler<Attach> for EventBus {
 /// The message that is open in a session.
 #[derive(Message)]
 #[rtype(result = "Option<OpenMessage>")]
-pub struct Peek(pub SessionId);
+pub struct GetOpenMessage(pub SessionId);
 
-impl Handler<Peek> for EventBus {
-    type Result = MessageResult<Peek>;
+impl Handler<GetOpenMessage> for EventBus {
+    type Result = MessageResult<GetOpenMessage>;
 
-    fn handle(&mut self, Peek(session_id): Peek, _ctx: &mut Self::Context) -> Self::Result {
-        self.watch.tick();
+    fn handle(
+        &mut self,
+        GetOpenMessage(session_id): GetOpenMessage,
+        _ctx: &mut Self::Context,
+    ) -> Self::Result {
+        self.status_entry.record_handled();
         MessageResult(self.channels.get(&session_id).and_then(open_message))
     }
 }
 
-fn open_message(channel: &Channel) -> Option<OpenMessage> {
+fn open_message(channel: &SessionChannel) -> Option<OpenMessage> {
     let (message_id, text) = channel.open.as_ref()?;
     Some(OpenMessage { message_id: message_id.clone(), text: text.as_str().into() })
 }
@@ -325,42 +332,41 @@ fn open_message(channel: &Channel) -> Option<OpenMessage> {
 /// Attaches a subscriber to the committed events of all sessions.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct AttachToAll {
+pub struct SubscribeAll {
     /// The subscriber's hold.
-    pub attachment: Attachment,
+    pub handle: SubscriptionHandle,
     /// Where to send.
-    pub recipient: Recipient<Live>,
+    pub recipient: Recipient<BusMessage>,
 }
 
-impl Handler<AttachToAll> for EventBus {
+impl Handler<SubscribeAll> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, message: AttachToAll, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        let AttachToAll { attachment, recipient } = message;
-        self.everything.push(Subscription { attachment, recipient });
+    fn handle(&mut self, message: SubscribeAll, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let SubscribeAll { handle: attachment, recipient } = message;
+        self.firehose_subscriptions.push(Subscription { handle: attachment, recipient });
     }
 }
 
 /// Lets a subscriber go.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Detach {
+pub struct Unsubscribe {
     /// The session; `None` for a subscriber of all sessions.
     pub session_id: Option<SessionId>,
     /// The subscriber's hold.
-    pub attachment: Attachment,
+    pub handle: SubscriptionHandle,
 }
 
-impl Handler<Detach> for EventBus {
+impl Handler<Unsubscribe> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, message: Detach, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        let others =
-            |subscription: &Subscription| subscription.attachment.id != message.attachment.id;
+    fn handle(&mut self, message: Unsubscribe, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let others = |subscription: &Subscription| subscription.handle.id != message.handle.id;
         let Some(session_id) = message.session_id else {
-            self.everything.retain(others);
+            self.firehose_subscriptions.retain(others);
             return;
         };
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
@@ -377,83 +383,85 @@ impl Handler<Detach> for EventBus {
 /// Tells the subscribers of a session that it is gone (S1).
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct AnnouncePurged(pub SessionId);
+pub struct NotifyPurged(pub SessionId);
 
-impl Handler<AnnouncePurged> for EventBus {
+impl Handler<NotifyPurged> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, AnnouncePurged(session_id): AnnouncePurged, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, NotifyPurged(session_id): NotifyPurged, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         let Some(mut channel) = self.channels.remove(&session_id) else { return };
-        channel.let_go();
-        channel.send(&Live::Purged);
+        channel.flush();
+        channel.send(&BusMessage::Purged);
     }
 }
 
 /// Tells every subscriber that the server is shutting down (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct AnnounceDraining;
+pub struct NotifyDraining;
 
-impl Handler<AnnounceDraining> for EventBus {
+impl Handler<NotifyDraining> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, _: AnnounceDraining, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, _: NotifyDraining, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         for channel in self.channels.values_mut() {
-            channel.let_go();
-            channel.send(&Live::Draining);
+            channel.flush();
+            channel.send(&BusMessage::Draining);
         }
-        self.everything.retain(|subscription| subscription.offer(&Live::Draining));
+        self.firehose_subscriptions
+            .retain(|subscription| subscription.try_send(&BusMessage::Draining));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{observation::Board, testing::ManualClock};
+    use crate::{status_board::StatusBoard, testing::ManualClock};
 
-    struct Listener {
-        attachment: Attachment,
+    struct RecordingSubscriber {
+        attachment: SubscriptionHandle,
         /// Whether it was attached when it heard each.
-        heard: Vec<bool>,
+        received: Vec<bool>,
     }
 
-    impl Actor for Listener {
+    impl Actor for RecordingSubscriber {
         type Context = Context<Self>;
     }
 
-    impl Handler<Live> for Listener {
+    impl Handler<BusMessage> for RecordingSubscriber {
         type Result = ();
 
-        fn handle(&mut self, _: Live, _: &mut Self::Context) {
-            self.heard.push(!self.attachment.is_detached());
+        fn handle(&mut self, _: BusMessage, _: &mut Self::Context) {
+            self.received.push(!self.attachment.is_detached());
         }
     }
 
     #[derive(Message)]
     #[rtype(result = "Vec<bool>")]
-    struct WhatWasHeard;
+    struct GetReceived;
 
-    impl Handler<WhatWasHeard> for Listener {
+    impl Handler<GetReceived> for RecordingSubscriber {
         type Result = Vec<bool>;
 
-        fn handle(&mut self, _: WhatWasHeard, _: &mut Self::Context) -> Vec<bool> {
-            self.heard.clone()
+        fn handle(&mut self, _: GetReceived, _: &mut Self::Context) -> Vec<bool> {
+            self.received.clone()
         }
     }
 
     #[actix_rt::test]
-    async fn e4_who_is_let_go_is_sent_one_more_and_finds_out() {
-        let board = Board::new(Arc::new(ManualClock::standing()));
-        let watch = board.watch("/listener", "Listener");
-        let attachment = Attachment::new(watch.clone());
-        let heard = Vec::new();
-        let address = Listener { attachment: attachment.clone(), heard }.start();
-        let subscription = Subscription { attachment, recipient: address.clone().recipient() };
+    async fn e4_detached_subscriber_receives_one_marker_then_catches_up() {
+        let board = StatusBoard::new(Arc::new(ManualClock::paused()));
+        let watch = board.register("/listener", "Listener");
+        let attachment = SubscriptionHandle::new(watch.clone());
+        let received = Vec::new();
+        let address = RecordingSubscriber { attachment: attachment.clone(), received }.start();
+        let subscription =
+            Subscription { handle: attachment, recipient: address.clone().recipient() };
         // It lives on this thread and reads nothing yet.
-        let taken = (0..).take_while(|_| subscription.offer(&Live::Draining)).count();
-        let heard = address.send(WhatWasHeard).await.unwrap();
+        let taken = (0..).take_while(|_| subscription.try_send(&BusMessage::Draining)).count();
+        let heard = address.send(GetReceived).await.unwrap();
         assert_eq!(heard, vec![false; taken + 1], "also what its mailbox had no room for");
     }
 }

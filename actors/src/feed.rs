@@ -47,7 +47,7 @@ pub enum FeedKind {
 impl FeedKind {
     /// Whether both are the very same, shared by all who are told of it: what was made of the one will do
     /// for the other. Control frames are nobody else's.
-    pub fn is_shared_with(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Event(own), Self::Event(other)) => {
                 own.index == other.index && Arc::ptr_eq(&own.commit, &other.commit)
@@ -69,7 +69,7 @@ pub struct CommittedEvent {
 
 impl CommittedEvent {
     /// All events of a commit, in order.
-    pub fn all_of(commit: &Arc<[EventRecord]>) -> impl Iterator<Item = Self> {
+    pub fn iter_commit(commit: &Arc<[EventRecord]>) -> impl Iterator<Item = Self> {
         (0..commit.len()).map(|index| Self { commit: commit.clone(), index })
     }
 }
@@ -98,16 +98,16 @@ impl PartialEq for CommittedEvent {
 pub trait Outlet: 'static {
     /// Takes `item` if there is room. After [`Offer::Full`] whoever drains the outlet sends the
     /// subscriber [`crate::subscriber::Drained`].
-    fn offer(&mut self, item: &FeedItem) -> Offer;
+    fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome;
 }
 
 /// What became of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub enum DeliveryOutcome {
     /// Taken.
-    Taken,
+    Accepted,
     /// No room now; it was not taken.
     Full,
     /// Nobody listens any more.
-    Gone,
+    Closed,
 }

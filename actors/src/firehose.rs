@@ -4,12 +4,12 @@
 //! not keep up is told so and cut off, since there is no one log to catch up from.
 
 use crate::{
-    event_bus::{AttachToAll, Attachment, Detach, EventBus, Live},
-    feed::{CommittedEvent, FeedItem, FeedKind, Offer, Outlet},
+    event_bus::{BusMessage, EventBus, SubscribeAll, SubscriptionHandle, Unsubscribe},
+    feed::{CommittedEvent, DeliveryOutcome, FeedItem, FeedKind, Outlet},
     limits::SUBSCRIBER_MAILBOX_MAX,
     mailbox::Mailbox,
-    observation::Watch,
-    order::{Obey, Order},
+    order::{ActorOrder, ExecuteOrder},
+    status_board::StatusEntry,
 };
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use greenroom_core::{cursor::Cursor, ids::SessionId};
@@ -18,8 +18,8 @@ use greenroom_core::{cursor::Cursor, ids::SessionId};
 pub struct FirehoseSubscriber {
     buses: Vec<Mailbox<EventBus>>,
     outlet: Box<dyn Outlet>,
-    attachment: Attachment,
-    watch: Watch,
+    subscription: SubscriptionHandle,
+    status_entry: StatusEntry,
     last: Option<FeedItem>,
 }
 
@@ -28,22 +28,28 @@ impl FirehoseSubscriber {
     pub(crate) fn new(
         buses: Vec<Mailbox<EventBus>>,
         outlet: Box<dyn Outlet>,
-        watch: Watch,
+        status_entry: StatusEntry,
     ) -> Self {
-        Self { buses, outlet, attachment: Attachment::new(watch.clone()), watch, last: None }
-    }
-
-    fn offer(&mut self, item: FeedItem, ctx: &mut Context<Self>) {
-        match self.outlet.offer(&item) {
-            Offer::Taken => self.last = Some(item),
-            Offer::Full | Offer::Gone => ctx.stop(),
+        Self {
+            buses,
+            outlet,
+            subscription: SubscriptionHandle::new(status_entry.clone()),
+            status_entry,
+            last: None,
         }
     }
 
-    fn break_off(&mut self, ctx: &mut Context<Self>) {
+    fn send_item(&mut self, item: FeedItem, ctx: &mut Context<Self>) {
+        match self.outlet.try_send(&item) {
+            DeliveryOutcome::Accepted => self.last = Some(item),
+            DeliveryOutcome::Full | DeliveryOutcome::Closed => ctx.stop(),
+        }
+    }
+
+    fn fail_stream(&mut self, ctx: &mut Context<Self>) {
         if let Some(last) = self.last.take() {
             let reason = "events came faster than they were read".to_owned();
-            self.offer(FeedItem { kind: FeedKind::Broken(reason), ..last }, ctx);
+            self.send_item(FeedItem { kind: FeedKind::Broken(reason), ..last }, ctx);
         }
         ctx.stop();
     }
@@ -54,71 +60,71 @@ impl Actor for FirehoseSubscriber {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SUBSCRIBER_MAILBOX_MAX);
-        self.watch.set_state("tailing", None);
-        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
+        self.status_entry.set_state("tailing", None);
+        self.status_entry.accept_orders(&[ActorOrder::Stop], ctx.address().downgrade().recipient());
         for bus in &self.buses {
             let recipient = ctx.address().recipient();
-            bus.tell(AttachToAll { attachment: self.attachment.clone(), recipient });
+            bus.send(SubscribeAll { handle: self.subscription.clone(), recipient });
         }
     }
 
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         for bus in &self.buses {
-            bus.tell(Detach { session_id: None, attachment: self.attachment.clone() });
+            bus.send(Unsubscribe { session_id: None, handle: self.subscription.clone() });
         }
     }
 }
 
-impl Handler<Live> for FirehoseSubscriber {
+impl Handler<BusMessage> for FirehoseSubscriber {
     type Result = ();
 
-    fn handle(&mut self, live: Live, ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, live: BusMessage, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         match live {
-            Live::Committed { session_id, agent, records } => {
-                for event in CommittedEvent::all_of(&records) {
-                    let cursor = Cursor::after(event.seq);
+            BusMessage::Committed { session_id, agent, records } => {
+                for event in CommittedEvent::iter_commit(&records) {
+                    let cursor = Cursor::after_seq(event.seq);
                     let kind = FeedKind::Event(event);
                     let agent = agent.clone();
-                    self.offer(FeedItem { session_id, agent, cursor, kind }, ctx);
+                    self.send_item(FeedItem { session_id, agent, cursor, kind }, ctx);
                 }
             }
-            Live::Delta(_) | Live::Purged => {}
-            Live::Draining => {
+            BusMessage::Delta(_) | BusMessage::Purged => {}
+            BusMessage::Draining => {
                 let nobody = SessionId(uuid::Uuid::nil());
                 let last = self.last.clone();
                 let Some(agent) = last.map(|last| last.agent) else { return };
                 let (cursor, kind) = (Cursor::default(), FeedKind::Draining);
-                self.offer(FeedItem { session_id: nobody, agent, cursor, kind }, ctx);
+                self.send_item(FeedItem { session_id: nobody, agent, cursor, kind }, ctx);
             }
         }
-        if self.attachment.is_detached() {
-            self.break_off(ctx);
+        if self.subscription.is_detached() {
+            self.fail_stream(ctx);
         }
     }
 }
 
-impl Handler<crate::subscriber::Drained> for FirehoseSubscriber {
+impl Handler<crate::subscriber::OutletDrained> for FirehoseSubscriber {
     type Result = ();
 
     /// There is nothing to catch up from.
-    fn handle(&mut self, _: crate::subscriber::Drained, _ctx: &mut Self::Context) {}
+    fn handle(&mut self, _: crate::subscriber::OutletDrained, _ctx: &mut Self::Context) {}
 }
 
-impl Handler<crate::subscriber::Stop> for FirehoseSubscriber {
+impl Handler<crate::subscriber::StopSubscriber> for FirehoseSubscriber {
     type Result = ();
 
-    fn handle(&mut self, _: crate::subscriber::Stop, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: crate::subscriber::StopSubscriber, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }
 
 /// Its client may come again (A2).
-impl Handler<Obey> for FirehoseSubscriber {
+impl Handler<ExecuteOrder> for FirehoseSubscriber {
     type Result = ();
 
-    fn handle(&mut self, _: Obey, ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, _: ExecuteOrder, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         ctx.stop();
     }
 }

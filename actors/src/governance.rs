@@ -5,12 +5,12 @@ use greenroom_core::{
     Rules,
     agent::AgentProfile,
     call::RetryPolicy,
-    context::{ContextRules, SkillBook},
+    context::{ContextConfig, SkillRegistry},
     delegation::Parent,
     ids::AgentName,
     limits,
     policy::{Matrix, Settings, Tool},
-    usage::Price,
+    usage::ModelPrice,
 };
 use std::{
     collections::BTreeMap,
@@ -19,15 +19,15 @@ use std::{
 
 /// Something that is replaced as a whole while others read it. Clones share it.
 #[derive(Debug, Default)]
-pub struct Current<T>(Arc<RwLock<Arc<T>>>);
+pub struct ArcCell<T>(Arc<RwLock<Arc<T>>>);
 
-impl<T> Clone for Current<T> {
+impl<T> Clone for ArcCell<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Current<T> {
+impl<T> ArcCell<T> {
     /// As it is now.
     pub fn get(&self) -> Arc<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -47,11 +47,11 @@ pub struct Governance {
     /// Autonomy × risk.
     pub matrix: Arc<Matrix>,
     /// What users allow who have stored no settings (G4).
-    pub settings: Arc<Settings>,
+    pub default_settings: Arc<Settings>,
     /// Calls of one session that run at once.
     pub parallel_calls_max: usize,
     /// The tool `delegate` of each agent that has it, with the agents it may name (S8).
-    pub delegates: Arc<BTreeMap<AgentName, Arc<Tool>>>,
+    pub delegate_tools: Arc<BTreeMap<AgentName, Arc<Tool>>>,
     /// Children of one run that work at once.
     pub children_max: usize,
     /// Sessions below one that people started.
@@ -61,15 +61,15 @@ pub struct Governance {
     /// How failed model calls are tried again.
     pub model_retry: RetryPolicy,
     /// What models cost, by their names in configuration.
-    pub prices: Arc<BTreeMap<String, Price>>,
+    pub prices: Arc<BTreeMap<String, ModelPrice>>,
     /// What every agent is told, before its own prompt.
     pub system: Arc<str>,
     /// The tokens that models' contexts hold, by their names in configuration.
-    pub windows: Arc<BTreeMap<String, u64>>,
+    pub context_windows: Arc<BTreeMap<String, u64>>,
     /// Percent of a conversation's room at which its older part is summarised; `None` is never.
     pub compact_at: Option<u8>,
     /// The skills there are now.
-    pub skills: Current<SkillBook>,
+    pub skills: ArcCell<SkillRegistry>,
     /// Texts that a model must not say: they are taken out as they come (E7).
     pub secrets: Arc<[String]>,
 }
@@ -82,25 +82,25 @@ impl Governance {
         Self {
             agents,
             matrix: Arc::new(matrix),
-            settings: Arc::default(),
+            default_settings: Arc::default(),
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
-            delegates: Arc::default(),
+            delegate_tools: Arc::default(),
             children_max: limits::CHILDREN_PER_RUN_DEFAULT,
             delegation_depth_max: limits::DELEGATION_DEPTH_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
             system: Arc::from(""),
-            windows: Arc::default(),
+            context_windows: Arc::default(),
             compact_at: Some(limits::COMPACT_AT_DEFAULT),
-            skills: Current::default(),
+            skills: ArcCell::default(),
             secrets: Arc::default(),
         }
     }
 
     /// Whether what models cost counts for users, whatever agent they use: some agent limits it (G6).
-    pub fn counts_models_for_users(&self) -> bool {
-        self.agents.values().any(|agent| agent.limits_models_of_user())
+    pub fn has_user_model_budget(&self) -> bool {
+        self.agents.values().any(|agent| agent.has_user_model_budget())
     }
 
     /// The rules for a session of `agent` now, which `parent` started if there is one. An agent that configuration no longer has keeps
@@ -108,28 +108,28 @@ impl Governance {
     pub fn rules(&self, agent: &AgentName, parent: Option<&Parent>, tools: &dyn ToolHost) -> Rules {
         let profile = self.agents.get(agent).cloned().unwrap_or_else(|| {
             let tools = Vec::new();
-            Arc::new(AgentProfile { tools, ..AgentProfile::named(agent.clone()) })
+            Arc::new(AgentProfile { tools, ..AgentProfile::new(agent.clone()) })
         });
         let rules = Rules {
             agent: profile,
             matrix: self.matrix.clone(),
-            tools: tools.book(),
-            delegate: self.delegates.get(agent).cloned(),
+            tools: tools.tool_registry(),
+            delegate: self.delegate_tools.get(agent).cloned(),
             children_max: self.children_max,
             delegation_depth_max: self.delegation_depth_max,
             parallel_calls_max: self.parallel_calls_max,
             queued_messages_max: self.queued_messages_max,
             model_retry: self.model_retry,
             prices: self.prices.clone(),
-            context: ContextRules {
+            context: ContextConfig {
                 system: self.system.clone(),
-                windows: self.windows.clone(),
+                context_windows: self.context_windows.clone(),
                 skills: self.skills.get(),
                 compact_at: self.compact_at,
             },
         };
         match parent {
-            Some(parent) => rules.under(parent),
+            Some(parent) => rules.for_child(parent),
             None => rules,
         }
     }

@@ -8,7 +8,7 @@ pub const SESSION_MAILBOX_MAX: usize = 256;
 /// then catches up from the log (E4).
 pub const SUBSCRIBER_MAILBOX_MAX: usize = 256;
 /// Messages waiting in the mailbox of the bus, the registry or the desk.
-pub const HUB_MAILBOX_MAX: usize = 16 * 1024;
+pub const SHARED_ACTOR_MAILBOX_MAX: usize = 16 * 1024;
 /// Subscribers of one session where configuration says nothing (X4).
 pub const SUBSCRIBERS_PER_SESSION_MAX: usize = 256;
 /// Events read from the log at once.
@@ -22,21 +22,21 @@ pub const SESSION_FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Delay before a failed session is brought back; doubles with each failure.
 pub const SESSION_RESTART_DELAY: Duration = Duration::from_millis(50);
 /// Questions of one tool attempt that wait to be put to people (T1); more are not heard.
-pub const ASKS_BACKLOG_MAX: usize = 4;
+pub const ELICITATION_BACKLOG_MAX: usize = 4;
 /// Least time between two progress events of one call (T5).
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Progress reports waiting to be looked at.
 pub const PROGRESS_BACKLOG_MAX: usize = 16;
 /// Bytes of a waiting-for or last-error text that administrators see.
-pub const OBSERVED_TEXT_BYTES_MAX: usize = 512;
+pub const STATUS_TEXT_BYTES_MAX: usize = 512;
 /// Times a decision is made anew because another session of the user was faster with their budget.
-pub const BUDGET_RACES_MAX: u32 = 16;
+pub const BUDGET_CONFLICT_RETRIES_MAX: u32 = 16;
 /// Delay before a result that could not be stored is tried again (D8).
 pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Delay before an overdue deadline is told again to a session that did not record it.
-pub const DESK_RETRY_DELAY: Duration = Duration::from_secs(1);
+pub const DEADLINE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often it is looked whether every session has left memory, before the process ends.
-pub const HALT_POLL: Duration = Duration::from_millis(5);
+pub const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often a purge is tried again because the session went on meanwhile.
 pub const PURGE_ATTEMPTS_MAX: u32 = 8;
 /// How often whoever follows a child makes sure that somebody would tell of it.
@@ -55,16 +55,16 @@ pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
 /// A tool server that was ready for so long starts its delays from the beginning.
 pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Least time between two readings of a tool server's changed list.
-pub const RELIST_INTERVAL: Duration = Duration::from_millis(250);
+pub const TOOL_LIST_RELOAD_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Failures in a row after which a model or a tool server is left alone (R4).
 pub const CIRCUIT_FAILURES_MAX: u32 = 5;
 /// How long it is left alone at first; doubles while it goes on to fail.
-pub const CIRCUIT_REST: Duration = Duration::from_secs(10);
+pub const CIRCUIT_OPEN_DURATION: Duration = Duration::from_secs(10);
 /// How long it is left alone at most.
-pub const CIRCUIT_REST_MAX: Duration = Duration::from_secs(120);
+pub const CIRCUIT_OPEN_DURATION_MAX: Duration = Duration::from_secs(120);
 /// How long the one that tries it again may take before another may.
-pub const CIRCUIT_PROBE_MAX: Duration = Duration::from_secs(60);
+pub const CIRCUIT_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Results of read-only tools that are kept to be used again (T6).
 pub const CACHED_RESULTS_MAX: usize = 1_000;

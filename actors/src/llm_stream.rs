@@ -4,12 +4,12 @@
 //! the session hears once, when the attempt has ended. It never sees the log.
 
 use crate::{
-    event_bus::{EventBus, Heard},
+    event_bus::{EventBus, PublishDelta},
     mailbox::Mailbox,
-    observation::Watch,
-    order::{Obey, Order},
+    order::{ActorOrder, ExecuteOrder},
     ports::ModelClient,
     session::{Fact, Session},
+    status_board::StatusEntry,
 };
 use actix::{
     Actor, ActorContext, AsyncContext, Context, Handler, Message, MessageResult, StreamHandler,
@@ -23,13 +23,13 @@ use greenroom_core::{
         request::ModelRequest,
     },
     scrub::Scrubber,
-    session::{Input, StepFailure},
-    trace::Trace,
+    session::{Input, ModelAttemptFailure},
+    trace_context::TraceContext,
 };
 use std::sync::Arc;
 
 /// What an attempt is of, and whom it tells.
-pub struct Attempt {
+pub struct ModelAttempt {
     /// The session.
     pub session_id: SessionId,
     /// The run.
@@ -41,7 +41,7 @@ pub struct Attempt {
     /// The open message; `None` for a plan, of which nothing is heard before it is complete (G14).
     pub message_id: Option<MessageId>,
     /// Its place in the run's trace, which the provider is told (A4).
-    pub trace: Trace,
+    pub trace: TraceContext,
     /// Who hears of the end.
     pub session: Mailbox<Session>,
     /// Who hears the text.
@@ -50,25 +50,25 @@ pub struct Attempt {
 
 /// The actor.
 pub struct LlmStream {
-    attempt: Attempt,
+    attempt: ModelAttempt,
     client: Arc<dyn ModelClient>,
     /// Until the actor has started. Boxed, since its room stays for as long as the model speaks.
     request: Option<Box<ModelRequest>>,
     builder: MessageBuilder,
     scrubber: Scrubber,
     streamed: bool,
-    concluded: bool,
-    watch: Watch,
+    outcome_reported: bool,
+    status_entry: StatusEntry,
 }
 
 impl LlmStream {
     /// An attempt that begins when the actor starts. `scrubber` takes out what must not be said.
     pub fn new(
-        attempt: Attempt,
+        attempt: ModelAttempt,
         client: Arc<dyn ModelClient>,
         request: ModelRequest,
         scrubber: Scrubber,
-        watch: Watch,
+        status_entry: StatusEntry,
     ) -> Self {
         Self {
             attempt,
@@ -77,19 +77,19 @@ impl LlmStream {
             builder: MessageBuilder::default(),
             scrubber,
             streamed: false,
-            concluded: false,
-            watch,
+            outcome_reported: false,
+            status_entry,
         }
     }
 
-    fn hear(&mut self, deltas: Vec<Delta>) -> Result<(), ModelFailure> {
+    fn handle_deltas(&mut self, deltas: Vec<Delta>) -> Result<(), ModelFailure> {
         let mut text = String::new();
         let mut result = Ok(());
         for delta in deltas {
             let clean = match &delta {
                 Delta::Text(piece) => self.scrubber.push(piece),
                 // What was held back as a possible secret is text after all.
-                Delta::Finished => self.scrubber.end(),
+                Delta::Finished => self.scrubber.finish(),
                 Delta::ReasoningStarted { .. }
                 | Delta::Reasoning { .. }
                 | Delta::ReasoningSignature { .. }
@@ -111,22 +111,22 @@ impl LlmStream {
         let heard = self.attempt.message_id.clone().filter(|_| !text.is_empty() && result.is_ok());
         if let Some(message_id) = heard {
             self.streamed = true;
-            let Attempt { session_id, run_id, step, .. } = self.attempt;
-            self.attempt.bus.tell(Heard { session_id, run_id, step, message_id, text });
+            let ModelAttempt { session_id, run_id, step, .. } = self.attempt;
+            self.attempt.bus.send(PublishDelta { session_id, run_id, step, message_id, text });
         }
         result
     }
 
     /// Tells the session how it ended; only the first end counts.
-    fn conclude(&mut self, result: Result<Completion, ModelFailure>) {
-        if std::mem::replace(&mut self.concluded, true) {
+    fn report_outcome(&mut self, result: Result<Completion, ModelFailure>) {
+        if std::mem::replace(&mut self.outcome_reported, true) {
             return;
         }
         let streamed = self.streamed;
         let usage = self.builder.usage();
-        let result = result.map_err(|failure| StepFailure { failure, streamed, usage });
+        let result = result.map_err(|failure| ModelAttemptFailure { failure, streamed, usage });
         let attempt_id = self.attempt.attempt_id;
-        self.attempt.session.tell(Fact(Input::StepFinished { attempt_id, result }));
+        self.attempt.session.send(Fact(Input::ModelFinished { attempt_id, result }));
     }
 }
 
@@ -135,75 +135,79 @@ impl Actor for LlmStream {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let Some(mut request) = self.request.take() else { return };
-        request.trace = Some(self.attempt.trace);
+        request.trace_context = Some(self.attempt.trace);
         let obeys = ctx.address().downgrade().recipient();
-        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
         let model = request.model.clone();
-        self.watch.set_state("streaming", Some(format!("model {model}")));
+        self.status_entry.set_state("streaming", Some(format!("model {model}")));
         ctx.add_stream(self.client.stream(*request));
     }
 
     /// Also runs when a handler panicked: the session must hear of every end.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
-        self.conclude(Err(ModelFailure::temporary("the model stream failed inside the server")));
+        self.report_outcome(Err(ModelFailure::temporary(
+            "the model stream failed inside the server",
+        )));
     }
 }
 
 impl StreamHandler<Result<Vec<Delta>, ModelFailure>> for LlmStream {
     fn handle(&mut self, item: Result<Vec<Delta>, ModelFailure>, ctx: &mut Self::Context) {
-        if let Err(failure) = item.and_then(|deltas| self.hear(deltas)) {
-            self.watch.fail(&failure.message);
-            self.conclude(Err(failure));
+        if let Err(failure) = item.and_then(|deltas| self.handle_deltas(deltas)) {
+            self.status_entry.record_failure(&failure.message);
+            self.report_outcome(Err(failure));
             ctx.stop();
         } else if self.builder.is_finished() {
             let builder = std::mem::take(&mut self.builder);
-            self.conclude(Ok(builder.complete()));
+            self.report_outcome(Ok(builder.into_completion()));
             ctx.stop();
         }
     }
 
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.conclude(Err(ModelFailure::temporary("the model's stream was cut")));
+        self.report_outcome(Err(ModelFailure::temporary("the model's stream was cut")));
         ctx.stop();
     }
 }
 
 /// Stops the attempt.
 #[derive(Message)]
-#[rtype(result = "Stopped")]
-pub struct Stop;
+#[rtype(result = "StopOutcome")]
+pub struct StopStream;
 
 /// What a stopped attempt had to say.
 #[derive(Debug)]
-pub enum Stopped {
+pub enum StopOutcome {
     /// As much of the message as there was.
     Partial(Completion),
     /// It had ended before, and its end is on the way to the session.
     AlreadyEnded,
 }
 
-impl Handler<Stop> for LlmStream {
-    type Result = MessageResult<Stop>;
+impl Handler<StopStream> for LlmStream {
+    type Result = MessageResult<StopStream>;
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: StopStream, ctx: &mut Self::Context) -> Self::Result {
         ctx.stop();
-        if std::mem::replace(&mut self.concluded, true) {
-            return MessageResult(Stopped::AlreadyEnded);
+        if std::mem::replace(&mut self.outcome_reported, true) {
+            return MessageResult(StopOutcome::AlreadyEnded);
         }
         let builder = std::mem::take(&mut self.builder);
-        MessageResult(Stopped::Partial(builder.stopped()))
+        MessageResult(StopOutcome::Partial(builder.into_partial_completion()))
     }
 }
 
 /// Stopped, the run fails; restarted, the step is tried again (A2).
-impl Handler<Obey> for LlmStream {
+impl Handler<ExecuteOrder> for LlmStream {
     type Result = ();
 
-    fn handle(&mut self, Obey { order, .. }: Obey, ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.conclude(Err(match order {
-            Order::Stop => ModelFailure::permanent("an administrator stopped the model stream"),
-            Order::Restart => {
+    fn handle(&mut self, ExecuteOrder { order, .. }: ExecuteOrder, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        self.report_outcome(Err(match order {
+            ActorOrder::Stop => {
+                ModelFailure::permanent("an administrator stopped the model stream")
+            }
+            ActorOrder::Restart => {
                 ModelFailure::temporary("an administrator restarted the model stream")
             }
         }));

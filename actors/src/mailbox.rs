@@ -5,24 +5,24 @@
 //! what is bounded by construction: at most one answer for each accepted request, and committed
 //! events on their way to a hub; [`send_last`] for the one message after which a listener is let go.
 
-use crate::observation::Watch;
+use crate::status_board::StatusEntry;
 use actix::{Actor, Addr, Handler, Message, Recipient, dev::ToEnvelope, prelude::SendError};
 
 /// The address of an actor, with its entry on the board.
 pub struct Mailbox<A: Actor> {
     address: Addr<A>,
-    watch: Watch,
+    status_entry: StatusEntry,
 }
 
 impl<A: Actor> Clone for Mailbox<A> {
     fn clone(&self) -> Self {
-        Self { address: self.address.clone(), watch: self.watch.clone() }
+        Self { address: self.address.clone(), status_entry: self.status_entry.clone() }
     }
 }
 
 /// Why a message was not taken; it comes back.
 #[derive(Debug)]
-pub enum PostError<M> {
+pub enum TrySendError<M> {
     /// The mailbox is full.
     Full(M),
     /// The actor is gone.
@@ -31,37 +31,37 @@ pub enum PostError<M> {
 
 impl<A: Actor> Mailbox<A> {
     /// The address of the actor that `watch` shows.
-    pub fn new(address: Addr<A>, watch: Watch) -> Self {
-        Self { address, watch }
+    pub fn new(address: Addr<A>, status_entry: StatusEntry) -> Self {
+        Self { address, status_entry }
     }
 
     /// Asks for something: bounded by the mailbox.
-    pub fn post<M>(&self, message: M) -> Result<(), PostError<M>>
+    pub fn try_send<M>(&self, message: M) -> Result<(), TrySendError<M>>
     where
         M: Message + Send + 'static,
         M::Result: Send,
         A: Handler<M>,
         A::Context: ToEnvelope<A, M>,
     {
-        self.watch.sent();
+        self.status_entry.record_sent();
         self.address.try_send(message).map_err(|error| {
-            self.watch.unsent();
+            self.status_entry.undo_sent();
             match error {
-                SendError::Full(message) => PostError::Full(message),
-                SendError::Closed(message) => PostError::Closed(message),
+                SendError::Full(message) => TrySendError::Full(message),
+                SendError::Closed(message) => TrySendError::Closed(message),
             }
         })
     }
 
     /// Tells something that is bounded by construction. Nothing happens when the actor is gone.
-    pub fn tell<M>(&self, message: M)
+    pub fn send<M>(&self, message: M)
     where
         M: Message + Send + 'static,
         M::Result: Send,
         A: Handler<M>,
         A::Context: ToEnvelope<A, M>,
     {
-        self.watch.sent();
+        self.status_entry.record_sent();
         #[expect(clippy::disallowed_methods, reason = "this is the wrapper")]
         self.address.do_send(message);
     }
@@ -74,7 +74,7 @@ impl<A: Actor> Mailbox<A> {
         A: Handler<M>,
         A::Context: ToEnvelope<A, M>,
     {
-        self.watch.sent();
+        self.status_entry.record_sent();
         self.address.send(message).await.ok()
     }
 
@@ -86,7 +86,7 @@ impl<A: Actor> Mailbox<A> {
 
 /// Sends a listener the last message it is sent, beyond what its mailbox takes. Nothing happens when
 /// it is gone.
-pub(crate) fn send_last<M>(listener: &Recipient<M>, message: M)
+pub(crate) fn send_over_capacity<M>(listener: &Recipient<M>, message: M)
 where
     M: Message + Send,
     M::Result: Send,

@@ -12,14 +12,14 @@ use utoipa::ToSchema;
 /// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum ActorOrder {
     /// End what you do, and do not begin it again by yourself.
     Stop,
     /// End what you do, and begin it again.
     Restart,
 }
 
-impl Order {
+impl ActorOrder {
     /// Its name in the surface.
     pub fn name(self) -> &'static str {
         match self {
@@ -32,35 +32,35 @@ impl Order {
 /// An order, on its way to an actor.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Obey {
+pub struct ExecuteOrder {
     /// Whom it is for; an actor may stand on the board for others.
     pub path: Arc<str>,
     /// What it is.
-    pub order: Order,
+    pub order: ActorOrder,
     /// Who gives it.
     pub by: UserId,
 }
 
 /// Why an order was not told.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Refused {
+pub enum OrderError {
     /// No actor is there.
     #[error("no live actor stands there")]
-    Absent,
+    NotFound,
     /// It takes no such order.
-    #[error("{kind} takes {}", taken(takes))]
-    NotTaken {
+    #[error("{kind} takes {}", format_supported(takes))]
+    NotSupported {
         /// What stands there.
         kind: &'static str,
         /// What it takes.
-        takes: &'static [Order],
+        takes: &'static [ActorOrder],
     },
     /// It is too busy to hear.
     #[error("the actor's mailbox is full")]
-    Busy,
+    MailboxFull,
 }
 
-fn taken(takes: &[Order]) -> String {
+fn format_supported(takes: &[ActorOrder]) -> String {
     match takes {
         [] => "no orders".to_owned(),
         orders => format!(

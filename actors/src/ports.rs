@@ -1,21 +1,21 @@
 //! What the actors need from the world, as traits. `src/` implements them for SQLite, HTTP and
 //! MCP; [`crate::testing`] for tests.
 
-use crate::tool_host::ServerStatus;
+use crate::tool_servers::ServerStatus;
 use async_trait::async_trait;
 use futures::{future::BoxFuture, stream::BoxStream};
 use greenroom_core::{
     Timestamp,
     approval::{Elicitation, ElicitationAnswer},
-    budget::{Measure, Spent},
+    budget::{BudgetMeasure, SpendingTotals},
     call::{ToolOutcome, ToolOutput},
     ids::Seq,
     ids::{AgentName, ApprovalId, SessionId, UserId},
     model::{delta::Delta, failure::ModelFailure, request::ModelRequest},
-    policy::{Settings, ToolBook},
+    policy::{Settings, ToolRegistry},
     session::{ApprovalRow, ApprovalState, EventRecord, Projection, Run, SessionRow},
     time::Day,
-    trace::Trace,
+    trace_context::TraceContext,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -33,11 +33,11 @@ pub trait Journal: Send + Sync + 'static {
     /// Removes everything of a session, its log, its row and its questions, in one commit with the
     /// audit log's note of it: all of it or nothing. What its user has spent stays spent. A session
     /// that does not exist is a conflict (S1).
-    async fn purge(&self, purge: Purge) -> Result<(), JournalError>;
+    async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError>;
 
     /// The events after `after`, at most `limit`, in order. Empty at the head and for sessions
     /// that do not exist.
-    async fn read(
+    async fn load_events(
         &self,
         session_id: SessionId,
         after: Seq,
@@ -45,46 +45,50 @@ pub trait Journal: Send + Sync + 'static {
     ) -> Result<Vec<EventRecord>, JournalError>;
 
     /// The number of the last event; 0 for a session that does not exist.
-    async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError>;
+    async fn load_head(&self, session_id: SessionId) -> Result<Seq, JournalError>;
 
     /// One session's row.
-    async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError>;
+    async fn load_session(&self, session_id: SessionId)
+    -> Result<Option<SessionRow>, JournalError>;
 
     /// Sessions, newest first.
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError>;
+    async fn list_sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError>;
 
     /// Sessions whose run must be brought back to life at start (status `running`).
-    async fn unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError>;
+    async fn list_unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError>;
 
     /// How many sessions of a user are not closed, and how many have a run (X4).
-    async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError>;
+    async fn count_sessions(&self, owner: &UserId) -> Result<SessionCounts, JournalError>;
 
     /// One question.
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError>;
+    async fn load_approval(
+        &self,
+        approval_id: ApprovalId,
+    ) -> Result<Option<ApprovalRow>, JournalError>;
 
     /// Questions, newest first.
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError>;
+    async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError>;
 
     /// The deadlines of all questions that wait, for the desk at start.
-    async fn pending_deadlines(
+    async fn list_pending_deadlines(
         &self,
     ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError>;
 
     /// A user's settings, if they were ever stored (G4).
-    async fn settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError>;
+    async fn load_settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError>;
 
     /// Stores a user's settings.
-    async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError>;
+    async fn store_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError>;
 
     /// What a user has spent, of each measure, by `today` (G6).
-    async fn spent(
+    async fn load_spending(
         &self,
         user: &UserId,
         today: Day,
-    ) -> Result<BTreeMap<Measure, Spent>, JournalError>;
+    ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError>;
 
     /// Whether it can be read and written now (`/readyz`).
-    async fn check(&self) -> Result<(), JournalError>;
+    async fn check_health(&self) -> Result<(), JournalError>;
 }
 
 /// One decision, to be committed.
@@ -102,7 +106,7 @@ pub struct Commit {
 
 /// A session, to be removed for good.
 #[derive(Clone, Debug)]
-pub struct Purge {
+pub struct PurgeRequest {
     /// The session.
     pub session_id: SessionId,
     /// Its last event; it fails unless it still is.
@@ -119,7 +123,7 @@ pub struct SessionQuery {
     /// Only this user's.
     pub owner: Option<UserId>,
     /// Whether children of others are among them (S8).
-    pub descent: Descent,
+    pub parent_filter: ParentFilter,
     /// Only those created before this one (the last of the page before).
     pub before: Option<SessionId>,
     /// At most so many.
@@ -128,7 +132,7 @@ pub struct SessionQuery {
 
 /// Which sessions, by who started them (S8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Descent {
+pub enum ParentFilter {
     /// Whoever did.
     #[default]
     Any,
@@ -170,7 +174,7 @@ pub enum JournalError {
     Conflict,
     /// The user's spending has no room for what the commit claims.
     #[error("another session has spent what was left of the user's budget")]
-    OverBudget,
+    BudgetExceeded,
     /// The database can't be reached or written; it may work later.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
@@ -191,20 +195,20 @@ pub trait ModelClient: Send + Sync + 'static {
 /// Runs tools, wherever they live (T1).
 pub trait ToolHost: Send + Sync + 'static {
     /// The tools there are now.
-    fn book(&self) -> Arc<ToolBook>;
+    fn tool_registry(&self) -> Arc<ToolRegistry>;
 
     /// The servers the tools come from, those that are not there included (T2).
-    fn servers(&self) -> Vec<ServerStatus> {
+    fn server_statuses(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
 
     /// The prompts that servers list now (C3).
-    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+    fn list_prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
     /// The text of one of them. The error is for people.
-    fn prompt(
+    fn get_prompt(
         &self,
         server: &str,
         _name: &str,
@@ -215,7 +219,7 @@ pub trait ToolHost: Send + Sync + 'static {
     }
 
     /// The resources that servers list now, and their templates of more (T1).
-    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+    fn list_resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
@@ -233,7 +237,7 @@ pub trait ToolHost: Send + Sync + 'static {
     /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
     /// `progress` without waiting for it, and asks `call.people`; stops early when `cancel` fires,
     /// telling the tool.
-    fn call(
+    fn call_tool(
         &self,
         call: ToolCall,
         progress: mpsc::Sender<Progress>,
@@ -303,31 +307,31 @@ pub struct ToolCall {
     /// Bytes of the result that are kept.
     pub result_bytes_max: usize,
     /// Where it can ask people while it runs (T1). Its time stands still meanwhile (T4).
-    pub people: People,
+    pub elicitation: ElicitationChannel,
     /// Who hears what comes after the attempt was given up (R1).
-    pub late: Late,
+    pub late_result: LateResultHandler,
 }
 
 /// Who hears the result of an attempt that was given up: it may be all that is ever heard of what the
 /// call did. By default nobody.
 #[derive(Clone, Default)]
-pub struct Late(Option<Arc<dyn Fn(ToolOutcome) + Send + Sync>>);
+pub struct LateResultHandler(Option<Arc<dyn Fn(ToolOutcome) + Send + Sync>>);
 
-impl Late {
+impl LateResultHandler {
     /// Whoever that tells.
-    pub fn to(hear: impl Fn(ToolOutcome) + Send + Sync + 'static) -> Self {
+    pub fn new(hear: impl Fn(ToolOutcome) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(hear)))
     }
 
     /// Tells the result.
-    pub fn tell(&self, outcome: ToolOutcome) {
+    pub fn report(&self, outcome: ToolOutcome) {
         if let Some(hear) = &self.0 {
             hear(outcome);
         }
     }
 }
 
-impl fmt::Debug for Late {
+impl fmt::Debug for LateResultHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Late").field(&self.0.is_some()).finish()
     }
@@ -335,11 +339,11 @@ impl fmt::Debug for Late {
 
 /// The people whom a running tool can ask. By default there are none.
 #[derive(Clone, Debug, Default)]
-pub struct People(Option<mpsc::Sender<Ask>>);
+pub struct ElicitationChannel(Option<mpsc::Sender<ElicitationRequest>>);
 
 /// A question of a running tool.
 #[derive(Debug)]
-pub struct Ask {
+pub struct ElicitationRequest {
     /// What it wants.
     pub elicitation: Elicitation,
     /// Takes the answer; dropped, it says that there is none.
@@ -348,19 +352,19 @@ pub struct Ask {
     pub withdrawn: CancellationToken,
 }
 
-impl People {
+impl ElicitationChannel {
     /// Those who are asked over this channel.
-    pub fn over(asks: mpsc::Sender<Ask>) -> Self {
+    pub fn new(asks: mpsc::Sender<ElicitationRequest>) -> Self {
         Self(Some(asks))
     }
 
     /// Asks, and waits for as long as it takes. Dropping the future withdraws the question.
-    pub async fn ask(&self, elicitation: Elicitation) -> ElicitationAnswer {
+    pub async fn request(&self, elicitation: Elicitation) -> ElicitationAnswer {
         let Some(asks) = &self.0 else { return ElicitationAnswer::Declined };
         let (reply, answer) = oneshot::channel();
         let withdrawn = CancellationToken::new();
         let _no_longer_asked = withdrawn.clone().drop_guard();
-        if asks.send(Ask { elicitation, reply, withdrawn }).await.is_err() {
+        if asks.send(ElicitationRequest { elicitation, reply, withdrawn }).await.is_err() {
             return ElicitationAnswer::Cancelled;
         }
         answer.await.unwrap_or(ElicitationAnswer::Cancelled)
@@ -376,7 +380,7 @@ pub struct Caller {
     /// Its agent.
     pub agent: AgentName,
     /// The attempt's place in the run's trace; sent to the tool in `_meta` (A4).
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
 /// How far a tool is (T5).
@@ -394,25 +398,25 @@ pub struct Progress {
 pub trait Meter: Send + Sync + 'static {
     /// An event of a session of that agent was committed. Called between a commit and what
     /// follows from it: it must not wait.
-    fn committed(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
+    fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
 
     /// A session came back from its log with this run going on. What is committed of it comes next.
-    fn resumed(&self, run: &Run);
+    fn record_resumed_run(&self, run: &Run);
 
     /// A commit was published so long ago that a bus takes only now.
-    fn published(&self, lag: Duration);
+    fn record_publish_lag(&self, lag: Duration);
 }
 
 /// A meter that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoMeter;
+pub struct NoopMeter;
 
-impl Meter for NoMeter {
-    fn committed(&self, _: SessionId, _: &AgentName, _: &EventRecord) {}
+impl Meter for NoopMeter {
+    fn record_event(&self, _: SessionId, _: &AgentName, _: &EventRecord) {}
 
-    fn resumed(&self, _: &Run) {}
+    fn record_resumed_run(&self, _: &Run) {}
 
-    fn published(&self, _: Duration) {}
+    fn record_publish_lag(&self, _: Duration) {}
 }
 
 /// Where time comes from.

@@ -14,33 +14,33 @@ use std::{
 
 /// Under what a result is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct CacheKey {
     server: Arc<str>,
     digest: String,
 }
 
-impl Key {
+impl CacheKey {
     /// The key of a call of `tool` with these arguments.
-    pub(crate) fn of(tool: &Tool, arguments: &Value) -> Self {
-        let digest = Digest::of(&json!([tool.remote_name, arguments])).to_string();
+    pub(crate) fn new(tool: &Tool, arguments: &Value) -> Self {
+        let digest = Digest::hash_json(&json!([tool.remote_name, arguments])).to_string();
         Self { server: tool.server.clone(), digest }
     }
 }
 
 /// The results.
 #[derive(Default)]
-pub(crate) struct ResultCache(Mutex<Kept>);
+pub(crate) struct ResultCache(Mutex<CacheState>);
 
 #[derive(Default)]
-struct Kept {
-    results: BTreeMap<Key, Entry>,
+struct CacheState {
+    results: BTreeMap<CacheKey, CacheEntry>,
     /// Keys by age, with the number of the entry that was put then.
-    order: VecDeque<(Key, u64)>,
+    order: VecDeque<(CacheKey, u64)>,
     bytes: usize,
     number: u64,
 }
 
-struct Entry {
+struct CacheEntry {
     output: ToolOutput,
     until: Timestamp,
     bytes: usize,
@@ -49,14 +49,14 @@ struct Entry {
 
 impl ResultCache {
     /// The result, marked as one that was kept.
-    pub(crate) fn get(&self, key: &Key, now: Timestamp) -> Option<ToolOutput> {
+    pub(crate) fn get(&self, key: &CacheKey, now: Timestamp) -> Option<ToolOutput> {
         let kept = self.lock();
         let entry = kept.results.get(key).filter(|entry| now < entry.until)?;
         Some(ToolOutput { cached: true, ..entry.output.clone() })
     }
 
     /// Keeps a result for so long, unless it is too large.
-    pub(crate) fn put(&self, key: Key, output: &ToolOutput, now: Timestamp, ttl: Duration) {
+    pub(crate) fn insert(&self, key: CacheKey, output: &ToolOutput, now: Timestamp, ttl: Duration) {
         let structured = output.structured.as_ref().map_or(0, |value| value.to_string().len());
         let bytes = output.text.len() + structured;
         if bytes > CACHED_RESULT_BYTES_MAX {
@@ -66,7 +66,8 @@ impl ResultCache {
         kept.remove(&key);
         kept.number += 1;
         let number = kept.number;
-        let entry = Entry { output: output.clone(), until: now.after(ttl), bytes, number };
+        let entry =
+            CacheEntry { output: output.clone(), until: now.saturating_add(ttl), bytes, number };
         kept.results.insert(key.clone(), entry);
         kept.order.push_back((key, number));
         kept.bytes += bytes;
@@ -78,26 +79,26 @@ impl ResultCache {
         }
         // Keys that were put again stand in the order more than once.
         if kept.order.len() > 2 * CACHED_RESULTS_MAX {
-            let Kept { results, order, .. } = &mut *kept;
+            let CacheState { results, order, .. } = &mut *kept;
             order.retain(|(key, number)| results.get(key).is_some_and(|it| it.number == *number));
         }
     }
 
     /// Forgets what came from that server.
-    pub(crate) fn forget(&self, server: &str) {
+    pub(crate) fn remove_server(&self, server: &str) {
         let mut kept = self.lock();
         let of_server = kept.results.keys().filter(|key| *key.server == *server);
-        let gone: Vec<Key> = of_server.cloned().collect();
+        let gone: Vec<CacheKey> = of_server.cloned().collect();
         gone.iter().for_each(|key| kept.remove(key));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn remove(&mut self, key: &Key) {
+impl CacheState {
+    fn remove(&mut self, key: &CacheKey) {
         if let Some(entry) = self.results.remove(key) {
             self.bytes -= entry.bytes;
         }
@@ -110,8 +111,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn key(n: usize) -> Key {
-        Key { server: format!("s{}", n % 2).into(), digest: n.to_string() }
+    fn key(n: usize) -> CacheKey {
+        CacheKey { server: format!("s{}", n % 2).into(), digest: n.to_string() }
     }
 
     fn output(text: &str) -> ToolOutput {
@@ -119,18 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn t6_a_result_is_used_again_until_its_time_is_over() {
+    fn t6_cached_result_is_reused_until_it_expires() {
         let cache = ResultCache::default();
-        cache.put(key(1), &output("a"), Timestamp(0), MINUTE);
+        cache.insert(key(1), &output("a"), Timestamp(0), MINUTE);
         let found = cache.get(&key(1), Timestamp(59_999)).unwrap();
         assert_eq!(found, ToolOutput { cached: true, ..output("a") });
         assert_eq!(cache.get(&key(1), Timestamp(60_000)), None);
         assert_eq!(cache.get(&key(2), Timestamp(0)), None);
-        cache.put(key(1), &output("b"), Timestamp(60_000), MINUTE);
+        cache.insert(key(1), &output("b"), Timestamp(60_000), MINUTE);
         assert_eq!(cache.get(&key(1), Timestamp(60_000)).unwrap().text, "b");
-        cache.forget("s0");
+        cache.remove_server("s0");
         assert!(cache.get(&key(1), Timestamp(60_000)).is_some());
-        cache.forget("s1");
+        cache.remove_server("s1");
         assert_eq!(cache.get(&key(1), Timestamp(60_000)), None);
     }
 
@@ -138,19 +139,19 @@ mod tests {
     fn t6_it_is_bounded_in_number_and_bytes() {
         let cache = ResultCache::default();
         for n in 0..5_000 {
-            cache.put(key(n % 1_500), &output("x"), Timestamp(0), MINUTE);
+            cache.insert(key(n % 1_500), &output("x"), Timestamp(0), MINUTE);
         }
         assert_eq!(cache.lock().results.len(), CACHED_RESULTS_MAX);
         assert!(cache.lock().order.len() <= 2 * CACHED_RESULTS_MAX);
         assert!(cache.get(&key(4_999 % 1_500), Timestamp(0)).is_some(), "the newest stays");
         let large = "x".repeat(CACHED_RESULT_BYTES_MAX);
         for n in 0..100 {
-            cache.put(key(n), &output(&large), Timestamp(0), MINUTE);
+            cache.insert(key(n), &output(&large), Timestamp(0), MINUTE);
         }
         assert!(cache.lock().bytes <= CACHED_BYTES_MAX);
         let sum: usize = cache.lock().results.values().map(|entry| entry.bytes).sum();
         assert_eq!(cache.lock().bytes, sum);
-        cache.put(key(7_777), &output(&format!("{large}x")), Timestamp(0), MINUTE);
+        cache.insert(key(7_777), &output(&format!("{large}x")), Timestamp(0), MINUTE);
         assert_eq!(cache.get(&key(7_777), Timestamp(0)), None, "too large");
     }
 }

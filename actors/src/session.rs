@@ -5,31 +5,31 @@
 //! decided one after another on a state that never outruns the log. It knows no transport, no
 //! store and no provider, only ports.
 
+mod cancellation;
 mod children;
 mod commit;
 mod dispatch;
+mod exclusive_locks;
 mod orders;
 mod outage;
 mod publish;
-mod stopping;
-mod turns;
 
-pub use turns::TurnCame;
+pub use exclusive_locks::LockGranted;
 
 use crate::{
     approval_desk::ApprovalDesk,
     delegation::Delegation,
     event_bus::EventBus,
+    exclusive_locks::ExclusiveLocks,
     governance::Governance,
     limits::{LOG_PAGE_EVENTS, SESSION_MAILBOX_MAX},
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
-    observation::{Board, Watch},
-    order::Order,
+    order::ActorOrder,
     ports::{Clock, Journal, JournalError, Meter, ModelClient, ToolHost},
-    session_registry::{Ended, Home, Idle, SessionRegistry},
+    session_registry::{SessionEnded, SessionIdle, SessionRegistry, Shard},
+    status_board::{StatusBoard, StatusEntry},
     tool_executor::{self, ToolExecutor},
-    turnstile::Turnstile,
 };
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
@@ -41,8 +41,8 @@ use greenroom_core::{
     call::Call,
     ids::{AgentName, AttemptId, Seq, SessionId},
     policy::Settings,
-    session::{Identity, Input, Rejection, Reply, SessionState, StepPhase, evolve},
-    usage::Usage,
+    session::{Input, Rejection, Reply, SessionMetadata, SessionState, StepPhase, evolve},
+    usage::TokenUsage,
 };
 use std::{
     collections::HashMap,
@@ -56,7 +56,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// What every session works with.
-pub struct Surroundings {
+pub struct SessionDeps {
     /// The log.
     pub journal: Arc<dyn Journal>,
     /// The models.
@@ -68,13 +68,13 @@ pub struct Surroundings {
     /// Agents and policy.
     pub governance: Governance,
     /// The board.
-    pub board: Board,
+    pub status_board: StatusBoard,
     /// Who counts.
     pub meter: Arc<dyn Meter>,
     /// Whose turn it is among calls that run alone.
-    pub turnstile: Mailbox<Turnstile>,
+    pub exclusive_locks: Mailbox<ExclusiveLocks>,
     /// Where sessions live.
-    pub homes: Arc<[Home]>,
+    pub shards: Arc<[Shard]>,
     /// How long to stay in memory without work.
     pub idle_timeout: Duration,
     /// Whether nothing more begins, since the process is about to end (D8).
@@ -129,36 +129,36 @@ pub struct Passivate;
 
 /// The actor.
 pub struct Session {
-    around: Arc<Surroundings>,
+    deps: Arc<SessionDeps>,
     registry: Mailbox<SessionRegistry>,
     desk: Mailbox<ApprovalDesk>,
     bus: Mailbox<EventBus>,
     generation: u64,
-    watch: Watch,
+    status_entry: StatusEntry,
     state: SessionState,
-    myself: Option<Mailbox<Session>>,
+    own_mailbox: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
     /// The stream that was stopped for the command at hand, and whether it had said anything.
-    stopped: Option<(AttemptId, bool, Usage)>,
+    stopped_stream: Option<(AttemptId, bool, TokenUsage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
-    children: HashMap<SessionId, Mailbox<Delegation>>,
-    turns: turns::Turns,
+    delegations: HashMap<SessionId, Mailbox<Delegation>>,
+    locks: exclusive_locks::SessionLocks,
     outage: outage::Outage,
     commands_handled: u64,
-    alarm: Option<SpawnHandle>,
-    idle_check: Option<SpawnHandle>,
+    wake_timer: Option<SpawnHandle>,
+    idle_timer: Option<SpawnHandle>,
     /// How it ends, once it was ended.
-    end: End,
+    exit_status: SessionExitStatus,
 }
 
 /// How a session's actor ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SessionExitStatus {
     /// In order: it had nothing to do.
-    Left,
+    Passivated,
     /// What it knows is not what the log says, or it could not read the log. No failure of its
     /// own: it is to be rebuilt.
-    Outdated(String),
+    NeedsRebuild(String),
     /// It failed.
     Failed(String),
 }
@@ -168,41 +168,41 @@ impl Session {
     pub fn new(
         session_id: SessionId,
         generation: u64,
-        around: Arc<Surroundings>,
+        deps: Arc<SessionDeps>,
         registry: Mailbox<SessionRegistry>,
         desk: Mailbox<ApprovalDesk>,
         bus: Mailbox<EventBus>,
-        watch: Watch,
+        status_entry: StatusEntry,
     ) -> Self {
         Self {
-            around,
+            deps,
             registry,
             desk,
             bus,
             generation,
-            watch,
-            state: SessionState::vacant(session_id),
-            myself: None,
+            status_entry,
+            state: SessionState::new(session_id),
+            own_mailbox: None,
             stream: None,
-            stopped: None,
+            stopped_stream: None,
             executors: HashMap::new(),
-            children: HashMap::new(),
-            turns: turns::Turns::default(),
+            delegations: HashMap::new(),
+            locks: exclusive_locks::SessionLocks::default(),
             outage: outage::Outage::default(),
             commands_handled: 0,
-            alarm: None,
-            idle_check: None,
-            end: End::Left,
+            wake_timer: None,
+            idle_timer: None,
+            exit_status: SessionExitStatus::Passivated,
         }
     }
 
     /// The rules that `input` is decided by.
     fn rules_for(&self, input: &Input) -> Rules {
-        let (governance, tools) = (&self.around.governance, self.around.tools.as_ref());
-        if let Some(Identity { agent, parent, .. }) = &self.state.identity {
+        let (governance, tools) = (&self.deps.governance, self.deps.tools.as_ref());
+        if let Some(SessionMetadata { agent, parent, .. }) = &self.state.metadata {
             return governance.rules(agent, parent.as_deref(), tools);
         }
-        if let Input::CreateChild { errand } = input {
+        if let Input::CreateChild { task: errand } = input {
             return governance.rules(&errand.agent, Some(&errand.parent), tools);
         }
         let unknown = AgentName::parse("default").expect("a plain word is an agent's name");
@@ -211,17 +211,18 @@ impl Session {
 
     /// Rebuilds the state from the log, then heals what a crash interrupted.
     fn rehydrate(&mut self, ctx: &mut Context<Self>) {
-        let journal = self.around.journal.clone();
+        let journal = self.deps.journal.clone();
         let session_id = self.state.session_id;
-        let defaults = self.around.governance.settings.clone();
+        let defaults = self.deps.governance.default_settings.clone();
         let replay = async move {
-            let mut state = SessionState::vacant(session_id);
+            let mut state = SessionState::new(session_id);
             loop {
-                let page = journal.read(session_id, state.head, LOG_PAGE_EVENTS).await?;
+                let page = journal.load_events(session_id, state.last_seq, LOG_PAGE_EVENTS).await?;
                 let is_last = page.len() < LOG_PAGE_EVENTS;
                 state = page.iter().fold(state, evolve);
                 if is_last {
-                    let within = may_do_more(&state, &defaults, journal.as_ref()).await?;
+                    let within =
+                        load_stricter_settings(&state, &defaults, journal.as_ref()).await?;
                     return Ok((state, within));
                 }
             }
@@ -231,69 +232,71 @@ impl Session {
                 Ok((state, within)) => {
                     actor.state = state;
                     if let Some(run) = &actor.state.active.run {
-                        actor.around.meter.resumed(run);
+                        actor.deps.meter.record_resumed_run(run);
                     }
-                    if actor.state.identity.is_some() {
-                        actor.take(Input::Rehydrated { within }, None, ctx);
+                    if actor.state.metadata.is_some() {
+                        actor.handle_input(Input::Rehydrated { user_settings: within }, None, ctx);
                     } else {
-                        actor.settle(ctx);
+                        actor.after_input(ctx);
                     }
                 }
                 // An outage is no failure of the session (D8).
-                Err(JournalError::Unavailable(error)) => actor.end(End::Outdated(error), ctx),
-                Err(error) => actor.end(End::Failed(error.to_string()), ctx),
+                Err(JournalError::Unavailable(error)) => {
+                    actor.stop_with(SessionExitStatus::NeedsRebuild(error), ctx)
+                }
+                Err(error) => actor.stop_with(SessionExitStatus::Failed(error.to_string()), ctx),
             },
         ));
     }
 
     /// After every input: the alarm for the next backoff, the check for idleness, the board.
-    fn settle(&mut self, ctx: &mut Context<Self>) {
-        self.store_what_is_kept(ctx);
-        self.leave_turns();
-        if let Some(alarm) = self.alarm.take() {
+    fn after_input(&mut self, ctx: &mut Context<Self>) {
+        self.schedule_deferred_inputs(ctx);
+        self.release_unused_locks();
+        if let Some(alarm) = self.wake_timer.take() {
             ctx.cancel_future(alarm);
         }
-        let next = self.state.next_wake_besides(|call_id| self.turns.awaits(call_id));
+        let next = self.state.next_wake_excluding(|call_id| self.locks.is_waiting(call_id));
         // What is due while the process ends does not begin.
-        if let Some(at) = next.filter(|_| !self.around.draining.load(Relaxed)) {
-            let delay = at.until_from(self.around.clock.now());
-            self.alarm = Some(ctx.run_later(delay, |actor, ctx| {
-                actor.alarm = None;
+        if let Some(at) = next.filter(|_| !self.deps.draining.load(Relaxed)) {
+            let delay = at.saturating_duration_since(self.deps.clock.now());
+            self.wake_timer = Some(ctx.run_later(delay, |actor, ctx| {
+                actor.wake_timer = None;
                 // A timer may fire right behind a message whose append has just begun: then this
                 // is not the state to decide on, and what follows sets it again.
                 if !ctx.waiting() {
-                    actor.hear(Input::Wake, ctx);
+                    actor.handle_fact(Input::Wake, ctx);
                 }
             }));
         }
         self.executors.retain(|_, executor| executor.is_open());
-        self.children.retain(|_, delegation| delegation.is_open());
-        if let Some(check) = self.idle_check.take() {
+        self.delegations.retain(|_, delegation| delegation.is_open());
+        if let Some(check) = self.idle_timer.take() {
             ctx.cancel_future(check);
         }
-        if self.may_leave() {
-            self.idle_check = Some(ctx.run_later(self.around.idle_timeout, |actor, ctx| {
-                if actor.may_leave() && !ctx.waiting() {
+        if self.can_passivate() {
+            self.idle_timer = Some(ctx.run_later(self.deps.idle_timeout, |actor, ctx| {
+                if actor.can_passivate() && !ctx.waiting() {
                     let (session_id, generation) = (actor.state.session_id, actor.generation);
                     let handled = actor.commands_handled;
-                    actor.registry.tell(Idle { session_id, generation, handled });
+                    actor.registry.send(SessionIdle { session_id, generation, handled });
                 }
             }));
         }
-        let (state, waiting_for) = self.in_words();
-        self.watch.set_state(state, waiting_for);
+        let (state, waiting_for) = self.describe_status();
+        self.status_entry.set_state(state, waiting_for);
     }
 
-    fn may_leave(&self) -> bool {
-        let nobody_comes = self.outage.is_empty() && self.turns.is_empty();
-        nobody_comes && (self.state.is_idle() || self.state.is_waiting_for_people())
+    fn can_passivate(&self) -> bool {
+        let nobody_comes = self.outage.is_empty() && self.locks.is_empty();
+        nobody_comes && (self.state.is_idle() || self.state.is_waiting_for_approval())
     }
 
     /// What it is doing, and whom it waits for, for administrators (A1).
-    fn in_words(&self) -> (&'static str, Option<String>) {
+    fn describe_status(&self) -> (&'static str, Option<String>) {
         let Some(run) = &self.state.active.run else { return ("idle", None) };
         match &run.phase {
-            StepPhase::Between => match self.state.active.approvals.first() {
+            StepPhase::BetweenSteps => match self.state.active.approvals.first() {
                 Some(open) => {
                     let approval_id = open.approval.approval_id;
                     let kind = open.approval.kind().name();
@@ -303,8 +306,8 @@ impl Session {
             },
             StepPhase::Streaming { .. } => ("streaming", Some("the model".to_owned())),
             StepPhase::BackingOff { until, .. } => ("backing off", Some(format!("until {until}"))),
-            StepPhase::Calling => {
-                let waits = self.state.is_waiting_for_people();
+            StepPhase::RunningCalls => {
+                let waits = self.state.is_waiting_for_approval();
                 // A tool that asks is waited for as much as the person.
                 let is_asked = |open: &&OpenApproval| {
                     waits || open.approval.kind() == ApprovalKind::Elicitation
@@ -314,13 +317,13 @@ impl Session {
                     let kind = open.approval.kind().name();
                     return ("waiting", Some(format!("a person, to decide {kind} {approval_id}")));
                 }
-                if let Some(key) = self.turns.awaited_key()
-                    && !run.calls.iter().any(|call| call.is_under_way())
+                if let Some(key) = self.locks.first_waiting_key()
+                    && !run.calls.iter().any(|call| call.is_in_progress())
                 {
                     return ("waiting", Some(format!("its turn: {key}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
-                let whom = |call: &Call| match self.state.active.child_of(call.call_id) {
+                let whom = |call: &Call| match self.state.active.child_for_call(call.call_id) {
                     Some(child) => format!("{} (session {})", child.agent, child.session_id),
                     None => format!("tool {}", call.tool),
                 };
@@ -331,8 +334,8 @@ impl Session {
     }
 
     /// A worker that has reported its end is done.
-    fn let_go(&mut self, input: &Input) {
-        if let Input::StepFinished { attempt_id, .. } = input {
+    fn drop_finished_worker(&mut self, input: &Input) {
+        if let Input::ModelFinished { attempt_id, .. } = input {
             self.stream.take_if(|live| live.0 == *attempt_id);
         } else if let Input::ToolFinished { attempt_id, .. } = input {
             self.executors.remove(attempt_id);
@@ -340,32 +343,34 @@ impl Session {
     }
 
     /// Ends this actor; the registry brings the session back from the log, or parks it.
-    fn end(&mut self, end: End, ctx: &mut Context<Self>) {
+    fn stop_with(&mut self, end: SessionExitStatus, ctx: &mut Context<Self>) {
         match &end {
-            End::Left => {}
-            End::Outdated(error) | End::Failed(error) => self.watch.fail(error),
+            SessionExitStatus::Passivated => {}
+            SessionExitStatus::NeedsRebuild(error) | SessionExitStatus::Failed(error) => {
+                self.status_entry.record_failure(error)
+            }
         }
-        self.end = end;
+        self.exit_status = end;
         ctx.stop();
     }
 
-    fn myself(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
-        let watch = &self.watch;
-        self.myself.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
+    fn own_mailbox(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
+        let watch = &self.status_entry;
+        self.own_mailbox.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
     }
 }
 
 /// What the session's user allows, where the session allows more: the `defaults`, if they are the
 /// user's, were tightened since it was here; or it was parked when the user tightened theirs (G4).
-async fn may_do_more(
+async fn load_stricter_settings(
     state: &SessionState,
     defaults: &Arc<Settings>,
     journal: &dyn Journal,
 ) -> Result<Option<Arc<Settings>>, JournalError> {
-    let Some(identity) = &state.identity else { return Ok(None) };
-    let stored = journal.settings(&identity.owner).await?;
+    let Some(identity) = &state.metadata else { return Ok(None) };
+    let stored = journal.load_settings(&identity.owner).await?;
     let allowed = stored.map_or_else(|| defaults.clone(), Arc::new);
-    Ok(state.active.settings.check_within(&allowed).is_err().then_some(allowed))
+    Ok(state.active.settings.validate_within(&allowed).is_err().then_some(allowed))
 }
 
 /// Answers whoever still waits.
@@ -383,8 +388,8 @@ impl Actor for Session {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SESSION_MAILBOX_MAX);
         let obeys = ctx.address().downgrade().recipient();
-        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
-        self.watch.set_state("rehydrating", Some("the log".to_owned()));
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
+        self.status_entry.set_state("rehydrating", Some("the log".to_owned()));
         self.rehydrate(ctx);
     }
 
@@ -392,20 +397,20 @@ impl Actor for Session {
     /// may end before it reads why.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         if let Some((_, stream)) = self.stream.take() {
-            stream.tell(llm_stream::Stop);
+            stream.send(llm_stream::StopStream);
         }
         for (_, executor) in self.executors.drain() {
-            executor.tell(tool_executor::Cancel);
+            executor.send(tool_executor::CancelAttempt);
         }
-        self.leave_children();
-        self.leave_all_turns();
-        let unfinished = !self.state.is_idle() || self.state.head == Seq(0);
+        self.detach_children();
+        self.release_all_locks();
+        let unfinished = !self.state.is_idle() || self.state.last_seq == Seq(0);
         let end = match thread::panicking() {
-            true => End::Failed("the session's actor panicked".to_owned()),
-            false => std::mem::replace(&mut self.end, End::Left),
+            true => SessionExitStatus::Failed("the session's actor panicked".to_owned()),
+            false => std::mem::replace(&mut self.exit_status, SessionExitStatus::Passivated),
         };
         let (session_id, generation) = (self.state.session_id, self.generation);
-        self.registry.tell(Ended { session_id, generation, end, unfinished });
+        self.registry.send(SessionEnded { session_id, generation, exit_status: end, unfinished });
     }
 }
 
@@ -414,15 +419,15 @@ impl Handler<Command> for Session {
 
     fn handle(&mut self, command: Command, ctx: &mut Self::Context) {
         self.commands_handled += 1;
-        self.watch.begin("Command");
+        self.status_entry.start_message("Command");
         if !self.outage.is_empty() {
-            respond(command.reply, Err(outage::not_storing()));
-        } else if let Some(stream) = self.stream_ended_by(&command.input) {
-            self.stop_stream_then_take(stream, command, ctx);
+            respond(command.reply, Err(outage::storage_unavailable()));
+        } else if let Some(stream) = self.stream_to_stop(&command.input) {
+            self.stop_stream_then_handle(stream, command, ctx);
         } else {
-            self.take(command.input, command.reply, ctx);
+            self.handle_input(command.input, command.reply, ctx);
         }
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }
 
@@ -430,10 +435,10 @@ impl Handler<Fact> for Session {
     type Result = ();
 
     fn handle(&mut self, Fact(input): Fact, ctx: &mut Self::Context) {
-        self.watch.begin("Fact");
-        self.let_go(&input);
-        self.hear(input, ctx);
-        self.watch.end();
+        self.status_entry.start_message("Fact");
+        self.drop_finished_worker(&input);
+        self.handle_fact(input, ctx);
+        self.status_entry.finish_message();
     }
 }
 
@@ -441,7 +446,7 @@ impl Handler<Passivate> for Session {
     type Result = ();
 
     fn handle(&mut self, _: Passivate, ctx: &mut Self::Context) {
-        self.watch.tick();
-        self.end(End::Left, ctx);
+        self.status_entry.record_handled();
+        self.stop_with(SessionExitStatus::Passivated, ctx);
     }
 }

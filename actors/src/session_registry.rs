@@ -9,13 +9,16 @@ use crate::{
     approval_desk::ApprovalDesk,
     event_bus::EventBus,
     limits::{
-        HUB_MAILBOX_MAX, SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX,
-        SESSION_RESTART_DELAY, STORE_RETRY_DELAY,
+        SESSION_FAILURE_WINDOW, SESSION_FAILURES_MAX, SESSION_MAILBOX_MAX, SESSION_RESTART_DELAY,
+        SHARED_ACTOR_MAILBOX_MAX, STORE_RETRY_DELAY,
     },
-    mailbox::{Mailbox, PostError},
-    observation::Watch,
-    order::{Obey, Order},
-    session::{Command, CommandError, End, Passivate, ReplySender, Session, Surroundings, respond},
+    mailbox::{Mailbox, TrySendError},
+    order::{ActorOrder, ExecuteOrder},
+    session::{
+        Command, CommandError, Passivate, ReplySender, Session, SessionDeps, SessionExitStatus,
+        respond,
+    },
+    status_board::StatusEntry,
 };
 use actix::{
     Actor, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
@@ -30,7 +33,7 @@ use std::{
 
 /// Where sessions live: an arbiter with its bus.
 #[derive(Clone)]
-pub struct Home {
+pub struct Shard {
     /// The arbiter.
     pub arbiter: ArbiterHandle,
     /// Its bus.
@@ -38,7 +41,7 @@ pub struct Home {
 }
 
 /// The home of a session, among `homes`: always the same one.
-pub fn home_of(session_id: SessionId, homes: &[Home]) -> &Home {
+pub fn shard_of(session_id: SessionId, homes: &[Shard]) -> &Shard {
     // The random half of a version 7 UUID.
     let (_, random) = session_id.0.as_u64_pair();
     let count = u64::try_from(homes.len()).unwrap_or(1).max(1);
@@ -47,64 +50,68 @@ pub fn home_of(session_id: SessionId, homes: &[Home]) -> &Home {
 
 /// The actor.
 pub struct SessionRegistry {
-    around: Arc<Surroundings>,
+    deps: Arc<SessionDeps>,
     desk: Mailbox<ApprovalDesk>,
-    live: HashMap<SessionId, Live>,
-    failures: HashMap<SessionId, Failures>,
-    generations: u64,
+    live_sessions: HashMap<SessionId, LiveSession>,
+    failures: HashMap<SessionId, FailureRecord>,
+    last_generation: u64,
     draining: bool,
     /// No session comes to life any more.
-    halted: bool,
-    watch: Watch,
+    shutting_down: bool,
+    status_entry: StatusEntry,
 }
 
-struct Live {
+struct LiveSession {
     mailbox: Mailbox<Session>,
     generation: u64,
     delivered: u64,
 }
 
-struct Failures {
+struct FailureRecord {
     count: u32,
     since: Instant,
     error: String,
     /// Its place on the board while it is parked, since no actor of its own is there.
-    parked: Option<Watch>,
+    parked: Option<StatusEntry>,
 }
 
 impl SessionRegistry {
     /// A registry without live sessions.
-    pub fn new(around: Arc<Surroundings>, desk: Mailbox<ApprovalDesk>, watch: Watch) -> Self {
+    pub fn new(
+        deps: Arc<SessionDeps>,
+        desk: Mailbox<ApprovalDesk>,
+        status_entry: StatusEntry,
+    ) -> Self {
         Self {
-            around,
+            deps,
             desk,
-            live: HashMap::new(),
+            live_sessions: HashMap::new(),
             failures: HashMap::new(),
-            generations: 0,
+            last_generation: 0,
             draining: false,
-            halted: false,
-            watch,
+            shutting_down: false,
+            status_entry,
         }
     }
 
-    fn live(&mut self, session_id: SessionId, ctx: &Context<Self>) -> &mut Live {
-        if !self.live.contains_key(&session_id) {
+    fn get_or_start(&mut self, session_id: SessionId, ctx: &Context<Self>) -> &mut LiveSession {
+        if !self.live_sessions.contains_key(&session_id) {
             let live = self.spawn(session_id, ctx);
-            self.live.insert(session_id, live);
-            self.show();
+            self.live_sessions.insert(session_id, live);
+            self.update_status();
         }
-        self.live.get_mut(&session_id).expect("it was put there just now")
+        self.live_sessions.get_mut(&session_id).expect("it was put there just now")
     }
 
-    fn spawn(&mut self, session_id: SessionId, ctx: &Context<Self>) -> Live {
-        self.generations += 1;
-        let generation = self.generations;
-        let watch = self.around.board.watch(format!("/sessions/{session_id}"), "Session");
+    fn spawn(&mut self, session_id: SessionId, ctx: &Context<Self>) -> LiveSession {
+        self.last_generation += 1;
+        let generation = self.last_generation;
+        let watch = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
         let failures = self.failures.get(&session_id).map_or(0, |failures| failures.count);
         watch.set_restarts(u64::from(failures));
-        let home = home_of(session_id, &self.around.homes);
-        let registry = Mailbox::new(ctx.address(), self.watch.clone());
-        let (around, desk, bus) = (self.around.clone(), self.desk.clone(), home.bus.clone());
+        let home = shard_of(session_id, &self.deps.shards);
+        let registry = Mailbox::new(ctx.address(), self.status_entry.clone());
+        let (around, desk, bus) = (self.deps.clone(), self.desk.clone(), home.bus.clone());
         let shown = watch.clone();
         // `Actor::start_in_arbiter` would give it a small mailbox until it runs, which a burst fills.
         let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
@@ -113,17 +120,17 @@ impl SessionRegistry {
             Context::with_receiver(receiver).run(session);
         });
         let address = Addr::new(sender);
-        Live { mailbox: Mailbox::new(address, watch), generation, delivered: 0 }
+        LiveSession { mailbox: Mailbox::new(address, watch), generation, delivered: 0 }
     }
 
-    fn parked(&self, session_id: SessionId) -> Option<&Failures> {
+    fn parked(&self, session_id: SessionId) -> Option<&FailureRecord> {
         let failures = self.failures.get(&session_id)?;
         (failures.count >= SESSION_FAILURES_MAX).then_some(failures)
     }
 
-    fn note_failure(&mut self, session_id: SessionId, error: String) -> u32 {
+    fn record_failure(&mut self, session_id: SessionId, error: String) -> u32 {
         let now = Instant::now();
-        let failures = self.failures.entry(session_id).or_insert(Failures {
+        let failures = self.failures.entry(session_id).or_insert(FailureRecord {
             count: 0,
             since: now,
             error: String::new(),
@@ -140,25 +147,25 @@ impl SessionRegistry {
     /// Leaves the session alone until an administrator restarts it (A3).
     fn park(&mut self, session_id: SessionId, ctx: &Context<Self>) {
         let Some(failures) = self.failures.get_mut(&session_id) else { return };
-        let watch = self.around.board.watch(format!("/sessions/{session_id}"), "Session");
+        let watch = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
         watch.set_state("parked", Some("an administrator, to restart it".to_owned()));
-        watch.fail(&failures.error);
+        watch.record_failure(&failures.error);
         watch.set_restarts(u64::from(failures.count));
-        watch.obeys(&[Order::Restart], ctx.address().downgrade().recipient());
+        watch.accept_orders(&[ActorOrder::Restart], ctx.address().downgrade().recipient());
         failures.parked = Some(watch);
     }
 
-    fn revive_later(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
+    fn schedule_resume(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(delay, move |registry, ctx| {
-            if registry.parked(session_id).is_none() && !registry.halted {
-                registry.live(session_id, ctx);
+            if registry.parked(session_id).is_none() && !registry.shutting_down {
+                registry.get_or_start(session_id, ctx);
             }
         });
     }
 
-    fn show(&self) {
+    fn update_status(&self) {
         let state = if self.draining { "draining" } else { "running" };
-        self.watch.set_state(state, None);
+        self.status_entry.set_state(state, None);
     }
 }
 
@@ -166,15 +173,15 @@ impl Actor for SessionRegistry {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(HUB_MAILBOX_MAX);
-        self.show();
+        ctx.set_mailbox_capacity(SHARED_ACTOR_MAILBOX_MAX);
+        self.update_status();
     }
 }
 
 /// Hands an input to its session, which is brought to life if need be.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Deliver {
+pub struct DeliverInput {
     /// The session.
     pub session_id: SessionId,
     /// What it shall take.
@@ -183,12 +190,12 @@ pub struct Deliver {
     pub reply: Option<ReplySender>,
 }
 
-impl Handler<Deliver> for SessionRegistry {
+impl Handler<DeliverInput> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, deliver: Deliver, ctx: &mut Self::Context) {
-        self.watch.tick();
-        let Deliver { session_id, input, reply } = deliver;
+    fn handle(&mut self, deliver: DeliverInput, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let DeliverInput { session_id, input, reply } = deliver;
         let starts_work = matches!(
             input,
             Input::CreateSession { .. }
@@ -196,7 +203,7 @@ impl Handler<Deliver> for SessionRegistry {
                 | Input::SubmitMessage { .. }
                 | Input::Interrupt { .. }
         );
-        let refused = if self.halted || (self.draining && starts_work) {
+        let refused = if self.shutting_down || (self.draining && starts_work) {
             Some(CommandError::Draining)
         } else {
             self.parked(session_id).map(|it| CommandError::Parked { error: it.error.clone() })
@@ -207,18 +214,18 @@ impl Handler<Deliver> for SessionRegistry {
         let mut command = Command { input, reply };
         // An actor that is just ending is replaced once; its end is on the way to us.
         for _ in 0..2 {
-            let live = self.live(session_id, ctx);
-            command = match live.mailbox.post(command) {
+            let live = self.get_or_start(session_id, ctx);
+            command = match live.mailbox.try_send(command) {
                 Ok(()) => {
                     live.delivered += 1;
                     return;
                 }
-                Err(PostError::Full(command)) => {
+                Err(TrySendError::Full(command)) => {
                     return respond(command.reply, Err(CommandError::MailboxFull));
                 }
-                Err(PostError::Closed(command)) => command,
+                Err(TrySendError::Closed(command)) => command,
             };
-            self.live.remove(&session_id);
+            self.live_sessions.remove(&session_id);
         }
         let ending = "its actor is ending".to_owned();
         respond(command.reply, Err(CommandError::Unavailable(ending)));
@@ -228,7 +235,7 @@ impl Handler<Deliver> for SessionRegistry {
 /// A session has nothing to do.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Idle {
+pub struct SessionIdle {
     /// The session.
     pub session_id: SessionId,
     /// Which of its actors.
@@ -237,19 +244,19 @@ pub struct Idle {
     pub handled: u64,
 }
 
-impl Handler<Idle> for SessionRegistry {
+impl Handler<SessionIdle> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, idle: Idle, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        let Idle { session_id, generation, handled } = idle;
+    fn handle(&mut self, idle: SessionIdle, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let SessionIdle { session_id, generation, handled } = idle;
         let nothing_on_its_way = self
-            .live
+            .live_sessions
             .get(&session_id)
             .is_some_and(|live| live.generation == generation && live.delivered == handled);
-        if nothing_on_its_way && let Some(live) = self.live.remove(&session_id) {
-            live.mailbox.tell(Passivate);
-            self.show();
+        if nothing_on_its_way && let Some(live) = self.live_sessions.remove(&session_id) {
+            live.mailbox.send(Passivate);
+            self.update_status();
         }
     }
 }
@@ -257,63 +264,63 @@ impl Handler<Idle> for SessionRegistry {
 /// A session is gone: its actor ends, and what is known of its failures is forgotten.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Evict(pub SessionId);
+pub struct EvictSession(pub SessionId);
 
-impl Handler<Evict> for SessionRegistry {
+impl Handler<EvictSession> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, Evict(session_id): Evict, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, EvictSession(session_id): EvictSession, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         self.failures.remove(&session_id);
-        if let Some(live) = self.live.remove(&session_id) {
-            live.mailbox.tell(Passivate);
+        if let Some(live) = self.live_sessions.remove(&session_id) {
+            live.mailbox.send(Passivate);
         }
-        self.show();
+        self.update_status();
     }
 }
 
 /// A session's actor has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Ended {
+pub struct SessionEnded {
     /// The session.
     pub session_id: SessionId,
     /// Which of its actors.
     pub generation: u64,
     /// How.
-    pub end: End,
+    pub exit_status: SessionExitStatus,
     /// Whether something was going on that must be brought back.
     pub unfinished: bool,
 }
 
-impl Handler<Ended> for SessionRegistry {
+impl Handler<SessionEnded> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, ended: Ended, ctx: &mut Self::Context) {
-        self.watch.tick();
-        let Ended { session_id, generation, end, unfinished } = ended;
-        if self.live.get(&session_id).is_some_and(|live| live.generation == generation) {
-            self.live.remove(&session_id);
+    fn handle(&mut self, ended: SessionEnded, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let SessionEnded { session_id, generation, exit_status: end, unfinished } = ended;
+        if self.live_sessions.get(&session_id).is_some_and(|live| live.generation == generation) {
+            self.live_sessions.remove(&session_id);
         }
         match end {
-            End::Left => {}
-            End::Outdated(reason) => {
+            SessionExitStatus::Passivated => {}
+            SessionExitStatus::NeedsRebuild(reason) => {
                 tracing::warn!(%session_id, %reason, "session is rebuilt from its log");
-                self.revive_later(session_id, STORE_RETRY_DELAY, ctx);
+                self.schedule_resume(session_id, STORE_RETRY_DELAY, ctx);
             }
-            End::Failed(error) => {
+            SessionExitStatus::Failed(error) => {
                 tracing::error!(%session_id, %error, "session actor failed");
-                self.watch.fail(&format!("session {session_id}: {error}"));
-                let count = self.note_failure(session_id, error);
+                self.status_entry.record_failure(&format!("session {session_id}: {error}"));
+                let count = self.record_failure(session_id, error);
                 if count >= SESSION_FAILURES_MAX {
                     self.park(session_id, ctx);
                 } else if unfinished {
                     let delay = SESSION_RESTART_DELAY * 2u32.saturating_pow(count - 1);
-                    self.revive_later(session_id, delay, ctx);
+                    self.schedule_resume(session_id, delay, ctx);
                 }
             }
         }
-        self.show();
+        self.update_status();
     }
 }
 
@@ -321,32 +328,32 @@ impl Handler<Ended> for SessionRegistry {
 /// run.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Revive(pub Vec<SessionId>);
+pub struct ResumeSessions(pub Vec<SessionId>);
 
-impl Handler<Revive> for SessionRegistry {
+impl Handler<ResumeSessions> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, Revive(sessions): Revive, ctx: &mut Self::Context) {
-        self.watch.tick();
-        let sessions = if self.halted { Vec::new() } else { sessions };
+    fn handle(&mut self, ResumeSessions(sessions): ResumeSessions, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        let sessions = if self.shutting_down { Vec::new() } else { sessions };
         for session_id in sessions {
-            self.live(session_id, ctx);
+            self.get_or_start(session_id, ctx);
         }
     }
 }
 
 /// An administrator tries a parked session once more (A2).
-impl Handler<Obey> for SessionRegistry {
+impl Handler<ExecuteOrder> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, Obey { path, .. }: Obey, ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, ExecuteOrder { path, .. }: ExecuteOrder, ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         let id = path.strip_prefix("/sessions/").and_then(|id| id.parse().ok()).map(SessionId);
-        let id = id.filter(|_| !self.halted);
+        let id = id.filter(|_| !self.shutting_down);
         let parked = id.filter(|id| self.failures.get(id).is_some_and(|it| it.parked.is_some()));
         if let Some(session_id) = parked {
             self.failures.remove(&session_id);
-            self.live(session_id, ctx);
+            self.get_or_start(session_id, ctx);
         }
     }
 }
@@ -354,44 +361,44 @@ impl Handler<Obey> for SessionRegistry {
 /// Takes nothing new from here on (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Drain;
+pub struct StartDraining;
 
-impl Handler<Drain> for SessionRegistry {
+impl Handler<StartDraining> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, _: Drain, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, _: StartDraining, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         self.draining = true;
-        self.show();
+        self.update_status();
     }
 }
 
 /// Lets every session leave; none comes to life any more (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Halt;
+pub struct PassivateAll;
 
-impl Handler<Halt> for SessionRegistry {
+impl Handler<PassivateAll> for SessionRegistry {
     type Result = ();
 
-    fn handle(&mut self, _: Halt, _ctx: &mut Self::Context) {
-        self.watch.tick();
-        (self.draining, self.halted) = (true, true);
-        self.live.values().for_each(|live| live.mailbox.tell(Passivate));
-        self.show();
+    fn handle(&mut self, _: PassivateAll, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
+        (self.draining, self.shutting_down) = (true, true);
+        self.live_sessions.values().for_each(|live| live.mailbox.send(Passivate));
+        self.update_status();
     }
 }
 
 /// How many sessions are live.
 #[derive(Message)]
 #[rtype(result = "usize")]
-pub struct CountLive;
+pub struct CountLiveSessions;
 
-impl Handler<CountLive> for SessionRegistry {
-    type Result = MessageResult<CountLive>;
+impl Handler<CountLiveSessions> for SessionRegistry {
+    type Result = MessageResult<CountLiveSessions>;
 
-    fn handle(&mut self, _: CountLive, _ctx: &mut Self::Context) -> Self::Result {
-        self.watch.tick();
-        MessageResult(self.live.len())
+    fn handle(&mut self, _: CountLiveSessions, _ctx: &mut Self::Context) -> Self::Result {
+        self.status_entry.record_handled();
+        MessageResult(self.live_sessions.len())
     }
 }

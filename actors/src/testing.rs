@@ -10,16 +10,16 @@ mod gate;
 mod journal;
 mod model;
 mod outlet;
+mod runtime;
 mod tools;
-mod world;
 
 pub use clock::ManualClock;
 pub use gate::Gate;
-pub use journal::{Fault, MemoryJournal, Operation};
-pub use model::{Beat, Reply, ScriptedModel};
+pub use journal::{JournalFault, JournalOperation, MemoryJournal};
+pub use model::{ModelReply, ScriptedModel, StreamAction};
 pub use outlet::CollectingOutlet;
-pub use tools::{Act, CallSeen, FakeTools, Turn};
-pub use world::{Listener, World, WorldBuilder};
+pub use runtime::{TestRuntime, TestRuntimeBuilder, TestSubscriber};
+pub use tools::{FakeTools, RecordedCall, ToolAction, ToolScript};
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// After so long a test that still waits has failed. Generous: it is no measure of anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds, for what tells nobody that it has changed.
 ///
@@ -40,7 +40,7 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within_patience(what, held).await;
+    with_timeout(what, held).await;
 }
 
 /// `work`'s result.
@@ -48,10 +48,10 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// # Panics
 ///
 /// When there is none within [`PATIENCE`].
-pub async fn within_patience<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
+pub async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(TEST_TIMEOUT, work).await {
         Ok(result) => result,
-        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
+        Err(_) => panic!("waited {TEST_TIMEOUT:?} in vain for {what}"),
     }
 }
 

@@ -16,28 +16,31 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    limits::{CONNECTION_STABLE_AFTER, RECONNECT_DELAY_BASE, RECONNECT_DELAY_CAP, RELIST_INTERVAL},
-    observation::Watch,
-    order::{Obey, Order},
+    limits::{
+        CONNECTION_STABLE_AFTER, RECONNECT_DELAY_BASE, RECONNECT_DELAY_CAP,
+        TOOL_LIST_RELOAD_INTERVAL,
+    },
+    order::{ActorOrder, ExecuteOrder},
     ports::{Clock, Progress, ServerPrompt, ServerResource, ToolCall},
-    tool_host::{ServerState, Shelf},
+    status_board::StatusEntry,
+    tool_servers::{ServerDirectory, ServerState},
 };
 
 /// A server that can be connected to, again and again.
 pub trait ToolServer: Send + Sync + 'static {
     /// Starts it and shakes hands. Ends within the server's start timeout; dropping the future
     /// leaves nothing behind. The error is for people.
-    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolLink>, String>>;
+    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>>;
 }
 
 /// A connection that is up, or was.
-pub trait ToolLink: Send + Sync + 'static {
+pub trait ToolClient: Send + Sync + 'static {
     /// The tools the server lists now.
-    fn list(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>>;
+    fn list_tools(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>>;
 
     /// Runs one attempt; as [`crate::ports::ToolHost::call`], but `call.tool` is the server's own
     /// name for the tool.
-    fn call(
+    fn call_tool(
         &self,
         call: ToolCall,
         progress: mpsc::Sender<Progress>,
@@ -45,12 +48,12 @@ pub trait ToolLink: Send + Sync + 'static {
     ) -> BoxFuture<'static, ToolOutcome>;
 
     /// The prompts the server lists now; `server` in them is left empty.
-    fn prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
+    fn list_prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
     /// The text of a prompt.
-    fn prompt(
+    fn get_prompt(
         &self,
         name: &str,
         _arguments: Map<String, Value>,
@@ -60,7 +63,7 @@ pub trait ToolLink: Send + Sync + 'static {
     }
 
     /// The resources the server lists now, and its templates; `server` in them is left empty.
-    fn resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
+    fn list_resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
@@ -88,19 +91,19 @@ pub trait ToolLink: Send + Sync + 'static {
 pub struct ToolConnection {
     name: Arc<str>,
     server: Arc<dyn ToolServer>,
-    shelf: Arc<Shelf>,
+    directory: Arc<ServerDirectory>,
     clock: Arc<dyn Clock>,
-    watch: Watch,
-    state: State,
+    status_entry: StatusEntry,
+    state: ConnectionState,
     /// Which connection this is; news of an earlier one is ignored.
     generation: u64,
     /// Failures in a row.
     failures: u32,
 }
 
-enum State {
+enum ConnectionState {
     Starting { work: SpawnHandle },
-    Ready { link: Arc<dyn ToolLink>, since: Instant },
+    Ready { link: Arc<dyn ToolClient>, since: Instant },
     BackingOff { timer: SpawnHandle },
     Stopped,
 }
@@ -110,17 +113,17 @@ impl ToolConnection {
     pub(crate) fn new(
         name: Arc<str>,
         server: Arc<dyn ToolServer>,
-        shelf: Arc<Shelf>,
+        directory: Arc<ServerDirectory>,
         clock: Arc<dyn Clock>,
-        watch: Watch,
+        status_entry: StatusEntry,
     ) -> Self {
         Self {
             name,
             server,
-            shelf,
+            directory,
             clock,
-            watch,
-            state: State::Stopped,
+            status_entry,
+            state: ConnectionState::Stopped,
             generation: 0,
             failures: 0,
         }
@@ -128,11 +131,11 @@ impl ToolConnection {
 
     fn connect(&mut self, ctx: &mut Context<Self>) {
         self.generation += 1;
-        self.watch.set_restarts(self.generation - 1);
+        self.status_entry.set_restarts(self.generation - 1);
         let (generation, connecting) = (self.generation, self.server.connect());
         let work = async move {
             let link = connecting.await?;
-            match link.list().await {
+            match link.list_tools().await {
                 Ok(tools) => Ok((link, tools)),
                 Err(error) => {
                     link.close().await;
@@ -141,41 +144,42 @@ impl ToolConnection {
             }
         };
         let work = ctx.spawn(work.into_actor(self).map(move |result, _, ctx| {
-            ctx.notify(Connected { generation, result });
+            ctx.notify(ConnectFinished { generation, result });
         }));
-        self.state = State::Starting { work };
-        self.watch.set_state("starting", Some(format!("the server {}", self.name)));
-        self.shelf.starting(&self.name, generation - 1);
+        self.state = ConnectionState::Starting { work };
+        self.status_entry.set_state("starting", Some(format!("the server {}", self.name)));
+        self.directory.mark_starting(&self.name, generation - 1);
     }
 
     /// Plans the next try.
     fn back_off(&mut self, reason: String, ctx: &mut Context<Self>) {
-        let delay = delay(self.failures, self.clock.seed());
+        let delay = reconnect_delay(self.failures, self.clock.seed());
         self.failures = self.failures.saturating_add(1);
-        let timer = ctx.notify_later(Retry { generation: self.generation }, delay);
-        self.state = State::BackingOff { timer };
-        self.watch.fail(&reason);
-        self.watch.set_state("backing off", Some(format!("its next start, in {delay:.1?}")));
+        let timer = ctx.notify_later(RetryConnect { generation: self.generation }, delay);
+        self.state = ConnectionState::BackingOff { timer };
+        self.status_entry.record_failure(&reason);
+        self.status_entry.set_state("backing off", Some(format!("its next start, in {delay:.1?}")));
         tracing::warn!(server = %self.name, %reason, ?delay, "a tool server is unavailable");
-        self.shelf.gone(&self.name, ServerState::BackingOff, reason);
+        self.directory.mark_unavailable(&self.name, ServerState::BackingOff, reason);
     }
 
-    fn wait_for_change(&self, link: &Arc<dyn ToolLink>, ctx: &mut Context<Self>) {
+    fn watch_tool_list(&self, link: &Arc<dyn ToolClient>, ctx: &mut Context<Self>) {
         let (generation, changed) = (self.generation, link.changed());
         ctx.spawn(changed.into_actor(self).map(move |(), _, ctx| {
-            ctx.notify(ListChanged { generation });
+            ctx.notify(ToolListChanged { generation });
         }));
     }
 
     /// Leaves the present state; what was connected is handed over to be closed.
-    fn leave(&mut self, ctx: &mut Context<Self>) -> Option<Arc<dyn ToolLink>> {
-        match std::mem::replace(&mut self.state, State::Stopped) {
-            State::Starting { work: handle } | State::BackingOff { timer: handle } => {
+    fn disconnect(&mut self, ctx: &mut Context<Self>) -> Option<Arc<dyn ToolClient>> {
+        match std::mem::replace(&mut self.state, ConnectionState::Stopped) {
+            ConnectionState::Starting { work: handle }
+            | ConnectionState::BackingOff { timer: handle } => {
                 ctx.cancel_future(handle);
                 None
             }
-            State::Ready { link, .. } => Some(link),
-            State::Stopped => None,
+            ConnectionState::Ready { link, .. } => Some(link),
+            ConnectionState::Stopped => None,
         }
     }
 }
@@ -185,97 +189,99 @@ impl Actor for ToolConnection {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let obeys = ctx.address().downgrade().recipient();
-        self.watch.obeys(&[Order::Stop, Order::Restart], obeys);
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
         self.connect(ctx);
     }
 
     fn stopped(&mut self, _: &mut Self::Context) {
         let reason = match self.state {
-            State::Stopped => "the connection was stopped",
-            State::Starting { .. } | State::Ready { .. } | State::BackingOff { .. } => {
-                "the connection's actor failed"
-            }
+            ConnectionState::Stopped => "the connection was stopped",
+            ConnectionState::Starting { .. }
+            | ConnectionState::Ready { .. }
+            | ConnectionState::BackingOff { .. } => "the connection's actor failed",
         };
-        self.shelf.gone(&self.name, ServerState::Stopped, reason.to_owned());
+        self.directory.mark_unavailable(&self.name, ServerState::Stopped, reason.to_owned());
     }
 }
 
 /// The server answered, or did not.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Connected {
+struct ConnectFinished {
     generation: u64,
-    result: Result<(Arc<dyn ToolLink>, Vec<RemoteTool>), String>,
+    result: Result<(Arc<dyn ToolClient>, Vec<RemoteTool>), String>,
 }
 
-impl Handler<Connected> for ToolConnection {
+impl Handler<ConnectFinished> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, message: Connected, ctx: &mut Self::Context) {
+    fn handle(&mut self, message: ConnectFinished, ctx: &mut Self::Context) {
         if message.generation != self.generation {
             return;
         }
-        self.watch.begin("Connected");
+        self.status_entry.start_message("Connected");
         match message.result {
             Ok((link, tools)) => {
                 tracing::info!(server = %self.name, tools = tools.len(), "a tool server is ready");
                 let (generation, closed) = (self.generation, link.closed());
                 ctx.spawn(closed.into_actor(self).map(move |reason, _, ctx| {
-                    ctx.notify(Closed { generation, reason });
+                    ctx.notify(ConnectionClosed { generation, reason });
                 }));
-                self.wait_for_change(&link, ctx);
-                self.watch.set_state("ready", None);
-                self.shelf.ready(&self.name, link.clone(), tools);
-                self.state = State::Ready { link, since: Instant::now() };
+                self.watch_tool_list(&link, ctx);
+                self.status_entry.set_state("ready", None);
+                self.directory.mark_ready(&self.name, link.clone(), tools);
+                self.state = ConnectionState::Ready { link, since: Instant::now() };
             }
             Err(reason) => self.back_off(reason, ctx),
         }
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }
 
 /// The connection is gone.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Closed {
+struct ConnectionClosed {
     generation: u64,
     reason: String,
 }
 
-impl Handler<Closed> for ToolConnection {
+impl Handler<ConnectionClosed> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, message: Closed, ctx: &mut Self::Context) {
-        let State::Ready { link, since } = &self.state else { return };
+    fn handle(&mut self, message: ConnectionClosed, ctx: &mut Self::Context) {
+        let ConnectionState::Ready { link, since } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.watch.begin("Closed");
+        self.status_entry.start_message("Closed");
         if since.elapsed() >= CONNECTION_STABLE_AFTER {
             self.failures = 0;
         }
         // Whatever is left of it goes away beside us.
         actix_rt::spawn(link.close());
         self.back_off(message.reason, ctx);
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }
 
 /// It is time for another try.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Retry {
+struct RetryConnect {
     generation: u64,
 }
 
-impl Handler<Retry> for ToolConnection {
+impl Handler<RetryConnect> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, message: Retry, ctx: &mut Self::Context) {
-        if message.generation == self.generation && matches!(self.state, State::BackingOff { .. }) {
-            self.watch.begin("Retry");
+    fn handle(&mut self, message: RetryConnect, ctx: &mut Self::Context) {
+        if message.generation == self.generation
+            && matches!(self.state, ConnectionState::BackingOff { .. })
+        {
+            self.status_entry.start_message("Retry");
             self.connect(ctx);
-            self.watch.end();
+            self.status_entry.finish_message();
         }
     }
 }
@@ -283,102 +289,105 @@ impl Handler<Retry> for ToolConnection {
 /// The server says that its list is another one now.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct ListChanged {
+struct ToolListChanged {
     generation: u64,
 }
 
-impl Handler<ListChanged> for ToolConnection {
+impl Handler<ToolListChanged> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, message: ListChanged, ctx: &mut Self::Context) {
-        let State::Ready { link, .. } = &self.state else { return };
+    fn handle(&mut self, message: ToolListChanged, ctx: &mut Self::Context) {
+        let ConnectionState::Ready { link, .. } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.watch.begin("ListChanged");
-        let (generation, listing) = (self.generation, link.list());
+        self.status_entry.start_message("ListChanged");
+        let (generation, listing) = (self.generation, link.list_tools());
         ctx.spawn(listing.into_actor(self).map(move |result, _, ctx| {
-            ctx.notify(Relisted { generation, result });
+            ctx.notify(ToolListReloaded { generation, result });
         }));
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }
 
 /// The list was read again.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Relisted {
+struct ToolListReloaded {
     generation: u64,
     result: Result<Vec<RemoteTool>, String>,
 }
 
-impl Handler<Relisted> for ToolConnection {
+impl Handler<ToolListReloaded> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, message: Relisted, ctx: &mut Self::Context) {
-        let State::Ready { link, .. } = &self.state else { return };
+    fn handle(&mut self, message: ToolListReloaded, ctx: &mut Self::Context) {
+        let ConnectionState::Ready { link, .. } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.watch.begin("Relisted");
+        self.status_entry.start_message("Relisted");
         match message.result {
-            Ok(tools) => self.shelf.ready(&self.name, link.clone(), tools),
+            Ok(tools) => self.directory.mark_ready(&self.name, link.clone(), tools),
             // The old list stays: it is the best there is.
             Err(error) => {
                 tracing::warn!(server = %self.name, %error, "a changed list of tools can't be read");
-                self.watch.fail(&error);
+                self.status_entry.record_failure(&error);
             }
         }
         // A server that announces without end must not keep us listing without end.
         let link = link.clone();
-        ctx.run_later(RELIST_INTERVAL, move |actor, ctx| actor.wait_for_change(&link, ctx));
-        self.watch.end();
+        ctx.run_later(TOOL_LIST_RELOAD_INTERVAL, move |actor, ctx| {
+            actor.watch_tool_list(&link, ctx)
+        });
+        self.status_entry.finish_message();
     }
 }
 
 /// Ends the connection and the actor; answered when the server is gone.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Stop;
+pub struct StopConnection;
 
-impl Handler<Stop> for ToolConnection {
+impl Handler<StopConnection> for ToolConnection {
     type Result = ResponseActFuture<Self, ()>;
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
-        self.watch.begin("Stop");
-        self.watch.set_state("stopped", None);
+    fn handle(&mut self, _: StopConnection, ctx: &mut Self::Context) -> Self::Result {
+        self.status_entry.start_message("Stop");
+        self.status_entry.set_state("stopped", None);
         self.generation += 1;
-        let link = self.leave(ctx);
+        let link = self.disconnect(ctx);
         let closing = async move {
             if let Some(link) = link {
                 link.close().await;
             }
         };
         Box::pin(closing.into_actor(self).map(|(), actor, ctx| {
-            actor.watch.end();
+            actor.status_entry.finish_message();
             ctx.stop();
         }))
     }
 }
 
 /// Stopped, it stays away until it is restarted (A2).
-impl Handler<Obey> for ToolConnection {
+impl Handler<ExecuteOrder> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, Obey { order, .. }: Obey, ctx: &mut Self::Context) {
+    fn handle(&mut self, ExecuteOrder { order, .. }: ExecuteOrder, ctx: &mut Self::Context) {
         match order {
-            Order::Restart => self.handle(Restart, ctx),
-            Order::Stop => {
-                self.watch.begin("Obey");
+            ActorOrder::Restart => self.handle(RestartConnection, ctx),
+            ActorOrder::Stop => {
+                self.status_entry.start_message("Obey");
                 // What is on its way from this connection is of no interest any more.
                 self.generation += 1;
-                if let Some(link) = self.leave(ctx) {
+                if let Some(link) = self.disconnect(ctx) {
                     actix_rt::spawn(link.close());
                 }
                 let reason = "an administrator stopped it".to_owned();
-                self.watch.set_state("stopped", Some("an administrator, to restart it".to_owned()));
-                self.shelf.gone(&self.name, ServerState::Stopped, reason);
-                self.watch.end();
+                self.status_entry
+                    .set_state("stopped", Some("an administrator, to restart it".to_owned()));
+                self.directory.mark_unavailable(&self.name, ServerState::Stopped, reason);
+                self.status_entry.finish_message();
             }
         }
     }
@@ -387,25 +396,25 @@ impl Handler<Obey> for ToolConnection {
 /// Ends the connection, if there is one, and connects anew at once.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Restart;
+pub struct RestartConnection;
 
-impl Handler<Restart> for ToolConnection {
+impl Handler<RestartConnection> for ToolConnection {
     type Result = ();
 
-    fn handle(&mut self, _: Restart, ctx: &mut Self::Context) {
-        self.watch.begin("Restart");
-        if let Some(link) = self.leave(ctx) {
+    fn handle(&mut self, _: RestartConnection, ctx: &mut Self::Context) {
+        self.status_entry.start_message("Restart");
+        if let Some(link) = self.disconnect(ctx) {
             actix_rt::spawn(link.close());
         }
         self.failures = 0;
         self.connect(ctx);
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }
 
 /// The delay after so many failures in a row: doubles up to a cap; the second half of it is chance,
 /// so that servers that died together don't come back together.
-fn delay(failures: u32, seed: u64) -> Duration {
+fn reconnect_delay(failures: u32, seed: u64) -> Duration {
     let doubled = RECONNECT_DELAY_BASE.saturating_mul(2u32.saturating_pow(failures.min(16)));
     let whole = doubled.min(RECONNECT_DELAY_CAP);
     let per_mille = u32::try_from(seed % 1000).unwrap_or_default();

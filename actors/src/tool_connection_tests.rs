@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    observation::Board,
-    ports::{People, ToolHost},
-    tool_host::{ServerSpec, ServerStatus, Tools},
+    ports::{ElicitationChannel, ToolHost},
+    status_board::StatusBoard,
+    tool_servers::{ServerStatus, ToolServerSpec, ToolServers},
 };
 use futures::FutureExt;
 use greenroom_core::{Timestamp, call::ToolOutput, policy::Catalog};
@@ -15,9 +15,9 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-struct StillClock;
+struct FixedClock;
 
-impl Clock for StillClock {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp(0)
     }
@@ -28,27 +28,27 @@ impl Clock for StillClock {
 }
 
 /// A server whose every connection behaves as the next entry of a script says.
-struct Scripted {
-    script: Mutex<Vec<Result<Arc<FakeLink>, String>>>,
+struct ScriptedServer {
+    script: Mutex<Vec<Result<Arc<FakeClient>, String>>>,
     connects: AtomicUsize,
 }
 
 #[derive(Default)]
-struct FakeLink {
+struct FakeClient {
     tools: Mutex<Vec<&'static str>>,
     change: Notify,
     end: CancellationToken,
     closes: AtomicUsize,
 }
 
-impl ToolServer for Arc<Scripted> {
-    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolLink>, String>> {
+impl ToolServer for Arc<ScriptedServer> {
+    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>> {
         self.connects.fetch_add(1, SeqCst);
         let mut script = self.script.lock().unwrap();
         let next = (!script.is_empty()).then(|| script.remove(0));
         async move {
             match next {
-                Some(link) => link.map(|link| Arc::new(link) as Arc<dyn ToolLink>),
+                Some(link) => link.map(|link| Arc::new(link) as Arc<dyn ToolClient>),
                 None => std::future::pending().await,
             }
         }
@@ -56,8 +56,8 @@ impl ToolServer for Arc<Scripted> {
     }
 }
 
-impl ToolLink for Arc<FakeLink> {
-    fn list(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
+impl ToolClient for Arc<FakeClient> {
+    fn list_tools(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
         let names = self.tools.lock().unwrap().clone();
         let tool = |name: &str| RemoteTool {
             name: name.to_owned(),
@@ -71,7 +71,7 @@ impl ToolLink for Arc<FakeLink> {
         futures::future::ready(listed).boxed()
     }
 
-    fn call(
+    fn call_tool(
         &self,
         call: ToolCall,
         _: mpsc::Sender<Progress>,
@@ -105,36 +105,38 @@ impl ToolLink for Arc<FakeLink> {
     }
 }
 
-fn link(tools: &[&'static str]) -> Arc<FakeLink> {
-    Arc::new(FakeLink { tools: Mutex::new(tools.to_vec()), ..FakeLink::default() })
+fn fake_client(tools: &[&'static str]) -> Arc<FakeClient> {
+    Arc::new(FakeClient { tools: Mutex::new(tools.to_vec()), ..FakeClient::default() })
 }
 
-fn start(script: Vec<Result<Arc<FakeLink>, String>>) -> (Tools, Arc<Scripted>, Board) {
+fn start(
+    script: Vec<Result<Arc<FakeClient>, String>>,
+) -> (ToolServers, Arc<ScriptedServer>, StatusBoard) {
     let server =
-        Arc::new(Scripted { script: Mutex::new(script), connects: AtomicUsize::default() });
-    let clock: Arc<dyn Clock> = Arc::new(StillClock);
-    let board = Board::new(clock.clone());
+        Arc::new(ScriptedServer { script: Mutex::new(script), connects: AtomicUsize::default() });
+    let clock: Arc<dyn Clock> = Arc::new(FixedClock);
+    let board = StatusBoard::new(clock.clone());
     let spec =
-        ServerSpec { name: "s".to_owned(), trusted: false, server: Arc::new(server.clone()) };
-    (Tools::start(Catalog::default(), [spec], &board, &clock), server, board)
+        ToolServerSpec { name: "s".to_owned(), trusted: false, server: Arc::new(server.clone()) };
+    (ToolServers::start(Catalog::default(), [spec], &board, &clock), server, board)
 }
 
 fn run(test: impl Future<Output = ()>) {
     actix_rt::System::new().block_on(test);
 }
 
-fn status(tools: &Tools) -> ServerStatus {
-    tools.status().remove(0)
+fn status(tools: &ToolServers) -> ServerStatus {
+    tools.statuses().remove(0)
 }
 
-async fn wait(tools: &Tools, is_so: impl Fn(&ServerStatus) -> bool) {
-    let mut versions = tools.versions();
+async fn wait_for_status(tools: &ToolServers, is_so: impl Fn(&ServerStatus) -> bool) {
+    let mut versions = tools.subscribe_changes();
     while !is_so(&status(tools)) {
         versions.changed().await.unwrap();
     }
 }
 
-async fn call(tools: &Tools, tool: &str) -> ToolOutcome {
+async fn call(tools: &ToolServers, tool: &str) -> ToolOutcome {
     let call = ToolCall {
         caller: None,
         tool: tool.to_owned(),
@@ -142,33 +144,33 @@ async fn call(tools: &Tools, tool: &str) -> ToolOutcome {
         idempotency_key: String::new(),
         timeout: None,
         result_bytes_max: 100,
-        people: People::default(),
-        late: Default::default(),
+        elicitation: ElicitationChannel::default(),
+        late_result: Default::default(),
     };
-    tools.call(call, mpsc::channel(1).0, CancellationToken::new()).await
+    tools.call_tool(call, mpsc::channel(1).0, CancellationToken::new()).await
 }
 
 #[test]
 fn t2_tools_stay_known_while_their_server_is_away() {
     run(async {
-        let (first, second) = (link(&["a"]), link(&["b"]));
+        let (first, second) = (fake_client(&["a"]), fake_client(&["b"]));
         let (tools, ..) = start(vec![Ok(first.clone()), Ok(second)]);
         let not_sent = |error: &str| ToolOutcome::NotSent { error: error.to_owned() };
         assert_eq!(status(&tools).state, ServerState::Starting);
-        tools.ready().await;
+        tools.wait_until_started().await;
         let output = ToolOutput { text: "a".to_owned(), ..ToolOutput::default() };
         assert_eq!(call(&tools, "a").await, ToolOutcome::Completed(output));
 
         first.end.cancel();
-        wait(&tools, |status| status.state == ServerState::BackingOff).await;
-        let unavailable = tools.book().get("a").unwrap().unavailable.clone();
+        wait_for_status(&tools, |status| status.state == ServerState::BackingOff).await;
+        let unavailable = tools.tool_registry().get("a").unwrap().unavailable_reason.clone();
         assert_eq!(unavailable.as_deref(), Some("it died"));
         let expected = not_sent("tool server `s` is unavailable: it died");
         assert_eq!(call(&tools, "a").await, expected);
 
-        wait(&tools, |status| status.state == ServerState::Ready).await;
+        wait_for_status(&tools, |status| status.state == ServerState::Ready).await;
         let expected = ServerStatus {
-            circuit: greenroom_core::breaker::State::Closed,
+            circuit: greenroom_core::circuit_breaker::CircuitState::Closed,
             name: "s".to_owned(),
             state: ServerState::Ready,
             reason: None,
@@ -184,15 +186,21 @@ fn t2_tools_stay_known_while_their_server_is_away() {
 #[test]
 fn t2_a_failed_start_settles_and_goes_on() {
     run(async {
-        let (tools, server, board) = start(vec![Err("no".to_owned()), Ok(link(&["unreadable"]))]);
-        tools.ready().await;
+        let (tools, server, board) =
+            start(vec![Err("no".to_owned()), Ok(fake_client(&["unreadable"]))]);
+        tools.wait_until_started().await;
         assert_eq!(status(&tools).reason.as_deref(), Some("no"));
-        wait(&tools, |status| status.state == ServerState::BackingOff && status.restarts == 1)
-            .await;
+        wait_for_status(&tools, |status| {
+            status.state == ServerState::BackingOff && status.restarts == 1
+        })
+        .await;
         let expected = "its tools can't be listed: it can't be read";
         assert_eq!(status(&tools).reason.as_deref(), Some(expected));
         // The third connection never comes about.
-        wait(&tools, |status| status.state == ServerState::Starting && status.restarts == 2).await;
+        wait_for_status(&tools, |status| {
+            status.state == ServerState::Starting && status.restarts == 2
+        })
+        .await;
         assert_eq!(status(&tools).reason.as_deref(), Some(expected), "the reason stays in sight");
         assert_eq!(server.connects.load(SeqCst), 3);
         let seen = board.snapshot("/tools/s").unwrap();
@@ -204,15 +212,17 @@ fn t2_a_failed_start_settles_and_goes_on() {
 }
 
 #[test]
-fn t1_a_changed_list_replaces_the_book_unless_it_cannot_be_read() {
+fn t1_changed_tool_list_replaces_the_registry_unless_unreadable() {
     run(async {
-        let link = link(&["a"]);
+        let link = fake_client(&["a"]);
         let (tools, _, board) = start(vec![Ok(link.clone())]);
-        tools.ready().await;
+        tools.wait_until_started().await;
         *link.tools.lock().unwrap() = vec!["b", "c"];
         link.change.notify_one();
-        wait(&tools, |status| status.tools == 2).await;
-        assert!(tools.book().get("c").is_some() && tools.book().get("a").is_none());
+        wait_for_status(&tools, |status| status.tools == 2).await;
+        assert!(
+            tools.tool_registry().get("c").is_some() && tools.tool_registry().get("a").is_none()
+        );
         *link.tools.lock().unwrap() = vec!["unreadable"];
         link.change.notify_one();
         while board.snapshot("/tools/s").unwrap().failed == 0 {
@@ -223,22 +233,22 @@ fn t1_a_changed_list_replaces_the_book_unless_it_cannot_be_read() {
 }
 
 #[test]
-fn r4_a_server_that_does_not_answer_is_left_alone_until_it_is_restarted() {
-    use greenroom_core::breaker::State;
+fn r4_timeouts_open_the_circuit_until_the_server_is_restarted() {
+    use greenroom_core::circuit_breaker::CircuitState;
     run(async {
-        let (first, second) = (link(&["silent", "a"]), link(&["a"]));
+        let (first, second) = (fake_client(&["silent", "a"]), fake_client(&["a"]));
         let (tools, _, board) = start(vec![Ok(first), Ok(second)]);
-        tools.ready().await;
+        tools.wait_until_started().await;
         let answer = ToolOutcome::Completed(ToolOutput { text: "a".into(), ..Default::default() });
         for _ in 0..4 {
             assert_eq!(call(&tools, "silent").await, ToolOutcome::TimedOut { after_ms: 7 });
         }
         assert_eq!(call(&tools, "a").await, answer, "an answer counts anew");
         for _ in 0..5 {
-            assert_eq!(status(&tools).circuit, State::Closed);
+            assert_eq!(status(&tools).circuit, CircuitState::Closed);
             call(&tools, "silent").await;
         }
-        assert_eq!(status(&tools).circuit, State::Open);
+        assert_eq!(status(&tools).circuit, CircuitState::Open);
         let ToolOutcome::NotSent { error } = call(&tools, "a").await else { panic!("it was sent") };
         assert_eq!(
             error,
@@ -247,22 +257,25 @@ fn r4_a_server_that_does_not_answer_is_left_alone_until_it_is_restarted() {
         );
         assert_eq!(board.snapshot("/circuits/tools/s").unwrap().state, "open");
         assert!(tools.restart("s"));
-        wait(&tools, |status| status.state == ServerState::Ready && status.restarts == 1).await;
+        wait_for_status(&tools, |status| {
+            status.state == ServerState::Ready && status.restarts == 1
+        })
+        .await;
         assert_eq!(call(&tools, "a").await, answer);
     });
 }
 
 #[test]
-fn stopping_closes_the_link_and_ends_for_good() {
+fn shutdown_closes_the_client_and_prevents_restart() {
     run(async {
-        let link = link(&["a"]);
+        let link = fake_client(&["a"]);
         let (tools, server, _) = start(vec![Ok(link.clone())]);
-        tools.ready().await;
-        tools.shutdown().await;
-        wait(&tools, |status| status.state == ServerState::Stopped).await;
+        tools.wait_until_started().await;
+        tools.shut_down().await;
+        wait_for_status(&tools, |status| status.state == ServerState::Stopped).await;
         assert_eq!(link.closes.load(SeqCst), 1);
         assert!(!tools.restart("s"));
-        tools.shutdown().await;
+        tools.shut_down().await;
         assert_eq!(server.connects.load(SeqCst), 1);
     });
 }
@@ -270,19 +283,22 @@ fn stopping_closes_the_link_and_ends_for_good() {
 #[test]
 fn a_restart_that_is_asked_for_comes_at_once() {
     run(async {
-        let (first, second) = (link(&["a"]), link(&["b"]));
+        let (first, second) = (fake_client(&["a"]), fake_client(&["b"]));
         let (tools, ..) = start(vec![Ok(first.clone()), Ok(second)]);
-        tools.ready().await;
+        tools.wait_until_started().await;
         assert!(tools.restart("s") && !tools.restart("t"));
-        wait(&tools, |status| status.state == ServerState::Ready && status.restarts == 1).await;
-        assert!(tools.book().get("b").is_some());
+        wait_for_status(&tools, |status| {
+            status.state == ServerState::Ready && status.restarts == 1
+        })
+        .await;
+        assert!(tools.tool_registry().get("b").is_some());
         assert_eq!(first.closes.load(SeqCst), 1);
     });
 }
 
 #[test]
-fn delays_double_up_to_the_cap_and_half_of_them_is_chance() {
-    let millis = |failures, seed| delay(failures, seed).as_millis();
+fn reconnect_delay_doubles_up_to_the_cap_with_half_jitter() {
+    let millis = |failures, seed| reconnect_delay(failures, seed).as_millis();
     assert_eq!([millis(0, 0), millis(0, 999), millis(1, 0)], [250, 499, 500]);
     assert_eq!([millis(6, 0), millis(600, 0), millis(u32::MAX, 999)], [15_000, 15_000, 29_985]);
 }

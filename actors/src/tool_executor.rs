@@ -5,12 +5,14 @@
 //! is a crash of the tool.
 
 use crate::{
-    limits::{ASKS_BACKLOG_MAX, PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
+    limits::{ELICITATION_BACKLOG_MAX, PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
     mailbox::Mailbox,
-    observation::Watch,
-    order::{Obey, Order},
-    ports::{Ask, Late, People, Progress, ToolCall, ToolHost},
+    order::{ActorOrder, ExecuteOrder},
+    ports::{
+        ElicitationChannel, ElicitationRequest, LateResultHandler, Progress, ToolCall, ToolHost,
+    },
     session::{Fact, Session},
+    status_board::StatusEntry,
 };
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, StreamHandler,
@@ -35,13 +37,13 @@ pub struct ToolExecutor {
     host: Arc<dyn ToolHost>,
     session: Mailbox<Session>,
     cancel: CancellationToken,
-    told_progress_at: Option<Instant>,
+    last_progress_at: Option<Instant>,
     /// How often the tool asked people something.
-    asked: u32,
+    elicitation_count: u32,
     /// Where the answers go that it waits for, by the question's number.
-    replies: BTreeMap<u32, oneshot::Sender<ElicitationAnswer>>,
-    concluded: bool,
-    watch: Watch,
+    pending_replies: BTreeMap<u32, oneshot::Sender<ElicitationAnswer>>,
+    outcome_reported: bool,
+    status_entry: StatusEntry,
 }
 
 impl ToolExecutor {
@@ -52,7 +54,7 @@ impl ToolExecutor {
         call: ToolCall,
         host: Arc<dyn ToolHost>,
         session: Mailbox<Session>,
-        watch: Watch,
+        status_entry: StatusEntry,
     ) -> Self {
         let cancel = CancellationToken::new();
         Self {
@@ -62,26 +64,26 @@ impl ToolExecutor {
             host,
             session,
             cancel,
-            told_progress_at: None,
-            asked: 0,
-            replies: BTreeMap::new(),
-            concluded: false,
-            watch,
+            last_progress_at: None,
+            elicitation_count: 0,
+            pending_replies: BTreeMap::new(),
+            outcome_reported: false,
+            status_entry,
         }
     }
 
     /// What comes after the attempt was given up, and this actor is gone, is the session's to note.
-    fn hear_late(&self) -> Late {
+    fn late_result_handler(&self) -> LateResultHandler {
         let (session, call_id, attempt_id) = (self.session.clone(), self.call_id, self.attempt_id);
-        Late::to(move |outcome| {
-            session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+        LateResultHandler::new(move |outcome| {
+            session.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
         })
     }
 
-    fn conclude(&mut self, outcome: ToolOutcome) {
-        if !std::mem::replace(&mut self.concluded, true) {
+    fn report_outcome(&mut self, outcome: ToolOutcome) {
+        if !std::mem::replace(&mut self.outcome_reported, true) {
             let (call_id, attempt_id) = (self.call_id, self.attempt_id);
-            self.session.tell(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+            self.session.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
         }
     }
 }
@@ -91,25 +93,25 @@ impl Actor for ToolExecutor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let Some(mut call) = self.call.take() else { return };
-        self.watch.obeys(&[Order::Stop], ctx.address().downgrade().recipient());
-        self.watch.set_state("running", Some(format!("tool {}", call.tool)));
+        self.status_entry.accept_orders(&[ActorOrder::Stop], ctx.address().downgrade().recipient());
+        self.status_entry.set_state("running", Some(format!("tool {}", call.tool)));
         let (sender, receiver) = mpsc::channel(PROGRESS_BACKLOG_MAX);
         ctx.add_stream(stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|progress| (progress, receiver))
         }));
-        let (asks, asked) = mpsc::channel(ASKS_BACKLOG_MAX);
+        let (asks, asked) = mpsc::channel(ELICITATION_BACKLOG_MAX);
         ctx.add_stream(stream::unfold(asked, |mut asked| async {
             asked.recv().await.map(|ask| (ask, asked))
         }));
-        call.people = People::over(asks);
-        call.late = self.hear_late();
-        let attempt = self.host.call(call, sender, self.cancel.clone());
+        call.elicitation = ElicitationChannel::new(asks);
+        call.late_result = self.late_result_handler();
+        let attempt = self.host.call_tool(call, sender, self.cancel.clone());
         let attempt = AssertUnwindSafe(attempt).catch_unwind();
         ctx.spawn(attempt.into_actor(self).map(|outcome, actor, ctx| {
             let crashed = || ToolOutcome::Crashed {
                 error: "the tool call failed inside the server".to_owned(),
             };
-            actor.conclude(outcome.unwrap_or_else(|_panic| crashed()));
+            actor.report_outcome(outcome.unwrap_or_else(|_panic| crashed()));
             ctx.stop();
         }));
     }
@@ -118,22 +120,22 @@ impl Actor for ToolExecutor {
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         self.cancel.cancel();
         let error = "the tool call was stopped inside the server".to_owned();
-        self.conclude(ToolOutcome::Crashed { error });
+        self.report_outcome(ToolOutcome::Crashed { error });
     }
 }
 
 impl StreamHandler<Progress> for ToolExecutor {
     fn handle(&mut self, progress: Progress, _ctx: &mut Self::Context) {
         let recently = |at: Instant| at.elapsed() < PROGRESS_INTERVAL;
-        if self.concluded || self.told_progress_at.is_some_and(recently) {
+        if self.outcome_reported || self.last_progress_at.is_some_and(recently) {
             return;
         }
-        self.told_progress_at = Some(Instant::now());
+        self.last_progress_at = Some(Instant::now());
         let Progress { progress, total, message } = progress;
         let (call_id, attempt_id) = (self.call_id, self.attempt_id);
         let input = Input::ToolProgressed { call_id, attempt_id, progress, total, message };
         // Progress may be lost; a full mailbox must not fill further for it.
-        if self.session.post(Fact(input)).is_err() {
+        if self.session.try_send(Fact(input)).is_err() {
             tracing::debug!(call_id = %self.call_id, "the session is busy; progress is not recorded");
         }
     }
@@ -142,23 +144,31 @@ impl StreamHandler<Progress> for ToolExecutor {
     fn finished(&mut self, _ctx: &mut Self::Context) {}
 }
 
-impl StreamHandler<Ask> for ToolExecutor {
-    fn handle(&mut self, asked: Ask, ctx: &mut Self::Context) {
-        if self.concluded {
+impl StreamHandler<ElicitationRequest> for ToolExecutor {
+    fn handle(&mut self, asked: ElicitationRequest, ctx: &mut Self::Context) {
+        if self.outcome_reported {
             return;
         }
-        self.asked += 1;
-        let (call_id, attempt_id, ask) = (self.call_id, self.attempt_id, self.asked);
-        let Ask { elicitation, reply, withdrawn } = asked;
-        self.replies.insert(ask, reply);
+        self.elicitation_count += 1;
+        let (call_id, attempt_id, ask) = (self.call_id, self.attempt_id, self.elicitation_count);
+        let ElicitationRequest { elicitation, reply, withdrawn } = asked;
+        self.pending_replies.insert(ask, reply);
         let withdrawn = async move { withdrawn.cancelled().await };
         ctx.spawn(withdrawn.into_actor(self).map(move |(), actor, _| {
-            if actor.replies.remove(&ask).is_some() && !actor.concluded {
-                actor.session.tell(Fact(Input::ToolAskWithdrawn { attempt_id, ask }));
+            if actor.pending_replies.remove(&ask).is_some() && !actor.outcome_reported {
+                actor.session.send(Fact(Input::ElicitationWithdrawn {
+                    attempt_id,
+                    elicitation_number: ask,
+                }));
             }
         }));
-        let input = Input::ToolAsked { call_id, attempt_id, ask, elicitation };
-        self.session.tell(Fact(input));
+        let input = Input::ElicitationRequested {
+            call_id,
+            attempt_id,
+            elicitation_number: ask,
+            elicitation,
+        };
+        self.session.send(Fact(input));
     }
 
     /// The tool asks no more; its result is still to come.
@@ -168,19 +178,23 @@ impl StreamHandler<Ask> for ToolExecutor {
 /// What became of a question of the tool (T1).
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Answer {
+pub struct AnswerElicitation {
     /// Which question.
-    pub ask: u32,
+    pub elicitation_number: u32,
     /// The answer.
     pub answer: ElicitationAnswer,
 }
 
-impl Handler<Answer> for ToolExecutor {
+impl Handler<AnswerElicitation> for ToolExecutor {
     type Result = ();
 
-    fn handle(&mut self, Answer { ask, answer }: Answer, _ctx: &mut Self::Context) {
+    fn handle(
+        &mut self,
+        AnswerElicitation { elicitation_number: ask, answer }: AnswerElicitation,
+        _ctx: &mut Self::Context,
+    ) {
         // Whoever asked may have gone away just now.
-        if let Some(reply) = self.replies.remove(&ask)
+        if let Some(reply) = self.pending_replies.remove(&ask)
             && reply.send(answer).is_err()
         {
             tracing::debug!(call_id = %self.call_id, "the tool no longer waits for an answer");
@@ -191,30 +205,30 @@ impl Handler<Answer> for ToolExecutor {
 /// Stops the attempt; nobody wants its result.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Cancel;
+pub struct CancelAttempt;
 
-impl Handler<Cancel> for ToolExecutor {
+impl Handler<CancelAttempt> for ToolExecutor {
     type Result = ();
 
-    fn handle(&mut self, _: Cancel, _ctx: &mut Self::Context) {
+    fn handle(&mut self, _: CancelAttempt, _ctx: &mut Self::Context) {
         // The host tells the tool, and then the attempt ends by itself.
-        self.concluded = true;
+        self.outcome_reported = true;
         self.cancel.cancel();
-        self.watch.set_state("cancelling", None);
+        self.status_entry.set_state("cancelling", None);
     }
 }
 
 /// Gives the attempt up, as if its tool had died: a call that may safely repeat does, of another a
 /// person is asked what became of it (A2, D3).
-impl Handler<Obey> for ToolExecutor {
+impl Handler<ExecuteOrder> for ToolExecutor {
     type Result = ();
 
-    fn handle(&mut self, _: Obey, _ctx: &mut Self::Context) {
-        self.watch.tick();
+    fn handle(&mut self, _: ExecuteOrder, _ctx: &mut Self::Context) {
+        self.status_entry.record_handled();
         let error = "an administrator stopped the tool call".to_owned();
-        self.conclude(ToolOutcome::Crashed { error });
+        self.report_outcome(ToolOutcome::Crashed { error });
         // The host tells the tool, and then the attempt ends by itself.
         self.cancel.cancel();
-        self.watch.set_state("cancelling", None);
+        self.status_entry.set_state("cancelling", None);
     }
 }

@@ -2,9 +2,9 @@
 //! of it came.
 
 use crate::{
-    contestant::{Contestant, Dialect, Running},
-    mark::Heard,
-    wire::Connection,
+    delta_marker::ReceivedDeltas,
+    http::Connection,
+    target::{BenchTarget, RunningTarget, StreamMarkers},
 };
 use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
@@ -14,14 +14,14 @@ use std::time::Duration;
 /// A client with a connection of its own.
 pub(crate) struct Client {
     connection: Connection,
-    contestant: Contestant,
-    dialect: Dialect,
+    contestant: BenchTarget,
+    dialect: StreamMarkers,
     token: &'static str,
 }
 
 impl Client {
     /// Connects.
-    pub(crate) async fn of(running: &Running) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(running: &RunningTarget) -> anyhow::Result<Self> {
         let connection = Connection::open(running.address).await?;
         let contestant = running.contestant;
         Ok(Self { connection, contestant, dialect: contestant.dialect(), token: running.token() })
@@ -30,16 +30,16 @@ impl Client {
     /// A fresh session for the provider's model `model`. Peers make theirs with the first message.
     pub(crate) async fn session(&mut self, model: &str, number: usize) -> anyhow::Result<Session> {
         let id = match self.contestant {
-            Contestant::Greenroom(_) => {
+            BenchTarget::Greenroom(_) => {
                 let body = json!({"agent": model, "user_id": format!("user-{number}")});
-                let told = self.ask("POST", "/agent/session", &body.to_string()).await?;
+                let told = self.request_json("POST", "/agent/session", &body.to_string()).await?;
                 told["session_id"].as_str().context("no session_id")?.to_owned()
             }
-            Contestant::Bare
-            | Contestant::Least(_)
-            | Contestant::AiSdk
-            | Contestant::FastApi
-            | Contestant::LangGraph => format!("{model}-{number}"),
+            BenchTarget::BareRelay
+            | BenchTarget::MinimalRelay(_)
+            | BenchTarget::AiSdk
+            | BenchTarget::FastApi
+            | BenchTarget::LangGraph => format!("{model}-{number}"),
         };
         Ok(Session { id, model: model.to_owned() })
     }
@@ -47,20 +47,25 @@ impl Client {
     /// Gives a session of Greenroom another title, which is one event.
     pub(crate) async fn rename(&mut self, session: &Session, title: &str) -> anyhow::Result<()> {
         let path = format!("/agent/session/{}/settings", session.id);
-        let told = self.ask("PATCH", &path, &json!({"title": title}).to_string()).await?;
+        let told = self.request_json("PATCH", &path, &json!({"title": title}).to_string()).await?;
         ensure!(told["title"] == title, "the title is {}", told["title"]);
         Ok(())
     }
 
     /// The number of the last event of a session of Greenroom.
     pub(crate) async fn head(&mut self, session: &Session) -> anyhow::Result<u64> {
-        let told = self.ask("GET", &format!("/agent/session/{}", session.id), "").await?;
+        let told = self.request_json("GET", &format!("/agent/session/{}", session.id), "").await?;
         told["head"].as_u64().context("no head")
     }
 
     /// Sends a request, and reads the answer whole.
-    async fn ask(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<Value> {
-        self.connection.ask(method, path, self.token, body).await?;
+    async fn request_json(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<Value> {
+        self.connection.send_request(method, path, self.token, body).await?;
         let mut told = Vec::new();
         while let Some(line) = self.connection.line().await? {
             told.extend_from_slice(&line);
@@ -73,51 +78,55 @@ impl Client {
         let message = "What is the price of Tritanium?";
         let Session { id, model } = session;
         let (path, body) = match self.contestant {
-            Contestant::Greenroom(_) => {
+            BenchTarget::Greenroom(_) => {
                 ("/agent/chat/stream", json!({"session_id": id, "message": message}))
             }
-            Contestant::Bare
-            | Contestant::Least(_)
-            | Contestant::AiSdk
-            | Contestant::FastApi
-            | Contestant::LangGraph => {
+            BenchTarget::BareRelay
+            | BenchTarget::MinimalRelay(_)
+            | BenchTarget::AiSdk
+            | BenchTarget::FastApi
+            | BenchTarget::LangGraph => {
                 ("/chat", json!({"session": id, "model": model, "message": message}))
             }
         };
-        self.connection.ask("POST", path, self.token, &body.to_string()).await
+        self.connection.send_request("POST", path, self.token, &body.to_string()).await
     }
 
     /// Follows a session from its beginning, as one of many who do.
     pub(crate) async fn follow(&mut self, session: &Session) -> anyhow::Result<()> {
         let path = match self.contestant {
-            Contestant::Greenroom(_) => format!("/agent/session/{}/events", session.id),
-            Contestant::Bare
-            | Contestant::Least(_)
-            | Contestant::AiSdk
-            | Contestant::FastApi
-            | Contestant::LangGraph => "/follow".to_owned(),
+            BenchTarget::Greenroom(_) => format!("/agent/session/{}/events", session.id),
+            BenchTarget::BareRelay
+            | BenchTarget::MinimalRelay(_)
+            | BenchTarget::AiSdk
+            | BenchTarget::FastApi
+            | BenchTarget::LangGraph => "/follow".to_owned(),
         };
-        self.connection.ask("GET", &path, self.token, "").await
+        self.connection.send_request("GET", &path, self.token, "").await
     }
 
     /// Reads until so many deltas were heard.
-    pub(crate) async fn hear(&mut self, heard: &mut Heard, deltas: u32) -> anyhow::Result<()> {
+    pub(crate) async fn read_deltas(
+        &mut self,
+        heard: &mut ReceivedDeltas,
+        deltas: u32,
+    ) -> anyhow::Result<()> {
         while heard.deltas < deltas {
             let line = self.connection.line().await?.context("the stream ended early")?;
             if line.starts_with(self.dialect.delta.as_bytes()) {
-                heard.note(&line)?;
+                heard.record_markers(&line)?;
             }
         }
         Ok(())
     }
 
     /// Reads the stream to the run's end, and makes sure that nothing is missing.
-    pub(crate) async fn finish(&mut self, heard: &mut Heard) -> anyhow::Result<()> {
+    pub(crate) async fn finish(&mut self, heard: &mut ReceivedDeltas) -> anyhow::Result<()> {
         let (mut ends, mut results) = (0, 0);
-        let Dialect { delta, result, end, .. } = self.dialect;
+        let StreamMarkers { delta, result, end, .. } = self.dialect;
         while let Some(line) = self.connection.line().await? {
             if line.starts_with(delta.as_bytes()) {
-                heard.note(&line)?;
+                heard.record_markers(&line)?;
             } else if line.starts_with(end.as_bytes()) {
                 ends += 1;
             } else if result.is_some_and(|result| line.starts_with(result.as_bytes())) {
@@ -131,8 +140,8 @@ impl Client {
     }
 
     /// One run, whole.
-    pub(crate) async fn run(&mut self, session: &Session) -> anyhow::Result<Heard> {
-        let mut heard = Heard::default();
+    pub(crate) async fn run(&mut self, session: &Session) -> anyhow::Result<ReceivedDeltas> {
+        let mut heard = ReceivedDeltas::default();
         self.send(session).await?;
         self.finish(&mut heard).await?;
         Ok(heard)
@@ -147,21 +156,21 @@ pub(crate) struct Session {
 
 /// `clients` clients at once, each with `runs` runs, each of these in a session of its own, so that
 /// no conversation grows. Made beforehand.
-pub(crate) struct Crowd {
+pub(crate) struct ClientPool {
     clients: Vec<(Client, Vec<Session>)>,
 }
 
-impl Crowd {
+impl ClientPool {
     /// Connects all and makes their sessions. `first` numbers these; it goes on from there.
-    pub(crate) async fn gather(
-        running: &Running,
+    pub(crate) async fn connect(
+        running: &RunningTarget,
         model: &str,
         (clients, runs): (usize, usize),
         first: &mut usize,
     ) -> anyhow::Result<Self> {
         // All at once: a connection that waits long for the others is closed.
         let gather = |numbers: std::ops::Range<usize>| async move {
-            let mut client = Client::of(running).await?;
+            let mut client = Client::connect(running).await?;
             let mut sessions = Vec::new();
             for number in numbers {
                 sessions.push(client.session(model, number).await?);
@@ -176,7 +185,7 @@ impl Crowd {
     }
 
     /// All runs; what was heard of each. A client begins so long after the one before it.
-    pub(crate) async fn run(self, apart: Duration) -> anyhow::Result<Vec<Heard>> {
+    pub(crate) async fn run(self, apart: Duration) -> anyhow::Result<Vec<ReceivedDeltas>> {
         let one = |begins_after, (mut client, sessions): (Client, Vec<Session>)| async move {
             tokio::time::sleep(begins_after).await;
             let mut heard = Vec::new();

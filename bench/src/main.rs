@@ -4,21 +4,21 @@
 //! This program is the load, the provider and the limits. The measured server has a core of its
 //! own, and what is compared is the processor time that the operating system says it used.
 
-mod contestant;
-mod everything;
+mod delta_marker;
+mod http;
 mod load;
-mod mark;
+mod pgo_training;
 mod process;
 mod provider;
 mod relay;
 mod report;
 mod scenario;
-mod training;
-mod wire;
+mod suite;
+mod target;
 
 use clap::{Parser, Subcommand};
-use contestant::Durability;
 use std::{net::SocketAddr, path::PathBuf};
+use target::Durability;
 
 /// The server's, so that the relays differ from it in what they do alone.
 #[global_allocator]
@@ -34,7 +34,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Measure everything, print the tables and write them to a file.
-    Run(everything::Arguments),
+    Run(suite::SuiteArgs),
     /// Work a build that notes which of its code is run.
     Train {
         /// Start the server, ask whether it is ready, and end it.
@@ -69,9 +69,9 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     let system = actix_web::rt::System::new();
     match Arguments::parse().command {
-        Command::Run(arguments) => as_the_load(everything::run(&arguments)),
-        Command::Train { start_only: true } => as_the_load(training::start()),
-        Command::Train { start_only: false } => as_the_load(training::train()),
+        Command::Run(arguments) => run_on_load_core(suite::run(&arguments)),
+        Command::Train { start_only: true } => run_on_load_core(pgo_training::start_and_stop()),
+        Command::Train { start_only: false } => run_on_load_core(pgo_training::train()),
         Command::Provider { port } => {
             let provider = provider::Provider::start(port)?;
             println!("{}", provider.url());
@@ -81,13 +81,13 @@ fn main() -> anyhow::Result<()> {
             system.block_on(relay::bare::serve(address, &provider))
         }
         Command::Least { address, provider, database, durability } => {
-            system.block_on(relay::least::serve(address, &provider, &database, durability))
+            system.block_on(relay::minimal::serve(address, &provider, &database, durability))
         }
     }
 }
 
 /// Does `work` on the core of the load.
-fn as_the_load(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn run_on_load_core(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     process::move_to_core(process::LOAD_CORE)?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

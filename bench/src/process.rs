@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Asks it to end, and waits until it has.
-    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         kill(self.id()?, Signal::SIGTERM)?;
         let status = self.child.wait()?;
         ensure!(status.success(), "it ended with {status}");
@@ -151,7 +151,7 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
 }
 
 /// Waits until something listens on that port, or the server has ended.
-pub(crate) async fn listens(server: &Server, port: u16) -> anyhow::Result<()> {
+pub(crate) async fn wait_until_listening(server: &Server, port: u16) -> anyhow::Result<()> {
     while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
         server.tree()?;
         tokio::time::sleep(Duration::from_millis(20)).await;

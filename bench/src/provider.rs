@@ -6,8 +6,8 @@
 //! when [`Provider::release`] lets go.
 
 use crate::{
-    mark::{self, DELTAS_PER_STEP},
-    wire,
+    delta_marker::{self, DELTAS_PER_STEP},
+    http,
 };
 use anyhow::Context as _;
 use bytes::BytesMut;
@@ -51,7 +51,7 @@ pub(crate) struct Provider {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
+enum DeliveryMode {
     Burst,
     Paced,
     Held,
@@ -111,16 +111,16 @@ async fn serve(
 ) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
     let mut raw = BytesMut::new();
-    while let Some(body) = wire::request(&mut stream, &mut raw).await? {
+    while let Some(body) = http::request(&mut stream, &mut raw).await? {
         requests.fetch_add(1, Relaxed);
-        let pace = match value_of(&body, "model").context("a request names its model")? {
-            b"burst" => Pace::Burst,
-            b"paced" => Pace::Paced,
-            _ => Pace::Held,
+        let pace = match last_string_value(&body, "model").context("a request names its model")? {
+            b"burst" => DeliveryMode::Burst,
+            b"paced" => DeliveryMode::Paced,
+            _ => DeliveryMode::Held,
         };
-        let has_result = value_of(&body, "role") == Some(b"tool");
+        let has_result = last_string_value(&body, "role") == Some(b"tool");
         stream.write_all(HEAD.as_bytes()).await?;
-        speak(&mut stream, pace, &mut held).await?;
+        stream_step(&mut stream, pace, &mut held).await?;
         let end = end_of_step(has_result);
         stream.write_all(&end).await?;
     }
@@ -128,22 +128,22 @@ async fn serve(
 }
 
 /// The step's text.
-async fn speak(
+async fn stream_step(
     stream: &mut TcpStream,
-    pace: Pace,
+    pace: DeliveryMode,
     held: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let mut next = Instant::now();
     for number in 0..DELTAS_PER_STEP {
         let pieces = match pace {
-            Pace::Burst if number % PIECES_PER_WRITE != 0 => continue,
-            Pace::Burst => PIECES_PER_WRITE,
-            Pace::Paced => {
+            DeliveryMode::Burst if number % PIECES_PER_WRITE != 0 => continue,
+            DeliveryMode::Burst => PIECES_PER_WRITE,
+            DeliveryMode::Paced => {
                 sleep_until(next).await;
                 next += PACE;
                 1
             }
-            Pace::Held => {
+            DeliveryMode::Held => {
                 if number == PIECES_BEFORE_HOLD {
                     held.wait_for(|is_held| !is_held).await?;
                 }
@@ -152,10 +152,10 @@ async fn speak(
         };
         let mut events = String::new();
         for number in number..number + pieces {
-            let text = mark::text(number);
+            let text = delta_marker::marked_text(number);
             push_chunk(&mut events, &format!(r#"{{"content":"{text}"}}"#), "null");
         }
-        stream.write_all(&framed(&events)).await?;
+        stream.write_all(&http_chunk(&events)).await?;
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn end_of_step(has_result: bool) -> Vec<u8> {
     events.push_str("data: ");
     events.push_str(USAGE);
     events.push_str("\n\ndata: [DONE]\n\n");
-    let mut end = framed(&events);
+    let mut end = http_chunk(&events);
     end.extend_from_slice(b"0\r\n\r\n");
     end
 }
@@ -187,12 +187,12 @@ fn push_chunk(events: &mut String, delta: &str, finish_reason: &str) {
 }
 
 /// As one chunk of a body.
-fn framed(events: &str) -> Vec<u8> {
+fn http_chunk(events: &str) -> Vec<u8> {
     format!("{:x}\r\n{events}\r\n", events.len()).into_bytes()
 }
 
 /// The text after the last `"name":` of a JSON text.
-fn value_of<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
+fn last_string_value<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let quoted = format!("\"{name}\"");
     let at = json.windows(quoted.len()).rposition(|part| part == quoted.as_bytes())?;
     let rest = &json[at + quoted.len()..];
@@ -208,8 +208,8 @@ mod tests {
     fn the_last_role_says_whether_the_tool_has_answered() {
         let body =
             br#"{"model": "paced","messages":[{"role":"user"},{"role":"tool","content":"x"}]}"#;
-        assert_eq!(value_of(body, "role"), Some(&b"tool"[..]));
-        assert_eq!(value_of(body, "model"), Some(&b"paced"[..]));
-        assert_eq!(value_of(body, "missing"), None);
+        assert_eq!(last_string_value(body, "role"), Some(&b"tool"[..]));
+        assert_eq!(last_string_value(body, "model"), Some(&b"paced"[..]));
+        assert_eq!(last_string_value(body, "missing"), None);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
 }
 
 /// The median of repetitions, and where they lie.
-pub(crate) fn median_of(values: &[f64], digits: usize) -> String {
+pub(crate) fn format_median(values: &[f64], digits: usize) -> String {
     match values {
         [] => "–".to_owned(),
         [only] => format!("{only:.digits$}"),
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_median_stands_between_its_least_and_most() {
-        assert_eq!(median_of(&[3.0, 1.0, 2.0], 1), "2.0 (1.0–3.0)");
-        assert_eq!(median_of(&[1.25], 2), "1.25");
+        assert_eq!(format_median(&[3.0, 1.0, 2.0], 1), "2.0 (1.0–3.0)");
+        assert_eq!(format_median(&[1.25], 2), "1.25");
         assert!(quantile(&[], 0.5).is_nan());
     }
 }

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditAction)]
-pub enum Action {
+pub enum AuditAction {
     /// A session was created, with the settings in `details`.
     SessionCreated,
     /// A session was forked from the one in `details`, which has its settings, too.
@@ -67,7 +67,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditOutcome)]
-pub enum Outcome {
+pub enum AuditOutcome {
     /// It was done.
     Done,
     /// It may run.
@@ -93,7 +93,7 @@ pub enum Outcome {
 /// Who acted.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = AuditActor)]
-pub struct Actor {
+pub struct AuditActor {
     /// The user. A row in which nobody acted has none of an actor's members.
     #[schema(required = false)]
     pub user: UserId,
@@ -111,17 +111,17 @@ pub struct Actor {
 /// One entry, before it has its number.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
-pub struct Entry {
+pub struct AuditEntry {
     /// When.
     pub at: Timestamp,
     /// What.
-    pub action: Action,
+    pub action: AuditAction,
     /// How it came out.
-    pub outcome: Outcome,
+    pub outcome: AuditOutcome,
     /// Who; nobody where Greenroom itself applied its rules.
     #[serde(flatten)]
-    #[schema(value_type = Actor)]
-    pub actor: Option<Actor>,
+    #[schema(value_type = AuditActor)]
+    pub actor: Option<AuditActor>,
     /// The session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
@@ -151,7 +151,7 @@ pub struct Entry {
     pub details: Option<Value>,
 }
 
-impl Action {
+impl AuditAction {
     /// Every action, for those who filter by one.
     pub const ALL: [Self; 22] = [
         Self::SessionCreated,
@@ -207,26 +207,31 @@ impl Action {
     }
 }
 
-impl Actor {
+impl AuditActor {
     /// The user that an event of a session names.
-    pub fn named(user: &UserId) -> Self {
+    pub fn from_user(user: &UserId) -> Self {
         Self { user: user.clone(), role: None, signed_in_by: None, surface: None }
     }
 
     /// Whoever calls.
-    pub fn calling(principal: &Principal, surface: Surface) -> Self {
+    pub fn from_principal(principal: &Principal, surface: Surface) -> Self {
         Self {
             user: principal.user.clone(),
             role: Some(principal.role),
-            signed_in_by: Some(principal.credential()),
+            signed_in_by: Some(principal.credential_name()),
             surface: Some(surface),
         }
     }
 }
 
-impl Entry {
+impl AuditEntry {
     /// An entry that says nothing else yet.
-    pub fn new(at: Timestamp, action: Action, outcome: Outcome, actor: Option<Actor>) -> Self {
+    pub fn new(
+        at: Timestamp,
+        action: AuditAction,
+        outcome: AuditOutcome,
+        actor: Option<AuditActor>,
+    ) -> Self {
         Self {
             at,
             action,
@@ -252,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_log_and_all_are_listed() {
-        for (index, action) in Action::ALL.into_iter().enumerate() {
+        for (index, action) in AuditAction::ALL.into_iter().enumerate() {
             assert_eq!(json!(action), action.name());
             assert_eq!(action as usize, index);
         }

@@ -8,13 +8,13 @@
 
 mod chain;
 mod entry;
-mod rows;
+mod session_entries;
 #[cfg(test)]
-mod rows_tests;
+mod session_entries_tests;
 
-pub use chain::{Broken, Head, Sealed, Verifier};
-pub use entry::{Action, Actor, Entry, Outcome};
-pub use rows::{row_of_purge, rows_of};
+pub use chain::{AuditRow, ChainError, ChainHead, ChainVerifier};
+pub use entry::{AuditAction, AuditActor, AuditEntry, AuditOutcome};
+pub use session_entries::{entries_for_commit, entry_for_purge};
 
 use async_trait::async_trait;
 use greenroom_actors::ports::JournalError;
@@ -26,10 +26,10 @@ use utoipa::ToSchema;
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
     /// Appends one entry. When this returns `Ok` it is durable.
-    async fn append_audit(&self, entry: Entry) -> Result<(), JournalError>;
+    async fn append_audit(&self, entry: AuditEntry) -> Result<(), JournalError>;
 
     /// Rows in the order that is asked for.
-    async fn audit(&self, query: AuditQuery) -> Result<Vec<Sealed>, JournalError>;
+    async fn list_audit_rows(&self, query: AuditQuery) -> Result<Vec<AuditRow>, JournalError>;
 }
 
 /// Which rows.
@@ -40,13 +40,13 @@ pub struct AuditQuery {
     /// Only of what this user did.
     pub user: Option<String>,
     /// Only this action.
-    pub action: Option<Action>,
+    pub action: Option<AuditAction>,
     /// Only rows with a greater number.
     pub after: u64,
     /// Only rows with a smaller number.
     pub before: Option<u64>,
     /// Which come first.
-    pub order: Order,
+    pub order: AuditOrder,
     /// At most so many.
     pub limit: usize,
 }
@@ -55,7 +55,7 @@ pub struct AuditQuery {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditOrder)]
-pub enum Order {
+pub enum AuditOrder {
     /// The oldest, as they were written.
     #[default]
     Oldest,
@@ -65,10 +65,10 @@ pub enum Order {
 
 impl AuditQuery {
     /// What comes after a page that ended with row `n`.
-    pub fn go_on_after(&mut self, n: u64) {
+    pub fn advance_past(&mut self, n: u64) {
         match self.order {
-            Order::Oldest => self.after = n,
-            Order::Newest => self.before = Some(n),
+            AuditOrder::Oldest => self.after = n,
+            AuditOrder::Newest => self.before = Some(n),
         }
     }
 }

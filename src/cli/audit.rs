@@ -1,9 +1,9 @@
 //! `greenroom audit`: checks the audit log in the database, whether a server runs or not.
 
-use super::{ConfigArgs, EXIT_USAGE, failed, terminal};
+use super::{ConfigArgs, EXIT_USAGE, report_error, terminal};
 use crate::{
-    audit::Head,
-    store::{self, AuditError, Database},
+    audit::ChainHead,
+    store::{self, AuditError, DatabaseLocation},
 };
 use greenroom_core::json::Digest;
 use serde_json::json;
@@ -26,7 +26,7 @@ enum AuditCommand {
         config: ConfigArgs,
         /// The SQLite file, or postgres://USER@HOST/NAME [default: the configured one]
         #[arg(long, value_name = "DATABASE")]
-        database: Option<Database>,
+        database: Option<DatabaseLocation>,
         /// A row as an earlier check has printed it, kept elsewhere: it must still be there
         #[arg(long, value_name = "N:HASH")]
         anchor: Option<Anchor>,
@@ -35,7 +35,7 @@ enum AuditCommand {
 
 /// A row and its hash, as `verify` prints them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Anchor(Head);
+struct Anchor(ChainHead);
 
 impl FromStr for Anchor {
     type Err = &'static str;
@@ -43,7 +43,7 @@ impl FromStr for Anchor {
         const WRONG: &str = "an anchor is a row's number, a colon and its hash";
         let (n, hash) = text.split_once(':').ok_or(WRONG)?;
         let hash: Digest = serde_json::from_value(json!(hash)).map_err(|_| WRONG)?;
-        Ok(Self(Head { n: n.parse().map_err(|_| WRONG)?, hash }))
+        Ok(Self(ChainHead { n: n.parse().map_err(|_| WRONG)?, hash }))
     }
 }
 
@@ -51,7 +51,7 @@ impl FromStr for Anchor {
 pub async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     let AuditCommand::Verify { config, database, anchor } = args.command;
     let could_not_check = |error: &anyhow::Error| {
-        failed(error);
+        report_error(error);
         Ok(ExitCode::from(EXIT_USAGE))
     };
     let database = match config.database(database) {
@@ -60,7 +60,7 @@ pub async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     };
     match store::verify_audit(&database, anchor.map(|Anchor(head)| head)).await {
         Ok(head) => {
-            let Head { n, hash } = head;
+            let ChainHead { n, hash } = head;
             terminal::print(&format!("{n} rows, all sound\nanchor {n}:{hash}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn an_anchor_is_what_a_check_prints() {
-        let head = Head { n: 7, hash: Digest::of_bytes(b"x") };
+        let head = ChainHead { n: 7, hash: Digest::hash_bytes(b"x") };
         assert_eq!(format!("{}:{}", head.n, head.hash).parse(), Ok(Anchor(head)));
         for wrong in ["", "7", "7:", ":ab", "x:00", "7:zz"] {
             assert!(wrong.parse::<Anchor>().is_err(), "{wrong}");

@@ -1,7 +1,7 @@
 //! How commands talk to a running server: over its public HTTP surface, with the token of the
 //! same configuration.
 
-use super::id::Abbreviation;
+use super::partial_id::PartialId;
 use crate::configuration::Configuration;
 use anyhow::Context as _;
 use greenroom_core::ids::SessionId;
@@ -19,7 +19,7 @@ const SESSIONS_SEARCHED: usize = 10_000;
 
 /// A client of the configured server.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct ApiClient {
     http: reqwest::Client,
     base: String,
     token: String,
@@ -28,21 +28,21 @@ pub(super) struct Client {
 /// The server's no, with its reasons.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered {status}: {}", self.detail())]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     /// The HTTP status.
     pub(super) status: StatusCode,
     /// The problem document, if there was one.
     pub(super) body: Value,
 }
 
-impl Refusal {
+impl ApiError {
     /// The stable code.
     pub(super) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
     /// Whether there is nothing of the id that was named.
-    pub(super) fn is_of_an_unknown_id(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND && self.code().ends_with("_not_found")
     }
 
@@ -52,10 +52,10 @@ impl Refusal {
     }
 }
 
-impl Client {
+impl ApiClient {
     /// The client for the server that `configuration` describes.
-    pub(super) fn of(configuration: &Configuration) -> anyhow::Result<Self> {
-        let token = match &configuration.token {
+    pub(super) fn from_configuration(configuration: &Configuration) -> anyhow::Result<Self> {
+        let token = match &configuration.admin_token {
             Some(token) => token.expose().to_owned(),
             None => {
                 let path = configuration.database.token_path();
@@ -71,23 +71,23 @@ impl Client {
     }
 
     /// The client for the server at `base`.
-    pub(super) fn at(base: String, token: &str) -> Self {
+    pub(super) fn new(base: String, token: &str) -> Self {
         Self { http: reqwest::Client::new(), base, token: token.to_owned() }
     }
 
     /// Gets a JSON answer.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.answer(self.http.get(self.url(path))).await
+        self.send_for_json(self.http.get(self.url(path))).await
     }
 
     /// Posts JSON for a JSON answer.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        self.answer(self.http.post(self.url(path)).json(body)).await
+        self.send_for_json(self.http.post(self.url(path)).json(body)).await
     }
 
     /// Patches with JSON for a JSON answer.
     pub(super) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        self.answer(self.http.patch(self.url(path)).json(body)).await
+        self.send_for_json(self.http.patch(self.url(path)).json(body)).await
     }
 
     /// Posts JSON for a stream of events.
@@ -102,27 +102,27 @@ impl Client {
 
     /// Deletes, for a JSON answer.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
-        self.answer(self.http.delete(self.url(path))).await
+        self.send_for_json(self.http.delete(self.url(path))).await
     }
 
     /// The session that `id` stands for.
-    pub(super) async fn session(&self, id: &Abbreviation) -> anyhow::Result<SessionId> {
+    pub(super) async fn find_session(&self, id: &PartialId) -> anyhow::Result<SessionId> {
         let mut fitting = Vec::new();
         let (mut searched, mut before) = (0, String::new());
-        while id.whole().is_none() && searched < SESSIONS_SEARCHED {
+        while id.as_full().is_none() && searched < SESSIONS_SEARCHED {
             let path = format!("/agent/session?children=true&limit={SESSIONS_PAGE}{before}");
             let page = self.get(&path).await?;
             let sessions = page["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
             searched += sessions.len();
             let ids = sessions.iter().filter_map(|session| session["session_id"].as_str());
-            fitting.extend(ids.filter(|candidate| id.fits(candidate)).map(str::to_owned));
+            fitting.extend(ids.filter(|candidate| id.matches(candidate)).map(str::to_owned));
             match page["next"].as_str() {
                 Some(next) => before = format!("&before={next}"),
                 None => break,
             }
         }
-        fitting.extend(id.whole().map(str::to_owned));
-        Ok(id.one_of(fitting, "session")?.parse()?)
+        fitting.extend(id.as_full().map(str::to_owned));
+        Ok(id.resolve(fitting, "session")?.parse()?)
     }
 
     /// Opens an event stream.
@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// The request that opens a WebSocket.
-    pub(super) fn upgrade(&self, path: &str) -> anyhow::Result<http::Request<()>> {
+    pub(super) fn websocket_request(&self, path: &str) -> anyhow::Result<http::Request<()>> {
         let url = self.url(path).replacen("http", "ws", 1);
         let mut request = url.into_client_request()?;
         let bearer = format!("Bearer {}", self.token);
@@ -141,11 +141,11 @@ impl Client {
     }
 
     /// Where the server is.
-    pub(super) fn base(&self) -> &str {
+    pub(super) fn base_url(&self) -> &str {
         &self.base
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    async fn send_for_json(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
         self.send(request).await?.json().await.context("the answer is not JSON")
     }
 
@@ -159,7 +159,7 @@ impl Client {
             return Ok(response);
         }
         let body = response.json().await.unwrap_or_default();
-        Err(Refusal { status, body }.into())
+        Err(ApiError { status, body }.into())
     }
 
     fn url(&self, path: &str) -> String {

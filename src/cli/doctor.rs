@@ -1,16 +1,16 @@
 //! `greenroom doctor`: whether everything that the server needs is there.
 
-use super::{ConfigArgs, client::Client, terminal};
+use super::{ConfigArgs, client::ApiClient, terminal};
 use crate::{
     configuration::{Configuration, REHEARSAL},
     rehearsal::Script,
-    skill::Library,
+    skill::SkillLibrary,
     startup::{self, SystemClock},
     store::{Store, StoreError},
     tool,
-    workflow::Workflows,
+    workflow::WorkflowLibrary,
 };
-use greenroom_actors::{observation::Board, ports::Clock, tool_host::ServerState};
+use greenroom_actors::{ports::Clock, status_board::StatusBoard, tool_servers::ServerState};
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 /// How long a server that runs may take to say so.
@@ -25,102 +25,102 @@ pub struct DoctorArgs {
 
 /// Runs the command; errs when something is wrong.
 pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = DoctorReport::default();
     let configuration = match args.config.load() {
         Ok(configuration) => configuration,
         Err(error) => {
-            report.bad("configuration", format!("{error:#}"));
-            return report.verdict();
+            report.fail("configuration", format!("{error:#}"));
+            return report.finish();
         }
     };
     let file = configuration.file.as_ref();
     let read = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
-    report.good("configuration", read);
+    report.pass("configuration", read);
     check_token(&configuration, &mut report);
     check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
     check_models(&configuration, &mut report);
     check_skills(&configuration, &mut report);
     check_tools(configuration, &mut report).await;
-    report.verdict()
+    report.finish()
 }
 
 /// One that is made at the first start, or was, is looked at by whoever makes and reads it.
-fn check_token(configuration: &Configuration, report: &mut Report) {
-    if configuration.token.is_none() {
+fn check_token(configuration: &Configuration, report: &mut DoctorReport) {
+    if configuration.admin_token.is_none() {
         return;
     }
     match startup::admin_token(configuration) {
-        Ok(_) => report.good("token", "the environment's".to_owned()),
-        Err(error) => report.bad("token", format!("{error:#}")),
+        Ok(_) => report.pass("token", "the environment's".to_owned()),
+        Err(error) => report.fail("token", format!("{error:#}")),
     }
 }
 
-async fn check_address(configuration: &Configuration, report: &mut Report) {
+async fn check_address(configuration: &Configuration, report: &mut DoctorReport) {
     // Looked at alone, so that a running server is in nobody's way. What is wrong with the database
     // is told below.
     let keys = match Store::open_read_only(&configuration.database).await {
-        Ok(journal) => journal.keys().await.unwrap_or_default(),
+        Ok(journal) => journal.list_keys().await.unwrap_or_default(),
         Err(_) => Vec::new(),
     };
     let has_keys = keys.iter().any(|key| key.revoked_at.is_none());
-    if let Err(error) = configuration.check_exposure(has_keys) {
-        return report.bad("address", error.to_string());
+    if let Err(error) = configuration.validate_exposure(has_keys) {
+        return report.fail("address", error.to_string());
     }
     let listen = configuration.listen;
     match TcpListener::bind(listen) {
-        Ok(_) => report.good("address", listen.to_string()),
+        Ok(_) => report.pass("address", listen.to_string()),
         Err(error)
-            if error.kind() == io::ErrorKind::AddrInUse && is_served(configuration).await =>
+            if error.kind() == io::ErrorKind::AddrInUse && is_own_server(configuration).await =>
         {
-            report.good("address", format!("{listen}, in use by a running greenroom"));
+            report.pass("address", format!("{listen}, in use by a running greenroom"));
         }
-        Err(error) => report.bad("address", format!("can't listen on {listen}: {error}")),
+        Err(error) => report.fail("address", format!("can't listen on {listen}: {error}")),
     }
 }
 
 /// Whether it is a server of this configuration that listens there: it takes the token.
-async fn is_served(configuration: &Configuration) -> bool {
-    let Ok(client) = Client::of(configuration) else { return false };
+async fn is_own_server(configuration: &Configuration) -> bool {
+    let Ok(client) = ApiClient::from_configuration(configuration) else { return false };
     let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.get("/agent/settings")).await;
     matches!(answer, Ok(Ok(_)))
 }
 
-async fn check_database(configuration: &Configuration, report: &mut Report) {
+async fn check_database(configuration: &Configuration, report: &mut DoctorReport) {
     let path = &configuration.database;
     if path.is_missing() {
-        return report.good("database", format!("{path} will be created"));
+        return report.pass("database", format!("{path} will be created"));
     }
     match startup::open_journal(configuration).await {
-        Ok(journal) => match journal.check().await {
-            Ok(()) => report.good("database", path.to_string()),
-            Err(error) => report.bad("database", format!("{path}: {error}")),
+        Ok(journal) => match journal.check_health().await {
+            Ok(()) => report.pass("database", path.to_string()),
+            Err(error) => report.fail("database", format!("{path}: {error}")),
         },
         Err(error) => match error.downcast_ref::<StoreError>() {
             // What a doctor is asked beside the server that works well.
             Some(StoreError::InUse { .. }) => check_database_in_use(configuration, report).await,
-            _ => report.bad("database", format!("{error:#}")),
+            _ => report.fail("database", format!("{error:#}")),
         },
     }
 }
 
-async fn check_database_in_use(configuration: &Configuration, report: &mut Report) {
+async fn check_database_in_use(configuration: &Configuration, report: &mut DoctorReport) {
     let path = &configuration.database;
     match Store::open_read_only(&configuration.database).await {
-        Ok(_) => report.good("database", format!("{path}, in use by a running greenroom")),
-        Err(error) => report.bad("database", format!("{error}")),
+        Ok(_) => report.pass("database", format!("{path}, in use by a running greenroom")),
+        Err(error) => report.fail("database", format!("{error}")),
     }
 }
 
-fn check_models(configuration: &Configuration, report: &mut Report) {
+fn check_models(configuration: &Configuration, report: &mut DoctorReport) {
     for agent in configuration.agents.values() {
         let name = format!("agent {}", agent.name);
         let Some(model) = agent.models.first() else {
-            report.bad(&name, "has no model".to_owned());
+            report.fail(&name, "has no model".to_owned());
             continue;
         };
         if model != REHEARSAL {
-            report.good(&name, format!("model {model}"));
+            report.pass(&name, format!("model {model}"));
             continue;
         }
         let script = match &configuration.rehearsal {
@@ -129,63 +129,63 @@ fn check_models(configuration: &Configuration, report: &mut Report) {
         };
         match script {
             Ok(script) => {
-                report.good(&name, format!("rehearses a script of {} rules", script.rules.len()));
+                report.pass(&name, format!("rehearses a script of {} rules", script.rules.len()));
             }
-            Err(error) => report.bad(&name, error.to_string()),
+            Err(error) => report.fail(&name, error.to_string()),
         }
     }
 }
 
-fn check_skills(configuration: &Configuration, report: &mut Report) {
-    let workflows = Workflows::open(configuration.workflows.clone());
+fn check_skills(configuration: &Configuration, report: &mut DoctorReport) {
+    let workflows = WorkflowLibrary::open(configuration.workflows.clone());
     if !configuration.workflows.is_empty() {
-        report.good("workflows", format!("{} can be started", workflows.all().len()));
+        report.pass("workflows", format!("{} can be started", workflows.list().len()));
     }
-    for broken in workflows.broken() {
-        report.bad(&format!("workflow {}", broken.path.display()), broken.problem);
+    for broken in workflows.invalid_files() {
+        report.fail(&format!("workflow {}", broken.path.display()), broken.problem);
     }
     if configuration.skills.is_empty() {
         return;
     }
-    let library = Library::open(configuration.skills.clone());
-    report.good("skills", format!("{} can be read", library.skills().len()));
-    for broken in library.broken() {
-        report.bad(&format!("skill {}", broken.path.display()), broken.problem);
+    let library = SkillLibrary::open(configuration.skills.clone());
+    report.pass("skills", format!("{} can be read", library.skills().len()));
+    for broken in library.invalid_files() {
+        report.fail(&format!("skill {}", broken.path.display()), broken.problem);
     }
 }
 
-async fn check_tools(configuration: Configuration, report: &mut Report) {
+async fn check_tools(configuration: Configuration, report: &mut DoctorReport) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let board = Board::new(clock.clone());
+    let board = StatusBoard::new(clock.clone());
     let servers = configuration.mcp_servers.into_values().map(Into::into);
     let tools = tool::start(servers, configuration.catalog, &board, &clock);
-    tools.ready().await;
-    for server in tools.status() {
+    tools.wait_until_started().await;
+    for server in tools.statuses() {
         let name = format!("tools {}", server.name);
         match server.state {
-            ServerState::Ready => report.good(&name, terminal::counted(server.tools, "tool")),
+            ServerState::Ready => report.pass(&name, terminal::pluralize(server.tools, "tool")),
             ServerState::Starting | ServerState::BackingOff | ServerState::Stopped => {
                 let reason = server.reason.unwrap_or_else(|| "not ready".to_owned());
-                report.bad(&name, reason);
+                report.fail(&name, reason);
             }
         }
     }
-    tools.shutdown().await;
+    tools.shut_down().await;
 }
 
 #[derive(Default)]
-struct Report {
+struct DoctorReport {
     wrong: usize,
     /// Why not all of it could be printed.
     unprinted: Option<io::Error>,
 }
 
-impl Report {
-    fn good(&mut self, what: &str, said: String) {
+impl DoctorReport {
+    fn pass(&mut self, what: &str, said: String) {
         self.print(&format!("ok    {what}: {said}\n"));
     }
 
-    fn bad(&mut self, what: &str, said: String) {
+    fn fail(&mut self, what: &str, said: String) {
         self.wrong += 1;
         self.print(&format!("FAIL  {what}: {said}\n"));
     }
@@ -196,7 +196,7 @@ impl Report {
         }
     }
 
-    fn verdict(self) -> anyhow::Result<()> {
+    fn finish(self) -> anyhow::Result<()> {
         if let Some(error) = self.unprinted {
             return Err(error.into());
         }

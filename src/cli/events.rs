@@ -1,13 +1,13 @@
 //! `greenroom events`: the events of a running server, one a line.
 
 use super::{
-    ConfigArgs, Usage,
-    client::Client,
-    id::Abbreviation,
-    terminal::{print_while_read, safe},
+    ConfigArgs, UsageError,
+    client::ApiClient,
+    partial_id::PartialId,
+    terminal::{escape_unsafe, print_while_read},
 };
 use anyhow::Context as _;
-use greenroom_core::model::sse::EventParser;
+use greenroom_core::model::sse::SseParser;
 use serde_json::Value;
 
 /// Print events of a running server.
@@ -21,7 +21,7 @@ pub struct EventsArgs {
     /// Only this session, from its first event on: its id, or at least 6 characters of the id's end
     /// or beginning; else all sessions, from now on
     #[arg(long, value_name = "ID")]
-    session: Option<Abbreviation>,
+    session: Option<PartialId>,
     /// Only what comes after this cursor of the session
     #[arg(long, value_name = "CURSOR", requires = "session")]
     after: Option<greenroom_core::cursor::Cursor>,
@@ -34,13 +34,13 @@ pub struct EventsArgs {
 pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
     if !args.follow && args.session.is_none() {
         let told = "say --follow for what happens from now on, or name a session with --session";
-        return Err(Usage(told.to_owned()).into());
+        return Err(UsageError(told.to_owned()).into());
     }
-    let client = Client::of(&args.config.load()?)?;
+    let client = ApiClient::from_configuration(&args.config.load()?)?;
     let after = args.after.unwrap_or_default();
     let path = match &args.session {
         Some(session) => {
-            let session_id = client.session(session).await?;
+            let session_id = client.find_session(session).await?;
             format!("/agent/session/{session_id}/events?after={after}")
         }
         None => "/admin/events".to_owned(),
@@ -49,7 +49,7 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
         return print_pages(&client, &path, args.json).await;
     }
     let mut response = client.stream(&path).await?;
-    let (mut parser, mut is_read) = (EventParser::default(), true);
+    let (mut parser, mut is_read) = (SseParser::default(), true);
     while let Some(bytes) = response.chunk().await? {
         parser.push::<anyhow::Error>(&bytes, |event| {
             if let Ok(frame) = serde_json::from_str::<Value>(&event.data) {
@@ -64,7 +64,7 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
     anyhow::bail!("the server has closed the stream")
 }
 
-async fn print_pages(client: &Client, path: &str, json: bool) -> anyhow::Result<()> {
+async fn print_pages(client: &ApiClient, path: &str, json: bool) -> anyhow::Result<()> {
     let mut path = path.to_owned();
     loop {
         let page = client.get(&path).await?;
@@ -87,16 +87,18 @@ fn line(frame: &Value, json: bool) -> String {
     let time = text("at").get(11..23).unwrap_or_default();
     let session: String = text("session_id").chars().rev().take(6).collect();
     let session: String = session.chars().rev().collect();
-    format!("{time}  {session}  {:5}  {:24}  {}\n", frame["seq"], text("type"), gist(frame))
+    format!("{time}  {session}  {:5}  {:24}  {}\n", frame["seq"], text("type"), summarize(frame))
 }
 
 /// What a person wants to see of an event at a glance.
-fn gist(frame: &Value) -> String {
+fn summarize(frame: &Value) -> String {
     const TELLING: [&str; 8] =
         ["tool", "reason", "error", "text", "message", "iteration", "attempt", "outcome"];
     let payload = if frame["payload"].is_object() { &frame["payload"] } else { frame };
     let told = TELLING.iter().filter_map(|key| match &payload[*key] {
-        Value::String(text) => Some(safe(&greenroom_core::text::cut(text, 80).replace('\n', " "))),
+        Value::String(text) => {
+            Some(escape_unsafe(&greenroom_core::text::truncate(text, 80).replace('\n', " ")))
+        }
         Value::Number(number) => Some(format!("{key} {number}")),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     });

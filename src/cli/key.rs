@@ -3,8 +3,8 @@
 
 use super::{
     ConfigArgs,
-    client::Client,
-    terminal::{note, print},
+    client::ApiClient,
+    terminal::{print, print_status},
 };
 use crate::auth::{KeyId, Role};
 use anyhow::Context as _;
@@ -53,7 +53,7 @@ enum KeyCommand {
 /// Runs the command.
 pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
     let config = ConfigArgs { config: args.config };
-    let client = Client::of(&config.load()?)?;
+    let client = ApiClient::from_configuration(&config.load()?)?;
     match args.command {
         KeyCommand::Create { user, role, name } => {
             let wish = json!({"user_id": user, "role": role, "name": name});
@@ -62,7 +62,7 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<()> {
             print(&format!("{}\n", text(&key, "key")))
                 .with_context(|| format!("key {id} was made and can't be shown; revoke it"))?;
             // Beside the key, so that a script can take the key alone.
-            note(&format!("key {id} for user {user}, role {role}; it is not shown again"));
+            print_status(&format!("key {id} for user {user}, role {role}; it is not shown again"));
         }
         KeyCommand::List { json } => {
             let answer = client.get("/admin/keys").await?;

@@ -1,7 +1,7 @@
 //! `greenroom migrate`: brings a database to this version's schema without serving it.
 
 use super::{ConfigArgs, terminal};
-use crate::store::{self, Database};
+use crate::store::{self, DatabaseLocation};
 use anyhow::Context as _;
 
 /// Create or migrate a database. `greenroom serve` does the same when it starts.
@@ -11,7 +11,7 @@ pub struct MigrateArgs {
     config: ConfigArgs,
     /// The SQLite file, or postgres://USER@HOST/NAME [default: the configured one]
     #[arg(long, value_name = "DATABASE")]
-    database: Option<Database>,
+    database: Option<DatabaseLocation>,
 }
 
 /// Runs the command.
@@ -23,7 +23,9 @@ pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
 }
 
 /// What people read of it.
-fn report(store::Migrated { from, to }: store::Migrated) -> String {
+fn report(
+    store::MigrationOutcome { from_version: from, to_version: to }: store::MigrationOutcome,
+) -> String {
     match to - from {
         0 => format!("schema version {to}, nothing to do\n"),
         1 => format!("applied migration {to}; schema version {to}\n"),
@@ -37,7 +39,8 @@ mod tests {
 
     #[test]
     fn the_report_names_what_was_applied() {
-        let migrated = |from, to| report(store::Migrated { from, to });
+        let migrated =
+            |from, to| report(store::MigrationOutcome { from_version: from, to_version: to });
         assert_eq!(migrated(2, 2), "schema version 2, nothing to do\n");
         assert_eq!(migrated(1, 2), "applied migration 2; schema version 2\n");
         assert_eq!(migrated(0, 3), "applied migrations 1 to 3; schema version 3\n");

@@ -13,21 +13,21 @@ mod client;
 pub mod doctor;
 pub mod eval;
 pub mod events;
-mod form;
-mod id;
 pub mod key;
 pub mod migrate;
+mod partial_id;
 pub mod policy;
 pub mod rehearse;
+mod schema_form;
 pub mod serve;
 mod terminal;
 pub mod tools;
 pub mod workflows;
 
-use self::client::Refusal;
+use self::client::ApiError;
 use crate::{
     configuration::{Configuration, Environment},
-    store::Database,
+    store::DatabaseLocation,
     telemetry,
 };
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -38,18 +38,19 @@ const EXIT_USAGE: u8 = 2;
 /// A command that was asked for something that makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(String);
+pub struct UsageError(String);
 
 /// Tells people how a command failed, and what its exit code is.
-pub fn failed(error: &anyhow::Error) -> ExitCode {
+pub fn report_error(error: &anyhow::Error) -> ExitCode {
     // They may quote what a server said. No backtrace: most of them are somebody's no.
-    let shown = |text: String| text.lines().map(terminal::safe).collect::<Vec<_>>().join("\n");
-    terminal::note(&format!("Error: {}", shown(error.to_string())));
+    let shown =
+        |text: String| text.lines().map(terminal::escape_unsafe).collect::<Vec<_>>().join("\n");
+    terminal::print_status(&format!("Error: {}", shown(error.to_string())));
     for cause in error.chain().skip(1) {
-        terminal::note(&format!("  caused by: {}", shown(cause.to_string())));
+        terminal::print_status(&format!("  caused by: {}", shown(cause.to_string())));
     }
-    let names_nothing = error.downcast_ref::<Refusal>().is_some_and(Refusal::is_of_an_unknown_id);
-    if error.is::<Usage>() || names_nothing {
+    let names_nothing = error.downcast_ref::<ApiError>().is_some_and(ApiError::is_not_found);
+    if error.is::<UsageError>() || names_nothing {
         ExitCode::from(EXIT_USAGE)
     } else {
         ExitCode::FAILURE
@@ -73,12 +74,12 @@ impl ConfigArgs {
             .filter_map(|(key, value)| Some((text(key)?, text(value)?)))
             .collect();
         let configuration = Configuration::load(self.config.as_deref(), &environment)?;
-        telemetry::black_out(Arc::new(configuration.redactor(configuration.secrets())));
+        telemetry::set_log_redactor(Arc::new(configuration.redactor(configuration.secrets())));
         Ok(configuration)
     }
 
     /// The database that is named, else the configured one.
-    fn database(&self, named: Option<Database>) -> anyhow::Result<Database> {
+    fn database(&self, named: Option<DatabaseLocation>) -> anyhow::Result<DatabaseLocation> {
         match named {
             Some(database) => Ok(database),
             None => Ok(self.load()?.database),

@@ -1,26 +1,26 @@
 //! `greenroom policy check`: what another configuration would have decided of the calls that are
 //! recorded (G16). Reads the log and asks the judge; changes nothing.
 
-mod judging;
-mod recorded;
+mod recorded_calls;
 mod report;
+mod simulator;
 
-use super::{ConfigArgs, EXIT_USAGE, Usage, failed, id::Abbreviation};
+use super::{ConfigArgs, EXIT_USAGE, UsageError, partial_id::PartialId, report_error};
 use crate::{
     startup::SystemClock,
-    store::{Database, ReadOnlyStore, Store},
+    store::{DatabaseLocation, ReadOnlyStore, Store},
 };
 use anyhow::Context as _;
 use greenroom_actors::ports::{Clock as _, SessionQuery};
 use greenroom_core::{
     Timestamp,
-    duration::Span,
+    duration::ConfigDuration,
     ids::{Seq, SessionId},
     session::{SessionRow, SessionStatus},
 };
-use judging::{Finding, Judging};
-use recorded::Recording;
-use report::Report;
+use recorded_calls::SessionReplay;
+use report::PolicyReport;
+use simulator::{PolicySimulator, SimulatedVerdict};
 use std::{process::ExitCode, str::FromStr};
 
 /// Sessions that are read at once.
@@ -34,11 +34,11 @@ const EXIT_DIFFERENT: u8 = 1;
 #[derive(Debug, clap::Args)]
 pub struct PolicyArgs {
     #[command(subcommand)]
-    command: Command,
+    command: PolicyCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum PolicyCommand {
     /// Judge the recorded calls by another configuration, and print which decisions would differ
     ///
     /// Exits with 0 if none would, 1 if some would or can't be told, 2 if it could not check.
@@ -51,14 +51,14 @@ struct CheckArgs {
     config: ConfigArgs,
     /// The database with the recorded calls [default: the configuration's]
     #[arg(long, value_name = "DATABASE")]
-    database: Option<Database>,
+    database: Option<DatabaseLocation>,
     /// Only calls from then on: a duration back from now (7d, 12h) or a time
     /// (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "DURATION|TIME")]
     since: Option<Since>,
     /// Only this session's calls: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
-    session: Option<Abbreviation>,
+    session: Option<PartialId>,
     /// Start the configuration's MCP servers, to know their tools' schemas and annotations
     #[arg(long)]
     with_servers: bool,
@@ -69,7 +69,7 @@ struct CheckArgs {
 
 #[derive(Clone, Copy, Debug)]
 enum Since {
-    Ago(Span),
+    Ago(ConfigDuration),
     At(Timestamp),
 }
 
@@ -84,10 +84,10 @@ impl FromStr for Since {
 }
 
 impl Since {
-    fn from(self, now: Timestamp) -> Timestamp {
+    fn to_timestamp(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
-            Self::Ago(Span(ago)) => {
+            Self::Ago(ConfigDuration(ago)) => {
                 let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
                 Timestamp(now.0.saturating_sub(ago))
             }
@@ -97,11 +97,11 @@ impl Since {
 
 /// Runs the command. That it could not check must not look as if something differed.
 pub async fn run(args: PolicyArgs) -> anyhow::Result<ExitCode> {
-    let Command::Check(args) = args.command;
+    let PolicyCommand::Check(args) = args.command;
     match check(args).await {
         Ok(same) => Ok(if same { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) }),
         Err(error) => {
-            failed(&error);
+            report_error(&error);
             Ok(ExitCode::from(EXIT_USAGE))
         }
     }
@@ -110,37 +110,37 @@ pub async fn run(args: PolicyArgs) -> anyhow::Result<ExitCode> {
 async fn check(args: CheckArgs) -> anyhow::Result<bool> {
     let configuration = args.config.load()?;
     let database = args.database.unwrap_or_else(|| configuration.database.clone());
-    let since = args.since.map(|since| since.from(SystemClock.now()));
+    let since = args.since.map(|since| since.to_timestamp(SystemClock.now()));
     let journal = Store::open_read_only(&database).await.context("can't read the log")?;
-    let judging = Judging::start(configuration, args.with_servers).await;
-    let mut check = Check { journal, judging, since, report: Report::new(args.json) };
+    let judging = PolicySimulator::start(configuration, args.with_servers).await;
+    let mut check = PolicyCheck { journal, judging, since, report: PolicyReport::new(args.json) };
     match args.session {
-        None => check.all_sessions().await?,
+        None => check.check_all_sessions().await?,
         Some(id) => {
-            let session_id = check.named(&id).await?;
-            let row = check.journal.session(session_id).await?;
-            let row = row.ok_or_else(|| Usage(format!("there is no session {session_id}")))?;
-            check.session(&row).await?;
+            let session_id = check.find_session(&id).await?;
+            let row = check.journal.load_session(session_id).await?;
+            let row = row.ok_or_else(|| UsageError(format!("there is no session {session_id}")))?;
+            check.check_session(&row).await?;
         }
     }
     check.report.finish()
 }
 
-struct Check {
+struct PolicyCheck {
     journal: ReadOnlyStore,
-    judging: Judging,
+    judging: PolicySimulator,
     since: Option<Timestamp>,
-    report: Report,
+    report: PolicyReport,
 }
 
-impl Check {
-    async fn all_sessions(&mut self) -> anyhow::Result<()> {
+impl PolicyCheck {
+    async fn check_all_sessions(&mut self) -> anyhow::Result<()> {
         let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
         loop {
-            let page = self.journal.sessions(query.clone()).await?;
+            let page = self.journal.list_sessions(query.clone()).await?;
             for row in &page {
-                if !self.is_over_before(row) {
-                    self.session(row).await?;
+                if !self.ended_before_since(row) {
+                    self.check_session(row).await?;
                 }
             }
             let Some(last) = page.last() else { return Ok(()) };
@@ -149,22 +149,22 @@ impl Check {
     }
 
     /// The session that `id` stands for.
-    async fn named(&self, id: &Abbreviation) -> anyhow::Result<SessionId> {
-        let mut fitting: Vec<_> = id.whole().map(str::to_owned).into_iter().collect();
+    async fn find_session(&self, id: &PartialId) -> anyhow::Result<SessionId> {
+        let mut fitting: Vec<_> = id.as_full().map(str::to_owned).into_iter().collect();
         let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
-        while id.whole().is_none() {
-            let page = self.journal.sessions(query.clone()).await?;
+        while id.as_full().is_none() {
+            let page = self.journal.list_sessions(query.clone()).await?;
             let ids = page.iter().map(|row| row.session_id.to_string());
-            fitting.extend(ids.filter(|candidate| id.fits(candidate)));
+            fitting.extend(ids.filter(|candidate| id.matches(candidate)));
             let Some(last) = page.last() else { break };
             query.before = Some(last.session_id);
         }
-        Ok(id.one_of(fitting, "session")?.parse()?)
+        Ok(id.resolve(fitting, "session")?.parse()?)
     }
 
     /// Whether all its calls came before the time that is asked for: the end of a run changes a
     /// session's row, so that a row which is older and has no run is of a session at rest.
-    fn is_over_before(&self, row: &SessionRow) -> bool {
+    fn ended_before_since(&self, row: &SessionRow) -> bool {
         let at_rest = match row.status {
             SessionStatus::Idle | SessionStatus::Closed => true,
             SessionStatus::Running | SessionStatus::Waiting => false,
@@ -172,32 +172,32 @@ impl Check {
         at_rest && self.since.is_some_and(|since| row.updated_at < since)
     }
 
-    async fn session(&mut self, row: &SessionRow) -> anyhow::Result<()> {
-        let mut recording = Recording::of(row);
+    async fn check_session(&mut self, row: &SessionRow) -> anyhow::Result<()> {
+        let mut recording = SessionReplay::new(row);
         let (mut after, mut is_new) = (Seq(0), true);
         loop {
-            let page = self.journal.read(row.session_id, after, EVENTS_PAGE).await?;
+            let page = self.journal.load_events(row.session_id, after, EVENTS_PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
             for record in page {
                 let at = record.at;
-                for call in recording.take(record) {
+                for call in recording.apply_event(record) {
                     if self.since.is_some_and(|since| at < since) {
                         continue;
                     }
                     self.report.count_session(&mut is_new);
-                    let finding = self.judging.judge(&call, &recording);
-                    self.report.call(row, &call, finding)?;
+                    let finding = self.judging.simulate(&call, &recording);
+                    self.report.report_call(row, &call, finding)?;
                 }
             }
         }
     }
 }
 
-impl Finding {
+impl SimulatedVerdict {
     /// The same decision.
-    fn is_same(&self, recorded: greenroom_core::policy::Ruling) -> bool {
-        matches!(self, Self::Ruled { ruling, .. } if *ruling == recorded)
+    fn matches_recorded(&self, recorded: greenroom_core::policy::MatrixVerdict) -> bool {
+        matches!(self, Self::Known { ruling, .. } if *ruling == recorded)
     }
 }
 
@@ -213,7 +213,11 @@ mod tests {
             ("90s", "2026-01-01T23:58:30.000Z"),
             ("2026-01-01T12:00:00+02:00", "2026-01-01T10:00:00.000Z"),
         ] {
-            assert_eq!(text.parse::<Since>().unwrap().from(now).to_string(), from, "{text}");
+            assert_eq!(
+                text.parse::<Since>().unwrap().to_timestamp(now).to_string(),
+                from,
+                "{text}"
+            );
         }
         for wrong in ["", "yesterday", "2026-01-01", "-1d", "5"] {
             assert!(wrong.parse::<Since>().is_err(), "{wrong}");

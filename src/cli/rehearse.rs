@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use super::terminal;
-use crate::rehearsal::{Rehearsal, Script};
+use crate::rehearsal::{RehearsalServer, Script};
 
 /// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub async fn run(args: RehearseArgs) -> anyhow::Result<()> {
         return Ok(terminal::print(&format!("{} rules, all good\n", script.rules.len()))?);
     }
     let rules = script.rules.len();
-    let rehearsal = Rehearsal::start(script, args.listen)
+    let rehearsal = RehearsalServer::start(script, args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let url = rehearsal.url();
     terminal::print(&format!(

@@ -18,7 +18,7 @@ pub struct ServeArgs {
 /// Runs the command.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let configuration = args.config.load()?;
-    let welcome = Welcome::of(&configuration);
+    let welcome = StartupBanner::new(&configuration);
     let server = Server::start(configuration, Metrics::start()?).await?;
     welcome.print(&server);
     let (mut interrupt, mut terminate) =
@@ -31,19 +31,19 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     };
     told().await;
     tracing::info!("stopping; told once more, what is at work is cut off");
-    server.stop(told()).await;
+    server.shut_down(told()).await;
     Ok(())
 }
 
 /// What a person who starts the server wants to know.
-struct Welcome {
+struct StartupBanner {
     configuration: String,
     database: String,
     rehearses: bool,
 }
 
-impl Welcome {
-    fn of(configuration: &Configuration) -> Self {
+impl StartupBanner {
+    fn new(configuration: &Configuration) -> Self {
         let mut models = configuration.agents.values().flat_map(|agent| &agent.models);
         Self {
             configuration: configuration
@@ -56,7 +56,7 @@ impl Welcome {
     }
 
     fn print(&self, server: &Server) {
-        let (address, token) = (server.address(), server.token().reveal());
+        let (address, token) = (server.address(), server.load_admin_token().expose());
         let mut lines = vec![
             "Greenroom is ready.".to_owned(),
             String::new(),
@@ -69,10 +69,12 @@ impl Welcome {
             let why = "a scripted model answers, since no API key is configured";
             lines.push(format!("  Model      rehearsal: {why}"));
         }
-        for tool_server in server.tools().status() {
+        for tool_server in server.tools().statuses() {
             let what = match tool_server.reason {
-                Some(reason) => format!("unavailable: {}", server.state().redactor.text(&reason)),
-                None => terminal::counted(tool_server.tools, "tool"),
+                Some(reason) => {
+                    format!("unavailable: {}", server.state().redactor.redact_text(&reason))
+                }
+                None => terminal::pluralize(tool_server.tools, "tool"),
             };
             lines.push(format!("  Tools      {}: {what}", tool_server.name));
         }

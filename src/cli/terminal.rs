@@ -46,15 +46,15 @@ const DECEPTIVE: [(char, char); 26] = [
 ];
 
 /// Makes the sign before it a coloured picture, and is no deception there: `⚠️`.
-const AS_PICTURE: char = '\u{fe0f}';
+const EMOJI_VARIATION_SELECTOR: char = '\u{fe0f}';
 
 /// `text` as one line that a terminal shows and does not obey: what controls it, or hides or
 /// reorders text, is written out as an escape.
-pub(super) fn safe(text: &str) -> String {
+pub(super) fn escape_unsafe(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            AS_PICTURE if shown.ends_with(is_sign) => shown.push(letter),
+            EMOJI_VARIATION_SELECTOR if shown.ends_with(is_sign) => shown.push(letter),
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
@@ -76,7 +76,7 @@ fn is_deceptive(letter: char) -> bool {
 }
 
 /// The start of `text` that fits into so many columns, with a mark where something is missing.
-pub(super) fn shortened(text: &str, columns: usize) -> String {
+pub(super) fn truncate(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }
@@ -85,7 +85,7 @@ pub(super) fn shortened(text: &str, columns: usize) -> String {
 
 /// `text` in lines of at most so many columns, broken between words; a word that is longer is
 /// broken where the line ends.
-pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -111,10 +111,10 @@ pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// `label` and `text` beside it, wrapped under itself.
-pub(super) fn labelled(out: &mut String, indent: usize, label: &str, text: &str) {
+pub(super) fn push_labelled(out: &mut String, indent: usize, label: &str, text: &str) {
     let label_columns = label.chars().count().max(10) + 2;
     let mut before = format!("{:indent$}{label:<width$}", "", width = label_columns);
-    for line in wrapped(text, COLUMNS.saturating_sub(indent + label_columns)) {
+    for line in wrap(text, COLUMNS.saturating_sub(indent + label_columns)) {
         push_line(out, &format!("{before}{line}"));
         before = " ".repeat(indent + label_columns);
     }
@@ -127,12 +127,12 @@ pub(super) fn push_line(out: &mut String, line: &str) {
 }
 
 /// So many of them, as in `1 tool` and `2 tools`.
-pub(super) fn counted(count: usize, what: &str) -> String {
+pub(super) fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// A length of time in its two largest units, as in `9m 41s`.
-pub(super) fn span(duration: Duration) -> String {
+pub(super) fn format_duration(duration: Duration) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     let seconds = duration.as_secs();
     let mut text = String::new();
@@ -162,16 +162,16 @@ pub(super) enum Style {
 
 /// Whether there is colour.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paint {
+pub(super) struct ColorMode {
     on: bool,
 }
 
-impl Paint {
+impl ColorMode {
     /// None at all.
     pub(super) const PLAIN: Self = Self { on: false };
 
     /// Colour where standard output is a terminal that has it, unless `NO_COLOR` says otherwise.
-    pub(super) fn of_stdout() -> Self {
+    pub(super) fn for_stdout() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self { on: wanted && !dumb && io::stdout().is_terminal() }
@@ -209,7 +209,7 @@ pub(super) fn print_while_read(text: &str) -> io::Result<bool> {
 }
 
 /// Prints a line beside what is printed: to standard error. That it can't be is nowhere to be said.
-pub(super) fn note(line: &str) {
+pub(super) fn print_status(line: &str) {
     writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
 }
 
@@ -220,36 +220,39 @@ mod tests {
     #[test]
     fn nothing_that_is_shown_controls_the_terminal() {
         let forged = "ok\u{1b}[2J\u{9b}31m\r\nApproved\u{7}\u{202e}txt\u{200b}\u{7f}\u{e0041}";
-        let shown = safe(forged);
+        let shown = escape_unsafe(forged);
         let expected = "ok\\u{1b}[2J\\u{9b}31m\\r\\nApproved\\u{7}\\u{202e}txt\\u{200b}\\u{7f}\
                         \\u{e0041}";
         assert_eq!(shown, expected);
-        assert_eq!(safe("Größe 東京 – fine ⚠\u{fe0f}"), "Größe 東京 – fine ⚠\u{fe0f}");
+        assert_eq!(escape_unsafe("Größe 東京 – fine ⚠\u{fe0f}"), "Größe 東京 – fine ⚠\u{fe0f}");
         let unseen = "\u{ad}\u{34f}\u{3164}\u{fe0f}\u{e0100}";
-        assert_eq!(safe(unseen), "\\u{ad}\\u{34f}\\u{3164}\\u{fe0f}\\u{e0100}");
+        assert_eq!(escape_unsafe(unseen), "\\u{ad}\\u{34f}\\u{3164}\\u{fe0f}\\u{e0100}");
     }
 
     #[test]
     fn lines_are_broken_between_words_and_long_words_anyway() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefghij", 4), ["abcd", "efgh", "ij"]);
-        assert_eq!(wrapped("a bcdef", 3), ["a", "bcd", "ef"]);
-        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(wrap("a bcdef", 3), ["a", "bcd", "ef"]);
+        assert_eq!(wrap("", 5), [""]);
         for columns in 1..12 {
-            let lines = wrapped("the quick brown fox jumps over extraordinarily", columns);
+            let lines = wrap("the quick brown fox jumps over extraordinarily", columns);
             assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:?}");
         }
     }
 
     #[test]
     fn what_is_cut_shows_it() {
-        assert_eq!(shortened("abc", 3), "abc");
-        assert_eq!(shortened("abcd", 3), "ab…");
+        assert_eq!(truncate("abc", 3), "abc");
+        assert_eq!(truncate("abcd", 3), "ab…");
     }
 
     #[test]
     fn one_is_not_many() {
-        assert_eq!([0, 1, 2].map(|count| counted(count, "tool")), ["0 tools", "1 tool", "2 tools"]);
+        assert_eq!(
+            [0, 1, 2].map(|count| pluralize(count, "tool")),
+            ["0 tools", "1 tool", "2 tools"]
+        );
     }
 
     #[test]
@@ -263,13 +266,13 @@ mod tests {
             (3_605, "1h"),
             (90_061, "1d 1h"),
         ] {
-            assert_eq!(span(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 
     #[test]
     fn colour_goes_around_the_text_or_is_absent() {
-        assert_eq!(Paint { on: true }.paint(Style::Red, "no"), "\u{1b}[31mno\u{1b}[0m");
-        assert_eq!(Paint::PLAIN.paint(Style::Red, "no"), "no");
+        assert_eq!(ColorMode { on: true }.paint(Style::Red, "no"), "\u{1b}[31mno\u{1b}[0m");
+        assert_eq!(ColorMode::PLAIN.paint(Style::Red, "no"), "no");
     }
 }

@@ -4,27 +4,27 @@
 mod table;
 
 use super::{
-    ConfigArgs, Usage,
-    terminal::{self, Paint},
+    ConfigArgs, UsageError,
+    terminal::{self, ColorMode},
 };
 use crate::{
     configuration::Configuration,
-    skill::Library,
+    skill::SkillLibrary,
     startup::{self, SystemClock},
     tool,
 };
 use greenroom_actors::{
-    observation::Board,
     ports::{Clock, ToolHost as _},
+    status_board::StatusBoard,
 };
 use greenroom_core::{
     agent::AgentProfile,
     call::RetryPolicy,
-    duration::{Limit, Span},
+    duration::{ConfigDuration, DurationLimit},
     ids::AgentName,
     limits,
     policy::{
-        Autonomy, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool, Verdict, judge_any,
+        Autonomy, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool, Verdict, judge_tool,
     },
 };
 use serde::Serialize;
@@ -64,28 +64,28 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let agent = args.agent.as_ref().map(|name| agent(&configuration, name)).transpose()?;
     let level = args.level.map(|level| Autonomy::ALL[usize::from(level.min(3))]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let board = Board::new(clock.clone());
-    let skills = Arc::new(Library::open(configuration.skills.clone()));
-    let built_in = startup::built_in(&configuration, &skills, &Arc::default());
+    let board = StatusBoard::new(clock.clone());
+    let skills = Arc::new(SkillLibrary::open(configuration.skills.clone()));
+    let built_in = startup::built_in_server(&configuration, &skills, &Arc::default());
     let servers = configuration.mcp_servers.into_values().map(Into::into);
-    let tools = tool::start_with(servers, built_in, configuration.catalog, &board, &clock);
-    tools.ready().await;
-    let (book, servers) = (tools.book(), tools.status());
-    tools.shutdown().await;
-    let viewer = Viewer {
+    let tools = tool::start_with_built_in(servers, built_in, configuration.catalog, &board, &clock);
+    tools.wait_until_started().await;
+    let (book, servers) = (tools.tool_registry(), tools.statuses());
+    tools.shut_down().await;
+    let viewer = ToolViewer {
         matrix: &configuration.matrix,
-        settings: &configuration.settings,
+        settings: &configuration.default_settings,
         agent: agent.as_ref(),
         level,
     };
     let seen = book.iter().filter(|tool| viewer.may_see(tool));
-    let rows: Vec<_> = seen.map(|tool| viewer.row(tool)).collect();
+    let rows: Vec<_> = seen.map(|tool| viewer.to_row(tool)).collect();
     if args.json {
         let listing = serde_json::json!({ "servers": servers, "tools": rows });
         return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
-    let paint = Paint::of_stdout();
-    let listing = table::Listing { servers: &servers, rows: &rows, paint };
+    let paint = ColorMode::for_stdout();
+    let listing = table::ToolTable { servers: &servers, rows: &rows, paint };
     let text = match args.by {
         Grouping::Server => listing.by_server(),
         Grouping::Risk => listing.by_risk(),
@@ -93,15 +93,15 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     Ok(terminal::print(&text)?)
 }
 
-fn agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, Usage> {
+fn agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, UsageError> {
     configuration.agents.get(name).cloned().ok_or_else(|| {
         let known: Vec<_> = configuration.agents.keys().map(AgentName::as_str).collect();
-        Usage(format!("there is no agent `{name}`, only: {}", known.join(", ")))
+        UsageError(format!("there is no agent `{name}`, only: {}", known.join(", ")))
     })
 }
 
 /// For whom tools are judged.
-struct Viewer<'a> {
+struct ToolViewer<'a> {
     matrix: &'a Matrix,
     settings: &'a Settings,
     agent: Option<&'a AgentProfile>,
@@ -109,7 +109,7 @@ struct Viewer<'a> {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct ToolRow {
     name: String,
     server: String,
     risk: Risk,
@@ -122,25 +122,25 @@ struct Row {
     levels: [&'static str; 4],
     /// At the level that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    verdict: Option<Ruled>,
+    verdict: Option<LevelVerdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unavailable: Option<String>,
 }
 
 /// A verdict, in words.
 #[derive(Clone, Debug, Serialize)]
-struct Ruled {
+struct LevelVerdict {
     level: Autonomy,
     ruling: &'static str,
     why: String,
 }
 
-impl Viewer<'_> {
+impl ToolViewer<'_> {
     fn may_see(&self, tool: &Tool) -> bool {
-        self.agent.is_none_or(|agent| agent.may_use(tool.name.as_str()))
+        self.agent.is_none_or(|agent| agent.can_use_tool(tool.name.as_str()))
     }
 
-    fn ruled(&self, tool: &Tool, level: Autonomy) -> Ruled {
+    fn verdict_at(&self, tool: &Tool, level: Autonomy) -> LevelVerdict {
         let settings = Settings { autonomy_level: level, ..self.settings.clone() };
         let judging = JudgeContext {
             settings: &settings,
@@ -149,34 +149,36 @@ impl Viewer<'_> {
             user: "",
             session: "",
             agent: self.agent.map_or("", |agent| agent.name.as_str()),
-            remaining: None,
+            remaining_budget: None,
         };
-        let (ruling, why) = match judge_any(tool, &judging) {
-            Verdict::Allow { why, .. } => ("allow", why),
-            Verdict::Ask { why, .. } | Verdict::OverBudget { why, .. } => ("ask", why),
+        let (ruling, why) = match judge_tool(tool, &judging) {
+            Verdict::Allow { reason: why, .. } => ("allow", why),
+            Verdict::Ask { reason: why, .. } | Verdict::OverBudget { reason: why, .. } => {
+                ("ask", why)
+            }
             Verdict::Deny(denial) => ("deny", denial.reason),
         };
-        Ruled { level, ruling, why }
+        LevelVerdict { level, ruling, why }
     }
 
-    fn row(&self, tool: &Tool) -> Row {
-        Row {
+    fn to_row(&self, tool: &Tool) -> ToolRow {
+        ToolRow {
             name: tool.name.to_string(),
             server: tool.server.to_string(),
             risk: tool.risk,
             source: tool.risk_source.clone(),
             repeatable: tool.repeatable,
             parallel: tool.parallel,
-            marks: marks(tool),
-            levels: Autonomy::ALL.map(|level| self.ruled(tool, level).ruling),
-            verdict: self.level.map(|level| self.ruled(tool, level)),
-            unavailable: tool.unavailable.clone(),
+            marks: notable_traits(tool),
+            levels: Autonomy::ALL.map(|level| self.verdict_at(tool, level).ruling),
+            verdict: self.level.map(|level| self.verdict_at(tool, level)),
+            unavailable: tool.unavailable_reason.clone(),
         }
     }
 }
 
 /// What is worth knowing of a tool because others of its risk are not so.
-fn marks(tool: &Tool) -> Vec<String> {
+fn notable_traits(tool: &Tool) -> Vec<String> {
     let mut marks = Vec::new();
     let reads = tool.risk == Risk::ReadOnly;
     match tool.repeatable {
@@ -201,14 +203,14 @@ fn marks(tool: &Tool) -> Vec<String> {
         marks.push("exclusive".to_owned());
     }
     if tool.timeout != Some(limits::TOOL_TIMEOUT_DEFAULT) {
-        marks.push(format!("timeout {}", Limit(tool.timeout)));
+        marks.push(format!("timeout {}", DurationLimit(tool.timeout)));
     }
     if tool.result_bytes_max != limits::TOOL_RESULT_BYTES_DEFAULT {
         marks.push(format!("results to {} bytes", tool.result_bytes_max));
     }
     let (retry, usual) = (tool.retry, RetryPolicy::default());
     if retry != usual {
-        let (base, cap) = (Span(retry.base), Span(retry.cap));
+        let (base, cap) = (ConfigDuration(retry.initial_delay), ConfigDuration(retry.max_delay));
         marks.push(match retry.retries_max {
             0 => "no retries".to_owned(),
             max if max == usual.retries_max => format!("retries after {base} to {cap}"),

@@ -1,6 +1,6 @@
 //! `greenroom workflows`: what a running server can start (C3), files and prompts of tool servers.
 
-use super::{ConfigArgs, client::Client, terminal};
+use super::{ConfigArgs, client::ApiClient, terminal};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub struct WorkflowsArgs {
 
 /// Runs the command.
 pub async fn run(args: WorkflowsArgs) -> anyhow::Result<()> {
-    let client = Client::of(&args.config.load()?)?;
+    let client = ApiClient::from_configuration(&args.config.load()?)?;
     let found = client.get("/agent/workflows").await?;
     if args.json {
         return Ok(terminal::print(&format!("{found:#}\n"))?);
@@ -26,7 +26,7 @@ pub async fn run(args: WorkflowsArgs) -> anyhow::Result<()> {
 
 fn listing(found: &Value) -> String {
     let all = |value: &Value| value.as_array().map(Vec::as_slice).unwrap_or_default().to_vec();
-    let text = |value: &Value| terminal::safe(value.as_str().unwrap_or_default());
+    let text = |value: &Value| terminal::escape_unsafe(value.as_str().unwrap_or_default());
     let mut said = String::new();
     for workflow in all(&found["workflows"]) {
         let mut line = format!("/{}", text(&workflow["name"]));
@@ -37,7 +37,7 @@ fn listing(found: &Value) -> String {
             let pair = if default.is_null() {
                 format!("{name}={kind}")
             } else {
-                format!("{name}={}", terminal::safe(&default.to_string()))
+                format!("{name}={}", terminal::escape_unsafe(&default.to_string()))
             };
             let is_required = input["required"].as_bool().unwrap_or_default();
             line.push_str(&if is_required { format!(" {pair}") } else { format!(" [{pair}]") });

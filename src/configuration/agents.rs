@@ -1,11 +1,11 @@
 //! Agents: profiles from what is written of them (S7).
 
 use super::{
-    AGENT_DEFAULT, Error, Surroundings,
-    approvals::{self, WrittenRules},
-    budgets::{self, WrittenBudgets},
-    document::WrittenAgent,
-    models::Choice,
+    AGENT_DEFAULT, ConfigurationError, LoadContext,
+    approvals::{self, RawApprovalRules},
+    budgets::{self, RawBudgets},
+    config_file::RawAgent,
+    models::ModelSelector,
     source,
 };
 use greenroom_core::{agent::AgentProfile, ids::AgentName};
@@ -27,18 +27,18 @@ const SYSTEM_DEFAULT: &str = "You are a helpful assistant. Use the tools you are
     help, and say plainly what you did, what you could not do, and why.";
 
 /// What is written for all agents.
-pub(super) struct ForAll<'a> {
-    pub(super) approvals: &'a WrittenRules,
-    pub(super) budgets: &'a WrittenBudgets,
+pub(super) struct AgentDefaults<'a> {
+    pub(super) approvals: &'a RawApprovalRules,
+    pub(super) budgets: &'a RawBudgets,
 }
 
 /// Every agent, the default one included.
 pub(super) fn profiles(
-    mut written: BTreeMap<AgentName, WrittenAgent>,
-    choice: &Choice<'_>,
-    for_all: &ForAll<'_>,
-    surroundings: &Surroundings<'_>,
-) -> Result<BTreeMap<AgentName, AgentProfile>, Error> {
+    mut written: BTreeMap<AgentName, RawAgent>,
+    choice: &ModelSelector<'_>,
+    for_all: &AgentDefaults<'_>,
+    surroundings: &LoadContext<'_>,
+) -> Result<BTreeMap<AgentName, AgentProfile>, ConfigurationError> {
     let default = AgentName::parse(AGENT_DEFAULT).expect("it is a short word");
     let of_default = written.entry(default).or_default();
     if of_default.system.is_none() && of_default.system_file.is_none() {
@@ -46,7 +46,7 @@ pub(super) fn profiles(
     }
     let mut profiles = BTreeMap::new();
     for (name, agent) in written {
-        let place = format!("{}, agents.{name}", surroundings.place);
+        let place = format!("{}, agents.{name}", surroundings.location);
         let profile = profile(name.clone(), agent, choice, for_all, &place, surroundings)?;
         profiles.insert(name, profile);
     }
@@ -55,30 +55,31 @@ pub(super) fn profiles(
 
 fn profile(
     name: AgentName,
-    written: WrittenAgent,
-    choice: &Choice<'_>,
-    for_all: &ForAll<'_>,
+    written: RawAgent,
+    choice: &ModelSelector<'_>,
+    for_all: &AgentDefaults<'_>,
     place: &str,
-    surroundings: &Surroundings<'_>,
-) -> Result<AgentProfile, Error> {
-    let invalid = |problem: String| Error::invalid(place, problem);
-    check(&written).map_err(invalid)?;
+    surroundings: &LoadContext<'_>,
+) -> Result<AgentProfile, ConfigurationError> {
+    let invalid = |problem: String| ConfigurationError::invalid(place, problem);
+    validate_agent(&written).map_err(invalid)?;
     let system = match (written.system, written.system_file) {
         (Some(system), _) => system,
-        (None, Some(file)) => source::read_text(&surroundings.folder.join(file), place)?,
+        (None, Some(file)) => source::read_text(&surroundings.base_folder.join(file), place)?,
         (None, None) => String::new(),
     };
     let wanted = written.model.map(|model| vec![model]).or(written.models);
-    let models = choice.models_of(wanted).map_err(invalid)?;
-    let approvals = approvals::rules(&[for_all.approvals, &written.approvals]).map_err(invalid)?;
-    let budgets = budgets::budgets(for_all.budgets, &written.budgets).map_err(invalid)?;
-    let usual = AgentProfile::named(name);
+    let models = choice.select(wanted).map_err(invalid)?;
+    let approvals =
+        approvals::merge_rules(&[for_all.approvals, &written.approvals]).map_err(invalid)?;
+    let budgets = budgets::merge_budgets(for_all.budgets, &written.budgets).map_err(invalid)?;
+    let usual = AgentProfile::new(name);
     Ok(AgentProfile {
         description: written.description.unwrap_or_default(),
         models,
         system,
         tools: written.tools.unwrap_or(usual.tools),
-        within: usual.within,
+        inherited_tools: usual.inherited_tools,
         skills: written.skills.unwrap_or(usual.skills),
         resources: written.resources.unwrap_or(usual.resources),
         workflow: written.workflow,
@@ -86,13 +87,13 @@ fn profile(
         max_steps: written.max_steps.unwrap_or(usual.max_steps),
         max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
         headless: written.headless,
-        approvals,
+        approval_deadlines: approvals,
         budgets,
         name: usual.name,
     })
 }
 
-fn check(written: &WrittenAgent) -> Result<(), String> {
+fn validate_agent(written: &RawAgent) -> Result<(), String> {
     if written.model.is_some() && written.models.is_some() {
         return Err("give either `model` or `models`".to_owned());
     }

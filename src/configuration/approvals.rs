@@ -2,8 +2,8 @@
 //! kind and risk, and of the agent, to the table that sessions decide by.
 
 use greenroom_core::{
-    approval::{ApprovalKind, ApprovalRules, Overdue, Role, Timing},
-    duration::Limit,
+    approval::{ApprovalDeadlines, ApprovalKind, DeadlineAction, DeadlineRule, Role},
+    duration::DurationLimit,
     policy::Risk,
 };
 use serde::Deserialize;
@@ -11,34 +11,40 @@ use std::collections::BTreeMap;
 
 /// `[approvals]`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "WrittenApprovals")]
-pub(super) struct Approvals {
+#[serde(from = "RawApprovals")]
+pub(super) struct ApprovalsSection {
     /// Who may agree to critical steps (G12).
     pub(super) critical_role: Option<Role>,
     pub(super) four_eyes: bool,
-    pub(super) rules: WrittenRules,
+    pub(super) rules: RawApprovalRules,
 }
 
 /// The same as it is written: in one table, so that a mistake in it has its line and its key.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct WrittenApprovals {
+struct RawApprovals {
     critical_role: Option<Role>,
     four_eyes: bool,
-    deadline: Option<Limit>,
-    on_deadline: Option<Then>,
+    deadline: Option<DurationLimit>,
+    on_deadline: Option<RawDeadlineAction>,
     escalate_to: Option<Role>,
-    escalate_deadline: Option<Limit>,
-    kinds: BTreeMap<ApprovalKind, WrittenTiming>,
-    risks: BTreeMap<Risk, WrittenTiming>,
+    escalate_deadline: Option<DurationLimit>,
+    kinds: BTreeMap<ApprovalKind, RawApprovalTiming>,
+    risks: BTreeMap<Risk, RawApprovalTiming>,
 }
 
-impl From<WrittenApprovals> for Approvals {
-    fn from(written: WrittenApprovals) -> Self {
-        let WrittenApprovals { critical_role, four_eyes, deadline, on_deadline, .. } = written;
-        let WrittenApprovals { escalate_to, escalate_deadline, kinds, risks, .. } = written;
-        let rules =
-            WrittenRules { deadline, on_deadline, escalate_to, escalate_deadline, kinds, risks };
+impl From<RawApprovals> for ApprovalsSection {
+    fn from(written: RawApprovals) -> Self {
+        let RawApprovals { critical_role, four_eyes, deadline, on_deadline, .. } = written;
+        let RawApprovals { escalate_to, escalate_deadline, kinds, risks, .. } = written;
+        let rules = RawApprovalRules {
+            deadline,
+            on_deadline,
+            escalate_to,
+            escalate_deadline,
+            kinds,
+            risks,
+        };
         Self { critical_role, four_eyes, rules }
     }
 }
@@ -46,28 +52,28 @@ impl From<WrittenApprovals> for Approvals {
 /// What may be written of deadlines, in `[approvals]` and in `[agents.NAME.approvals]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct WrittenRules {
-    deadline: Option<Limit>,
-    on_deadline: Option<Then>,
+pub(super) struct RawApprovalRules {
+    deadline: Option<DurationLimit>,
+    on_deadline: Option<RawDeadlineAction>,
     escalate_to: Option<Role>,
-    escalate_deadline: Option<Limit>,
-    kinds: BTreeMap<ApprovalKind, WrittenTiming>,
-    risks: BTreeMap<Risk, WrittenTiming>,
+    escalate_deadline: Option<DurationLimit>,
+    kinds: BTreeMap<ApprovalKind, RawApprovalTiming>,
+    risks: BTreeMap<Risk, RawApprovalTiming>,
 }
 
 /// What may be written of one kind or one risk.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct WrittenTiming {
-    deadline: Option<Limit>,
-    on_deadline: Option<Then>,
+struct RawApprovalTiming {
+    deadline: Option<DurationLimit>,
+    on_deadline: Option<RawDeadlineAction>,
     escalate_to: Option<Role>,
-    escalate_deadline: Option<Limit>,
+    escalate_deadline: Option<DurationLimit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Then {
+enum RawDeadlineAction {
     Deny,
     Escalate,
     Wait,
@@ -75,11 +81,11 @@ enum Then {
 
 /// The table that these rules make, each laid over those before it: what is said of a risk is
 /// stronger than what is said of a kind, and what an agent says than what is said for all.
-pub(super) fn rules(layers: &[&WrittenRules]) -> Result<ApprovalRules, String> {
-    layers.iter().try_for_each(|layer| layer.check())?;
-    Ok(ApprovalRules::by(|kind, risk| {
+pub(super) fn merge_rules(layers: &[&RawApprovalRules]) -> Result<ApprovalDeadlines, String> {
+    layers.iter().try_for_each(|layer| layer.validate())?;
+    Ok(ApprovalDeadlines::from_fn(|kind, risk| {
         let said = layers.iter().flat_map(|layer| {
-            let of_all = WrittenTiming {
+            let of_all = RawApprovalTiming {
                 deadline: layer.deadline,
                 on_deadline: layer.on_deadline,
                 escalate_to: layer.escalate_to,
@@ -88,16 +94,16 @@ pub(super) fn rules(layers: &[&WrittenRules]) -> Result<ApprovalRules, String> {
             let (of_kind, of_risk) = (layer.kinds.get(&kind), layer.risks.get(&risk));
             [Some(of_all), of_kind.copied(), of_risk.copied()].into_iter().flatten()
         });
-        said.fold(WrittenTiming::default(), WrittenTiming::under).timing()
+        said.fold(RawApprovalTiming::default(), RawApprovalTiming::overridden_by).into_timing()
     }))
 }
 
-impl WrittenRules {
-    fn check(&self) -> Result<(), String> {
+impl RawApprovalRules {
+    fn validate(&self) -> Result<(), String> {
         let timings = self.kinds.values().chain(self.risks.values());
         let deadlines = timings.flat_map(|it| [it.deadline, it.escalate_deadline]);
         let mut all = deadlines.chain([self.deadline, self.escalate_deadline]).flatten();
-        if all.any(|Limit(time)| time.is_some_and(|time| time.is_zero())) {
+        if all.any(|DurationLimit(time)| time.is_some_and(|time| time.is_zero())) {
             return Err("a deadline must be longer than 0 (or \"none\")".to_owned());
         }
         if self.kinds.contains_key(&ApprovalKind::UnknownOutcome) {
@@ -113,8 +119,8 @@ impl WrittenRules {
     }
 }
 
-impl WrittenTiming {
-    fn under(self, over: Self) -> Self {
+impl RawApprovalTiming {
+    fn overridden_by(self, over: Self) -> Self {
         Self {
             deadline: over.deadline.or(self.deadline),
             on_deadline: over.on_deadline.or(self.on_deadline),
@@ -123,20 +129,21 @@ impl WrittenTiming {
         }
     }
 
-    fn timing(self) -> Timing {
-        let deadline = self.deadline.map_or(Timing::default().deadline, |Limit(time)| time);
-        let then = match self.on_deadline.unwrap_or(Then::Deny) {
-            Then::Deny => Overdue::Deny,
-            Then::Wait => Overdue::Wait,
-            Then::Escalate => {
+    fn into_timing(self) -> DeadlineRule {
+        let deadline =
+            self.deadline.map_or(DeadlineRule::default().timeout, |DurationLimit(time)| time);
+        let then = match self.on_deadline.unwrap_or(RawDeadlineAction::Deny) {
+            RawDeadlineAction::Deny => DeadlineAction::Deny,
+            RawDeadlineAction::Wait => DeadlineAction::Wait,
+            RawDeadlineAction::Escalate => {
                 // They get as long again where nothing else is said.
-                let within = self.escalate_deadline.map_or(deadline, |Limit(time)| time);
+                let within = self.escalate_deadline.map_or(deadline, |DurationLimit(time)| time);
                 let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).ok();
                 let to = self.escalate_to.unwrap_or(Role::Approver);
-                Overdue::Escalate { to, within_ms: within.and_then(millis) }
+                DeadlineAction::Escalate { to, within_ms: within.and_then(millis) }
             }
         };
-        Timing { deadline, then }
+        DeadlineRule { timeout: deadline, action: then }
     }
 }
 
@@ -145,30 +152,37 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn written(text: &str) -> WrittenRules {
+    fn parse_rules(text: &str) -> RawApprovalRules {
         toml::from_str(text).unwrap()
     }
 
-    fn of(rules: &ApprovalRules, kind: ApprovalKind, risk: Risk) -> (Option<u64>, &'static str) {
-        let Timing { deadline, then } = rules.timing(kind, risk);
+    fn deadline_and_action(
+        rules: &ApprovalDeadlines,
+        kind: ApprovalKind,
+        risk: Risk,
+    ) -> (Option<u64>, &'static str) {
+        let DeadlineRule { timeout: deadline, action: then } = rules.rule(kind, risk);
         (deadline.map(|time| time.as_secs()), then.name())
     }
 
     #[test]
-    fn g10_a_minute_and_no_where_nothing_is_said() {
-        let rules = rules(&[]).unwrap();
-        assert_eq!(of(&rules, ApprovalKind::Plan, Risk::Critical), (Some(60), "deny"));
+    fn g10_default_deadline_is_one_minute_and_denies() {
+        let rules = merge_rules(&[]).unwrap();
+        assert_eq!(
+            deadline_and_action(&rules, ApprovalKind::Plan, Risk::Critical),
+            (Some(60), "deny")
+        );
     }
 
     #[test]
-    fn g10_what_is_said_of_a_risk_or_by_an_agent_is_stronger() {
-        let global = written(
+    fn g10_risk_rules_override_kind_rules_and_agents_override_globals() {
+        let global = parse_rules(
             "deadline = \"2m\"\non_deadline = \"escalate\"\n\
              [kinds.budget]\ndeadline = \"none\"\non_deadline = \"wait\"\n\
              [risks.critical]\ndeadline = \"10s\"",
         );
-        let agent = written("[risks.write_high_risk]\non_deadline = \"deny\"");
-        let rules = rules(&[&global, &agent]).unwrap();
+        let agent = parse_rules("[risks.write_high_risk]\non_deadline = \"deny\"");
+        let rules = merge_rules(&[&global, &agent]).unwrap();
         for (kind, risk, expected) in [
             (ApprovalKind::Plan, Risk::WriteLowRisk, (Some(120), "escalate")),
             (ApprovalKind::Plan, Risk::WriteHighRisk, (Some(120), "deny")),
@@ -176,10 +190,13 @@ mod tests {
             (ApprovalKind::Budget, Risk::ReadOnly, (None, "wait")),
             (ApprovalKind::UnknownOutcome, Risk::Critical, (None, "wait")),
         ] {
-            assert_eq!(of(&rules, kind, risk), expected, "{kind:?} {risk}");
+            assert_eq!(deadline_and_action(&rules, kind, risk), expected, "{kind:?} {risk}");
         }
-        let escalated = rules.timing(ApprovalKind::Plan, Risk::WriteLowRisk).then;
-        assert_eq!(escalated, Overdue::Escalate { to: Role::Approver, within_ms: Some(120_000) });
+        let escalated = rules.rule(ApprovalKind::Plan, Risk::WriteLowRisk).action;
+        assert_eq!(
+            escalated,
+            DeadlineAction::Escalate { to: Role::Approver, within_ms: Some(120_000) }
+        );
     }
 
     #[test]
@@ -189,10 +206,10 @@ mod tests {
             ("[kinds.unknown_outcome]\ndeadline = \"5s\"", "has no deadline"),
             ("escalate_to = \"user\"", "escalate_to must be"),
         ] {
-            let error = rules(&[&written(text)]).unwrap_err();
+            let error = merge_rules(&[&parse_rules(text)]).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(toml::from_str::<WrittenRules>("dedline = \"5s\"").is_err());
-        assert_eq!(Duration::from_secs(60), Timing::default().deadline.unwrap());
+        assert!(toml::from_str::<RawApprovalRules>("dedline = \"5s\"").is_err());
+        assert_eq!(Duration::from_secs(60), DeadlineRule::default().timeout.unwrap());
     }
 }

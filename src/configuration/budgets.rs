@@ -2,9 +2,9 @@
 //! by.
 
 use greenroom_core::{
-    budget::{Budget, Measure, Scope},
+    budget::{Budget, BudgetMeasure, BudgetScope},
     limits::BUDGETS_MAX,
-    policy::{Period, budget::check_unit},
+    policy::{BudgetPeriod, budget_limit::validate_unit},
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// `usd`, or a unit of tool costs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct WrittenBudgets {
+pub(super) struct RawBudgets {
     run: BTreeMap<String, f64>,
     session: BTreeMap<String, f64>,
     user_day: BTreeMap<String, f64>,
@@ -21,18 +21,18 @@ pub(super) struct WrittenBudgets {
     user_total: BTreeMap<String, f64>,
 }
 
-impl WrittenBudgets {
-    fn scopes(&self) -> [(&'static str, Scope, Period, &BTreeMap<String, f64>); 5] {
+impl RawBudgets {
+    fn scopes(&self) -> [(&'static str, BudgetScope, BudgetPeriod, &BTreeMap<String, f64>); 5] {
         [
-            ("run", Scope::Run, Period::Total, &self.run),
-            ("session", Scope::Session, Period::Total, &self.session),
-            ("user_day", Scope::User, Period::Day, &self.user_day),
-            ("user_month", Scope::User, Period::Month, &self.user_month),
-            ("user_total", Scope::User, Period::Total, &self.user_total),
+            ("run", BudgetScope::Run, BudgetPeriod::Total, &self.run),
+            ("session", BudgetScope::Session, BudgetPeriod::Total, &self.session),
+            ("user_day", BudgetScope::User, BudgetPeriod::Day, &self.user_day),
+            ("user_month", BudgetScope::User, BudgetPeriod::Month, &self.user_month),
+            ("user_total", BudgetScope::User, BudgetPeriod::Total, &self.user_total),
         ]
     }
 
-    fn budgets(&self) -> Result<Vec<Budget>, String> {
+    fn to_budgets(&self) -> Result<Vec<Budget>, String> {
         let mut budgets = Vec::new();
         for (name, scope, period, limits) in self.scopes() {
             for (measure, limit) in limits {
@@ -40,9 +40,9 @@ impl WrittenBudgets {
                 if !(limit.is_finite() && *limit > 0.0) {
                     return wrong("must be greater than 0");
                 }
-                let measure = Measure::named(measure);
-                if let Measure::Unit(unit) = &measure
-                    && let Err(problem) = check_unit(unit)
+                let measure = BudgetMeasure::from_name(measure);
+                if let BudgetMeasure::Unit(unit) = &measure
+                    && let Err(problem) = validate_unit(unit)
                 {
                     return wrong(&problem);
                 }
@@ -54,13 +54,10 @@ impl WrittenBudgets {
 }
 
 /// The budgets of one agent: those for all, with its own laid over them.
-pub(super) fn budgets(
-    for_all: &WrittenBudgets,
-    own: &WrittenBudgets,
-) -> Result<Vec<Budget>, String> {
-    let own = own.budgets()?;
-    let mut budgets = for_all.budgets()?;
-    budgets.retain(|budget| !own.iter().any(|other| other.is_of(budget)));
+pub(super) fn merge_budgets(for_all: &RawBudgets, own: &RawBudgets) -> Result<Vec<Budget>, String> {
+    let own = own.to_budgets()?;
+    let mut budgets = for_all.to_budgets()?;
+    budgets.retain(|budget| !own.iter().any(|other| other.is_same_budget(budget)));
     budgets.extend(own);
     if budgets.len() > BUDGETS_MAX {
         return Err(format!("there may be at most {BUDGETS_MAX} budgets"));
@@ -72,26 +69,26 @@ pub(super) fn budgets(
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> WrittenBudgets {
+    fn parse_budgets(text: &str) -> RawBudgets {
         toml::from_str(text).unwrap()
     }
 
     #[test]
     fn g6_an_agents_budgets_are_laid_over_those_for_all() {
-        let for_all = written("run = { tokens = 1000, usd = 0.5 }\nuser_day = { ISK = 5 }");
-        let own = written("run = { tokens = 10 }\nsession = { usd = 2 }");
-        let found = budgets(&for_all, &own).unwrap();
+        let for_all = parse_budgets("run = { tokens = 1000, usd = 0.5 }\nuser_day = { ISK = 5 }");
+        let own = parse_budgets("run = { tokens = 10 }\nsession = { usd = 2 }");
+        let found = merge_budgets(&for_all, &own).unwrap();
         let budget = |scope, period, measure: &str, limit| Budget {
             scope,
             period,
-            measure: Measure::named(measure),
+            measure: BudgetMeasure::from_name(measure),
             limit,
         };
         let expected = [
-            budget(Scope::Run, Period::Total, "usd", 0.5),
-            budget(Scope::User, Period::Day, "ISK", 5.0),
-            budget(Scope::Run, Period::Total, "tokens", 10.0),
-            budget(Scope::Session, Period::Total, "usd", 2.0),
+            budget(BudgetScope::Run, BudgetPeriod::Total, "usd", 0.5),
+            budget(BudgetScope::User, BudgetPeriod::Day, "ISK", 5.0),
+            budget(BudgetScope::Run, BudgetPeriod::Total, "tokens", 10.0),
+            budget(BudgetScope::Session, BudgetPeriod::Total, "usd", 2.0),
         ];
         assert_eq!(found, expected);
     }
@@ -103,7 +100,7 @@ mod tests {
             ("user_day = { usd = nan }", "budgets.user_day.usd must be greater than 0"),
             ("session = { \"\" = 1 }", "must have 1 to"),
         ] {
-            let error = budgets(&written(text), &WrittenBudgets::default()).unwrap_err();
+            let error = merge_budgets(&parse_budgets(text), &RawBudgets::default()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

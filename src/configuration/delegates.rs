@@ -1,6 +1,6 @@
 //! Whom agents may hand tasks to (S8): only agents there are, and never in a circle.
 
-use super::Error;
+use super::ConfigurationError;
 use greenroom_core::{agent::AgentProfile, ids::AgentName};
 use serde::{Deserialize, de::IgnoredAny};
 use std::collections::BTreeMap;
@@ -12,25 +12,29 @@ const DELEGATES_MAX: usize = 64;
 type Agents = BTreeMap<AgentName, AgentProfile>;
 
 /// Checks what all agents say of it; an error names the line that says it.
-pub(super) fn check(
+pub(super) fn validate_delegates(
     agents: &Agents,
     depth_max: usize,
     place: &str,
     text: &str,
-) -> Result<(), Error> {
+) -> Result<(), ConfigurationError> {
     for (name, agent) in agents {
-        let problem = problem_of(agent, agents).or_else(|| {
-            too_deep(vec![name], agents, depth_max).map(|chain| told(&chain, depth_max))
+        let problem = find_problem(agent, agents).or_else(|| {
+            find_too_deep_chain(vec![name], agents, depth_max)
+                .map(|chain| describe_chain(&chain, depth_max))
         });
         if let Some(problem) = problem {
-            let line = line_of(name, text).map(|line| format!(":{line}")).unwrap_or_default();
-            return Err(Error::invalid(format_args!("{place}{line}, agents.{name}"), problem));
+            let line = find_line(name, text).map(|line| format!(":{line}")).unwrap_or_default();
+            return Err(ConfigurationError::invalid(
+                format_args!("{place}{line}, agents.{name}"),
+                problem,
+            ));
         }
     }
     Ok(())
 }
 
-fn problem_of(agent: &AgentProfile, agents: &Agents) -> Option<String> {
+fn find_problem(agent: &AgentProfile, agents: &Agents) -> Option<String> {
     let delegates = &agent.delegates;
     if delegates.len() > DELEGATES_MAX {
         return Some(format!("delegates may have at most {DELEGATES_MAX} entries"));
@@ -48,7 +52,7 @@ fn problem_of(agent: &AgentProfile, agents: &Agents) -> Option<String> {
 }
 
 /// The first chain of tasks from the end of `chain` on that goes on for too long, as a circle does.
-fn too_deep<'a>(
+fn find_too_deep_chain<'a>(
     chain: Vec<&'a AgentName>,
     agents: &'a Agents,
     depth_max: usize,
@@ -64,11 +68,11 @@ fn too_deep<'a>(
             return Some(circle.collect());
         }
         let longer = chain.iter().copied().chain([to]);
-        too_deep(longer.collect(), agents, depth_max)
+        find_too_deep_chain(longer.collect(), agents, depth_max)
     })
 }
 
-fn told(chain: &[&AgentName], depth_max: usize) -> String {
+fn describe_chain(chain: &[&AgentName], depth_max: usize) -> String {
     let words: Vec<_> = chain.iter().map(|name| name.as_str()).collect();
     let chain = words.join(" → ");
     match words.split_last() {
@@ -82,19 +86,19 @@ fn told(chain: &[&AgentName], depth_max: usize) -> String {
 }
 
 #[derive(Deserialize)]
-struct Lines {
+struct FileSpans {
     #[serde(default)]
-    agents: BTreeMap<String, AgentLines>,
+    agents: BTreeMap<String, AgentSpans>,
 }
 
 #[derive(Deserialize)]
-struct AgentLines {
+struct AgentSpans {
     delegates: Option<Spanned<IgnoredAny>>,
 }
 
 /// The line on which the agent says it; `None` where the environment does.
-fn line_of(agent: &AgentName, text: &str) -> Option<usize> {
-    let lines: Lines = toml::from_str(text).ok()?;
+fn find_line(agent: &AgentName, text: &str) -> Option<usize> {
+    let lines: FileSpans = toml::from_str(text).ok()?;
     let said = lines.agents.get(agent.as_str())?.delegates.as_ref()?;
     Some(text.get(..said.span().start)?.matches('\n').count() + 1)
 }

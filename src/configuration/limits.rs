@@ -1,6 +1,6 @@
 //! `[limits]`: bounds on what clients may ask for (X4).
 
-use greenroom_core::{duration::Span, limits as core};
+use greenroom_core::{duration::ConfigDuration, limits as core};
 use serde::{Deserialize, Serialize};
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -29,9 +29,9 @@ pub struct Limits {
     /// Sessions below one that people started, from parent to child (S8).
     pub delegation_depth: NonZeroUsize,
     /// Time after which a session that does nothing leaves memory (D6).
-    pub idle_timeout: Span,
+    pub idle_timeout: ConfigDuration,
     /// Time between two signs of life on a stream (E4).
-    pub heartbeat: Span,
+    pub heartbeat: ConfigDuration,
 }
 
 const fn at_least_one(number: usize) -> NonZeroUsize {
@@ -51,15 +51,15 @@ impl Default for Limits {
             parallel_calls: at_least_one(core::PARALLEL_CALLS_DEFAULT),
             children_per_run: at_least_one(core::CHILDREN_PER_RUN_DEFAULT),
             delegation_depth: at_least_one(core::DELEGATION_DEPTH_DEFAULT as usize),
-            idle_timeout: Span(Duration::from_secs(300)),
-            heartbeat: Span(Duration::from_secs(15)),
+            idle_timeout: ConfigDuration(Duration::from_secs(300)),
+            heartbeat: ConfigDuration(Duration::from_secs(15)),
         }
     }
 }
 
 impl Limits {
     /// What the types don't check.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn validate(&self) -> Result<(), String> {
         if self.message_bytes > self.request_body_bytes {
             return Err("limits.message_bytes must be at most limits.request_body_bytes".to_owned());
         }

@@ -9,23 +9,23 @@
 mod agents;
 mod approvals;
 mod budgets;
+mod config_file;
 mod delegates;
-mod document;
 mod expansion;
 mod limits;
-mod mistake;
+mod mcp_servers;
 mod models;
 mod redaction;
 mod secrets;
-mod servers;
 mod source;
+mod toml_error;
 
 pub use crate::store::Durability;
 pub use limits::Limits;
-pub use models::{MaxTokensParameter, ModelEndpoint, REHEARSAL, Wire};
-pub use servers::{Lifecycle, McpServer, Transport};
+pub use mcp_servers::{McpLifecycleConfig, McpServerConfig, McpTransportConfig};
+pub use models::{MaxTokensParameter, ModelEndpoint, ModelWireFormat, REHEARSAL};
 
-use crate::{auth::CriticalRule, store::Database};
+use crate::{auth::CriticalApprovalRule, store::DatabaseLocation};
 use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
@@ -61,17 +61,17 @@ pub struct Configuration {
     /// Where the server listens.
     pub listen: SocketAddr,
     /// The database: a path, relative to the working folder, or a PostgreSQL server's.
-    pub database: Database,
+    pub database: DatabaseLocation,
     /// What a commit waits for (D4).
     pub durability: Durability,
     /// How long steps may go on after the server was told to stop (D8).
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// How long text and the progress of tools are collected before they are sent (E5).
-    pub flush: Duration,
+    pub flush_interval: Duration,
     /// Where traces go: the base address of a collector that speaks OTLP over HTTP (A4).
     pub otlp_endpoint: Option<String>,
     /// The administrator's token where the environment sets it (X1).
-    pub token: Option<Secret>,
+    pub admin_token: Option<Secret>,
     /// Agents by name; [`AGENT_DEFAULT`] is among them (S7).
     pub agents: BTreeMap<AgentName, AgentProfile>,
     /// Models by name; every agent's are among them, but [`REHEARSAL`].
@@ -79,7 +79,7 @@ pub struct Configuration {
     /// The rehearsal's script; `None` is the one that is built in (M5).
     pub rehearsal: Option<PathBuf>,
     /// What every agent is told, before its own prompt (C1).
-    pub system: String,
+    pub system_prompt: String,
     /// Percent of a conversation's room at which its older part is summarised; `None` is never (C4).
     pub compact_at: Option<u8>,
     /// Folders in which skills are found (C2).
@@ -87,7 +87,7 @@ pub struct Configuration {
     /// Folders in which workflows are found (C3).
     pub workflows: Vec<PathBuf>,
     /// MCP servers by name (T1).
-    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub mcp_servers: BTreeMap<String, McpServerConfig>,
     /// Autonomy × risk (G3).
     pub matrix: Matrix,
     /// What is said of tools (G1).
@@ -95,16 +95,16 @@ pub struct Configuration {
     /// Bounds on what clients may ask for (X4).
     pub limits: Limits,
     /// Who may agree to critical steps (G12).
-    pub critical: CriticalRule,
+    pub critical_approval: CriticalApprovalRule,
     /// The settings of users who have stored none (G4).
-    pub settings: Settings,
+    pub default_settings: Settings,
     /// What is blacked out besides secrets (E7).
-    pub patterns: Vec<Regex>,
+    pub redaction_patterns: Vec<Regex>,
 }
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ConfigurationError {
     /// A file that is named can't be read.
     #[error("{named_by} names {}, which can't be read", path.display())]
     Unreadable {
@@ -117,10 +117,10 @@ pub enum Error {
         source: io::Error,
     },
     /// Something that is said makes no sense.
-    #[error("{place}: {problem}")]
+    #[error("{location}: {problem}")]
     Invalid {
         /// File and line, or the environment variable.
-        place: String,
+        location: String,
         /// What is wrong.
         problem: String,
     },
@@ -129,12 +129,12 @@ pub enum Error {
         "listening on {0} would let others in without authentication; set GREENROOM_TOKEN, make an \
          API key with `greenroom key create`, or listen on 127.0.0.1"
     )]
-    Open(SocketAddr),
+    UnauthenticatedExposure(SocketAddr),
 }
 
-impl Error {
+impl ConfigurationError {
     fn invalid(place: impl fmt::Display, problem: impl fmt::Display) -> Self {
-        Self::Invalid { place: place.to_string(), problem: problem.to_string() }
+        Self::Invalid { location: place.to_string(), problem: problem.to_string() }
     }
 }
 
@@ -164,19 +164,22 @@ impl fmt::Debug for Secret {
 /// Where traces go: the document's word, else the variable that OpenTelemetry names.
 fn otlp_endpoint(
     written: Option<String>,
-    surroundings: &Surroundings<'_>,
-) -> Result<Option<String>, Error> {
+    surroundings: &LoadContext<'_>,
+) -> Result<Option<String>, ConfigurationError> {
     const VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let said = surroundings.environment.get(VARIABLE).filter(|said| !said.is_empty());
     let (place, endpoint) = match (written, said) {
-        (Some(endpoint), _) => (format!("{}, otlp_endpoint", surroundings.place), endpoint),
+        (Some(endpoint), _) => (format!("{}, otlp_endpoint", surroundings.location), endpoint),
         (None, Some(endpoint)) => (VARIABLE.to_owned(), endpoint.clone()),
         (None, None) => return Ok(None),
     };
     let url = reqwest::Url::parse(&endpoint).ok();
     match url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) {
         Some(_) => Ok(Some(endpoint)),
-        None => Err(Error::invalid(place, "must be an address such as http://localhost:4318")),
+        None => Err(ConfigurationError::invalid(
+            place,
+            "must be an address such as http://localhost:4318",
+        )),
     }
 }
 
@@ -185,51 +188,61 @@ impl Configuration {
     ///
     /// Without `file` it is `GREENROOM_CONFIG`'s, else [`FILE_DEFAULT`] in the working folder if
     /// there is one, else nothing: every key has a default.
-    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Error> {
-        let source = source::Source::read(file, environment)?;
-        let place = source.place();
+    pub fn load(
+        file: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Self, ConfigurationError> {
+        let source = source::ConfigSource::load(file, environment)?;
+        let place = source.location();
         let document = source.document;
-        document
-            .defaults
-            .settings
-            .validate()
-            .map_err(|error| Error::invalid(format_args!("{place}, defaults.settings"), error))?;
-        let surroundings = Surroundings { place: &place, folder: &source.folder, environment };
+        document.defaults.settings.validate().map_err(|error| {
+            ConfigurationError::invalid(format_args!("{place}, defaults.settings"), error)
+        })?;
+        let surroundings =
+            LoadContext { location: &place, base_folder: &source.folder, environment };
         let models = models::endpoints(document.models, &surroundings)?;
         let choice =
-            models::Choice { models: &models, has_rehearsal: document.rehearsal.is_some() };
-        let for_all =
-            agents::ForAll { approvals: &document.approvals.rules, budgets: &document.budgets };
+            models::ModelSelector { models: &models, has_rehearsal: document.rehearsal.is_some() };
+        let for_all = agents::AgentDefaults {
+            approvals: &document.approvals.rules,
+            budgets: &document.budgets,
+        };
         let agents = agents::profiles(document.agents, &choice, &for_all, &surroundings)?;
         let depth_max = document.limits.delegation_depth.get();
-        delegates::check(&agents, depth_max, &place, &source.text)?;
-        let mcp_servers =
-            servers::read(document.mcp_servers, document.mcp_servers_file, &surroundings)?;
-        let system = system(&document.context, &surroundings)?;
+        delegates::validate_delegates(&agents, depth_max, &place, &source.text)?;
+        let mcp_servers = mcp_servers::load_servers(
+            document.mcp_servers,
+            document.mcp_servers_file,
+            &surroundings,
+        )?;
+        let system = load_system_prompt(&document.context, &surroundings)?;
         let compact_at = document.context.compact_at.unwrap_or(COMPACT_AT_DEFAULT);
         if !(compact_at == 0 || (40..=95).contains(&compact_at)) {
             let problem = "compact_at must be 40 to 95 (percent), or 0 for never";
-            return Err(Error::invalid(format_args!("{place}, context"), problem));
+            return Err(ConfigurationError::invalid(format_args!("{place}, context"), problem));
         }
         for (key, folders) in [("skills", &document.skills), ("workflows", &document.workflows)] {
             if folders.len() > FOLDERS_MAX {
                 let problem = format!("{key} may name at most {FOLDERS_MAX} folders");
-                return Err(Error::invalid(&place, problem));
+                return Err(ConfigurationError::invalid(&place, problem));
             }
         }
         let folders = |paths: &[PathBuf]| -> Vec<PathBuf> {
             paths.iter().map(|path| source.folder.join(path)).collect()
         };
-        document.limits.check().map_err(|problem| Error::invalid(&place, problem))?;
+        document
+            .limits
+            .validate()
+            .map_err(|problem| ConfigurationError::invalid(&place, problem))?;
         Ok(Self {
             file: source.file,
             listen: document.listen,
             database: document.database,
             durability: document.durability,
-            drain: document.drain.0,
-            flush: document.flush.0,
+            drain_timeout: document.drain.0,
+            flush_interval: document.flush.0,
             otlp_endpoint: otlp_endpoint(document.otlp_endpoint, &surroundings)?,
-            token: environment
+            admin_token: environment
                 .get("GREENROOM_TOKEN")
                 .filter(|token| !token.is_empty())
                 .cloned()
@@ -237,7 +250,7 @@ impl Configuration {
             agents,
             models,
             rehearsal: document.rehearsal.map(|path| source.folder.join(path)),
-            system,
+            system_prompt: system,
             compact_at: Some(compact_at).filter(|percent| *percent > 0),
             skills: folders(&document.skills),
             workflows: folders(&document.workflows),
@@ -245,44 +258,50 @@ impl Configuration {
             matrix: document.policy,
             catalog: Catalog::new(source.tools, document.unknown_tools),
             limits: document.limits,
-            critical: CriticalRule {
-                role: document.approvals.critical_role,
+            critical_approval: CriticalApprovalRule {
+                min_role: document.approvals.critical_role,
                 four_eyes: document.approvals.four_eyes,
             },
-            settings: document.defaults.settings,
-            patterns: redaction::patterns(&document.redaction)
-                .map_err(|problem| Error::invalid(format_args!("{place}, redaction"), problem))?,
+            default_settings: document.defaults.settings,
+            redaction_patterns: redaction::compile_patterns(&document.redaction).map_err(
+                |problem| ConfigurationError::invalid(format_args!("{place}, redaction"), problem),
+            )?,
         })
     }
 
     /// Refuses to listen where others reach unless somebody must show who they are (X1).
     /// `has_keys` says that authentication beyond the token is configured.
-    pub fn check_exposure(&self, has_keys: bool) -> Result<(), Error> {
-        if self.listen.ip().to_canonical().is_loopback() || self.token.is_some() || has_keys {
+    pub fn validate_exposure(&self, has_keys: bool) -> Result<(), ConfigurationError> {
+        if self.listen.ip().to_canonical().is_loopback() || self.admin_token.is_some() || has_keys {
             Ok(())
         } else {
-            Err(Error::Open(self.listen))
+            Err(ConfigurationError::UnauthenticatedExposure(self.listen))
         }
     }
 }
 
 /// What every agent is told.
-fn system(written: &document::Context, surroundings: &Surroundings<'_>) -> Result<String, Error> {
-    let place = format!("{}, context", surroundings.place);
+fn load_system_prompt(
+    written: &config_file::RawContext,
+    surroundings: &LoadContext<'_>,
+) -> Result<String, ConfigurationError> {
+    let place = format!("{}, context", surroundings.location);
     match (&written.system, &written.system_file) {
-        (Some(_), Some(_)) => Err(Error::invalid(place, "give either `system` or `system_file`")),
+        (Some(_), Some(_)) => {
+            Err(ConfigurationError::invalid(place, "give either `system` or `system_file`"))
+        }
         (Some(system), None) => Ok(system.clone()),
-        (None, Some(file)) => source::read_text(&surroundings.folder.join(file), &place),
+        (None, Some(file)) => source::read_text(&surroundings.base_folder.join(file), &place),
         (None, None) => Ok(String::new()),
     }
 }
 
 /// What is around a document: where it was said, and what it may refer to.
-struct Surroundings<'a> {
+struct LoadContext<'a> {
     /// The file, for errors.
-    place: &'a str,
+    location: &'a str,
     /// Where relative paths start.
-    folder: &'a Path,
+    base_folder: &'a Path,
     environment: &'a Environment,
 }
 

@@ -1,7 +1,7 @@
 //! Models: what is configured of them, what is built in, and which an agent gets that names none.
 
-use super::{Environment, Error, Secret, Surroundings};
-use greenroom_core::{duration::Span, usage::Price};
+use super::{ConfigurationError, Environment, LoadContext, Secret};
+use greenroom_core::{duration::ConfigDuration, usage::ModelPrice};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The language a model's server speaks (M1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wire {
+pub enum ModelWireFormat {
     /// Anthropic Messages.
     Anthropic,
     /// OpenAI Chat Completions.
@@ -43,7 +43,7 @@ pub struct ModelEndpoint {
     /// Its name in configuration.
     pub name: String,
     /// The language its server speaks.
-    pub wire: Wire,
+    pub wire: ModelWireFormat,
     /// The provider's name for it.
     pub model: String,
     /// Where the provider's own software would be pointed: `https://api.anthropic.com`,
@@ -62,14 +62,14 @@ pub struct ModelEndpoint {
     /// Time without a byte.
     pub idle_timeout: Duration,
     /// What it costs; absent, the cost is unknown.
-    pub price: Option<Price>,
+    pub price: Option<ModelPrice>,
     /// Tokens that its context holds; absent, the usual.
     pub context_tokens: Option<u64>,
 }
 
 impl ModelEndpoint {
     /// A model that needs no key, with default limits.
-    pub fn unlocked(name: &str, wire: Wire, base_url: String) -> Self {
+    pub fn without_key(name: &str, wire: ModelWireFormat, base_url: String) -> Self {
         Self {
             name: name.to_owned(),
             wire,
@@ -90,15 +90,15 @@ impl ModelEndpoint {
 /// `[models.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct WrittenModel {
-    wire: Option<Wire>,
+pub(super) struct RawModel {
+    wire: Option<ModelWireFormat>,
     model: Option<String>,
     base_url: Option<String>,
     api_key_env: Option<String>,
     legacy_max_tokens: bool,
-    connect_timeout: Option<Span>,
-    idle_timeout: Option<Span>,
-    price: Option<Price>,
+    connect_timeout: Option<ConfigDuration>,
+    idle_timeout: Option<ConfigDuration>,
+    price: Option<ModelPrice>,
     context_tokens: Option<u64>,
 }
 
@@ -106,52 +106,54 @@ pub(super) struct WrittenModel {
 struct Provider {
     /// Also the name of its built-in model.
     name: &'static str,
-    wire: Wire,
+    wire: ModelWireFormat,
     model: &'static str,
     base_url: &'static str,
     base_url_env: &'static str,
-    key_env: &'static str,
+    api_key_env: &'static str,
 }
 
 const PROVIDERS: [Provider; 2] = [
     Provider {
         name: "anthropic",
-        wire: Wire::Anthropic,
+        wire: ModelWireFormat::Anthropic,
         model: "claude-sonnet-4-5",
         base_url: "https://api.anthropic.com",
         base_url_env: "ANTHROPIC_BASE_URL",
-        key_env: "ANTHROPIC_API_KEY",
+        api_key_env: "ANTHROPIC_API_KEY",
     },
     Provider {
         name: "openai",
-        wire: Wire::OpenAi,
+        wire: ModelWireFormat::OpenAi,
         model: "gpt-5-mini",
         base_url: "https://api.openai.com/v1",
         base_url_env: "OPENAI_BASE_URL",
-        key_env: "OPENAI_API_KEY",
+        api_key_env: "OPENAI_API_KEY",
     },
 ];
 
 /// Every model: those that are configured, and the providers' own where their key is set.
 pub(super) fn endpoints(
-    written: BTreeMap<String, WrittenModel>,
-    surroundings: &Surroundings<'_>,
-) -> Result<BTreeMap<String, ModelEndpoint>, Error> {
+    written: BTreeMap<String, RawModel>,
+    surroundings: &LoadContext<'_>,
+) -> Result<BTreeMap<String, ModelEndpoint>, ConfigurationError> {
     let mut endpoints = BTreeMap::new();
     for (name, model) in written {
         let endpoint = endpoint(&name, model, surroundings.environment).map_err(|problem| {
-            Error::invalid(format_args!("{}, models.{name}", surroundings.place), problem)
+            ConfigurationError::invalid(
+                format_args!("{}, models.{name}", surroundings.location),
+                problem,
+            )
         })?;
         endpoints.insert(name, endpoint);
     }
     for provider in &PROVIDERS {
         if !endpoints.contains_key(provider.name)
-            && set(surroundings.environment, provider.key_env).is_some()
+            && non_empty_variable(surroundings.environment, provider.api_key_env).is_some()
         {
-            let built_in =
-                endpoint(provider.name, WrittenModel::default(), surroundings.environment);
-            let built_in =
-                built_in.map_err(|problem| Error::invalid(provider.base_url_env, problem))?;
+            let built_in = endpoint(provider.name, RawModel::default(), surroundings.environment);
+            let built_in = built_in
+                .map_err(|problem| ConfigurationError::invalid(provider.base_url_env, problem))?;
             endpoints.insert(provider.name.to_owned(), built_in);
         }
     }
@@ -160,7 +162,7 @@ pub(super) fn endpoints(
 
 fn endpoint(
     name: &str,
-    written: WrittenModel,
+    written: RawModel,
     environment: &Environment,
 ) -> Result<ModelEndpoint, String> {
     if name == REHEARSAL {
@@ -177,8 +179,11 @@ fn endpoint(
     let (base_url, key_env_default) = match written.base_url {
         Some(base_url) => (base_url, None),
         None => {
-            let elsewhere = set(environment, provider.base_url_env);
-            (elsewhere.unwrap_or(provider.base_url).to_owned(), Some(provider.key_env.to_owned()))
+            let elsewhere = non_empty_variable(environment, provider.base_url_env);
+            (
+                elsewhere.unwrap_or(provider.base_url).to_owned(),
+                Some(provider.api_key_env.to_owned()),
+            )
         }
     };
     if !(base_url.starts_with("http://") || base_url.starts_with("https://")) {
@@ -196,12 +201,17 @@ fn endpoint(
     let timeouts =
         [("connect_timeout", written.connect_timeout), ("idle_timeout", written.idle_timeout)];
     for (key, timeout) in timeouts {
-        if timeout.is_some_and(|Span(timeout)| timeout.is_zero() || timeout > TIMEOUT_MAX) {
-            return Err(format!("{key} must be longer than 0 and at most {}", Span(TIMEOUT_MAX)));
+        if timeout.is_some_and(|ConfigDuration(timeout)| timeout.is_zero() || timeout > TIMEOUT_MAX)
+        {
+            return Err(format!(
+                "{key} must be longer than 0 and at most {}",
+                ConfigDuration(TIMEOUT_MAX)
+            ));
         }
     }
     let api_key_env = written.api_key_env.or(key_env_default);
-    let api_key = api_key_env.as_deref().and_then(|variable| set(environment, variable));
+    let api_key =
+        api_key_env.as_deref().and_then(|variable| non_empty_variable(environment, variable));
     Ok(ModelEndpoint {
         name: name.to_owned(),
         wire,
@@ -223,28 +233,28 @@ fn endpoint(
 }
 
 /// A variable that is set to something.
-fn set<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
+fn non_empty_variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
 /// What agents may choose from.
-pub(super) struct Choice<'a> {
+pub(super) struct ModelSelector<'a> {
     pub(super) models: &'a BTreeMap<String, ModelEndpoint>,
     /// Whether a script is configured to stand in for models without a key.
     pub(super) has_rehearsal: bool,
 }
 
-impl Choice<'_> {
+impl ModelSelector<'_> {
     /// The models of an agent that names `wanted`, or none.
-    pub(super) fn models_of(&self, wanted: Option<Vec<String>>) -> Result<Vec<String>, String> {
+    pub(super) fn select(&self, wanted: Option<Vec<String>>) -> Result<Vec<String>, String> {
         match wanted {
             Some(wanted) if wanted.is_empty() => Err("models must name at least one".to_owned()),
-            Some(wanted) => self.named(wanted),
-            None => self.unnamed(),
+            Some(wanted) => self.select_named(wanted),
+            None => self.select_default(),
         }
     }
 
-    fn named(&self, wanted: Vec<String>) -> Result<Vec<String>, String> {
+    fn select_named(&self, wanted: Vec<String>) -> Result<Vec<String>, String> {
         let mut usable: Vec<String> = Vec::new();
         let mut missing_key = None;
         for name in wanted {
@@ -256,7 +266,7 @@ impl Choice<'_> {
                 Some(endpoint) if endpoint.usable => usable.push(name),
                 Some(endpoint) => missing_key = endpoint.api_key_env.clone().map(|key| (name, key)),
                 None => match PROVIDERS.iter().find(|provider| provider.name == name) {
-                    Some(provider) => missing_key = Some((name, provider.key_env.to_owned())),
+                    Some(provider) => missing_key = Some((name, provider.api_key_env.to_owned())),
                     None => return Err(format!("there is no model `{name}`")),
                 },
             }
@@ -274,7 +284,7 @@ impl Choice<'_> {
     }
 
     /// One model, where there is no doubt which; the rehearsal where there is none.
-    fn unnamed(&self) -> Result<Vec<String>, String> {
+    fn select_default(&self) -> Result<Vec<String>, String> {
         let usable: Vec<&String> = self
             .models
             .iter()

@@ -9,19 +9,19 @@ const PATTERNS_MAX: usize = 64;
 /// As it is written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct WrittenRedaction {
+pub(super) struct RawRedaction {
     patterns: Vec<String>,
 }
 
 /// What is written, ready to be looked for.
-pub(super) fn patterns(written: &WrittenRedaction) -> Result<Vec<Regex>, String> {
+pub(super) fn compile_patterns(written: &RawRedaction) -> Result<Vec<Regex>, String> {
     if written.patterns.len() > PATTERNS_MAX {
         return Err(format!("there may be at most {PATTERNS_MAX} patterns"));
     }
-    written.patterns.iter().map(|pattern| parsed(pattern)).collect()
+    written.patterns.iter().map(|pattern| compile_pattern(pattern)).collect()
 }
 
-fn parsed(pattern: &str) -> Result<Regex, String> {
+fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     let regex = Regex::new(pattern).map_err(|error| {
         // The rest of what it says is a drawing of the place.
         let said = error.to_string();

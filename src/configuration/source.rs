@@ -1,9 +1,9 @@
 //! Finds what is said, in files and the environment, and where it was said.
 
 use super::{
-    Environment, Error, FILE_DEFAULT,
-    document::{Document, Included},
-    mistake,
+    ConfigurationError, Environment, FILE_DEFAULT,
+    config_file::{ConfigFile, IncludedFile},
+    toml_error,
 };
 use greenroom_core::policy::catalog::CatalogEntry;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ const INCLUDES_MAX: usize = 256;
 
 const PREFIX: &str = "GREENROOM_";
 /// Variables with our prefix that are no keys of the document.
-const OTHER_VARIABLES: &[&str] = &[
+const NON_CONFIG_VARIABLES: &[&str] = &[
     "TOKEN",
     "CONFIG",
     "LOG",
@@ -39,36 +39,39 @@ const OTHER_VARIABLES: &[&str] = &[
 const PATH_KEYS: [&str; 3] = ["rehearsal", "mcp_servers_file", "system_file"];
 
 /// What is said.
-pub(super) struct Source {
+pub(super) struct ConfigSource {
     pub(super) file: Option<PathBuf>,
     /// Where the file's relative paths start.
     pub(super) folder: PathBuf,
-    pub(super) document: Document,
+    pub(super) document: ConfigFile,
     /// The file's text.
     pub(super) text: String,
     /// The document's tools and those it includes.
     pub(super) tools: BTreeMap<String, CatalogEntry>,
 }
 
-impl Source {
-    pub(super) fn read(file: Option<&Path>, environment: &Environment) -> Result<Self, Error> {
-        let (file, text) = find(file, environment)?;
+impl ConfigSource {
+    pub(super) fn load(
+        file: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Self, ConfigurationError> {
+        let (file, text) = find_file(file, environment)?;
         let place = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
-        let document: Document = parse(&text, &place)?;
-        let document = overlaid(document, &text, environment)?;
+        let document: ConfigFile = parse(&text, &place)?;
+        let document = apply_environment(document, &text, environment)?;
         let folder = file.as_deref().map(folder_of).unwrap_or_default();
-        let mut includes = Includes::default();
+        let mut includes = IncludeResolver::default();
         if let Some(file) = &file {
-            includes.open.push(identity(file));
+            includes.include_stack.push(canonical_path(file));
         }
-        includes.follow(&document.include, &folder, &place)?;
+        includes.resolve(&document.include, &folder, &place)?;
         let mut tools = includes.tools;
         tools.extend(document.tools.clone());
         Ok(Self { file, folder, document, text, tools })
     }
 
     /// The file, for errors.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn location(&self) -> String {
         match &self.file {
             Some(file) => file.display().to_string(),
             None => "the environment".to_owned(),
@@ -76,10 +79,10 @@ impl Source {
     }
 }
 
-fn find(
+fn find_file(
     file: Option<&Path>,
     environment: &Environment,
-) -> Result<(Option<PathBuf>, String), Error> {
+) -> Result<(Option<PathBuf>, String), ConfigurationError> {
     let variable = environment.get("GREENROOM_CONFIG").filter(|file| !file.is_empty());
     let named = match (file, variable) {
         (Some(file), _) => Some((file.to_owned(), "the command line")),
@@ -101,7 +104,7 @@ fn find(
 }
 
 /// The text of a file that `named_by` names.
-pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, Error> {
+pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, ConfigurationError> {
     let read = || {
         let mut text = String::new();
         File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -111,7 +114,7 @@ pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, Error> {
         }
         Ok(text)
     };
-    read().map_err(|source| Error::Unreadable {
+    read().map_err(|source| ConfigurationError::Unreadable {
         path: path.to_owned(),
         named_by: named_by.to_owned(),
         source,
@@ -123,59 +126,63 @@ pub(super) fn folder_of(file: &Path) -> PathBuf {
     file.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-fn parse<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Error> {
-    mistake::read(text).map_err(|mistake| {
-        Error::invalid(format_args!("{place}:{}", mistake.line), mistake.problem)
+fn parse<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, ConfigurationError> {
+    toml_error::parse_toml(text).map_err(|mistake| {
+        ConfigurationError::invalid(format_args!("{place}:{}", mistake.line), mistake.problem)
     })
 }
 
 /// The document with what the environment says in place of what the file says. Variables are laid
 /// over it one by one, so that an error can name its variable.
-fn overlaid(document: Document, text: &str, environment: &Environment) -> Result<Document, Error> {
+fn apply_environment(
+    document: ConfigFile,
+    text: &str,
+    environment: &Environment,
+) -> Result<ConfigFile, ConfigurationError> {
     let mut table: Table = parse(text, "")?;
     let mut document = document;
     for (variable, value) in environment {
         let Some(key) = variable.strip_prefix(PREFIX) else { continue };
-        if OTHER_VARIABLES.contains(&key) {
+        if NON_CONFIG_VARIABLES.contains(&key) {
             continue;
         }
-        (table, document) = with_variable(&table, key, value)
-            .map_err(|problem| Error::invalid(variable, problem))?;
+        (table, document) = apply_variable(&table, key, value)
+            .map_err(|problem| ConfigurationError::invalid(variable, problem))?;
     }
     Ok(document)
 }
 
 /// The table with one more value, and what it means then. What the key wants decides whether `7`
 /// is a number or a text.
-fn with_variable(table: &Table, key: &str, text: &str) -> Result<(Table, Document), String> {
+fn apply_variable(table: &Table, key: &str, text: &str) -> Result<(Table, ConfigFile), String> {
     let typed = format!("value = {text}").parse::<Table>().ok();
     let typed = typed.and_then(|mut table| table.remove("value"));
     let plain = Value::String(text.to_owned());
     let mut mistakes = Vec::new();
     for value in typed.into_iter().chain([plain]) {
         let mut table = table.clone();
-        set(&mut table, key, value)?;
-        match mistake::of(table.clone()) {
+        set_key(&mut table, key, value)?;
+        match toml_error::parse_table(table.clone()) {
             Ok(document) => return Ok((table, document)),
             Err(mistake) => mistakes.push(mistake),
         }
     }
     // What is wrong with a value of the right type says more than that another's is wrong.
-    mistakes.sort_by_key(|mistake| mistake.is_of_type);
+    mistakes.sort_by_key(|mistake| mistake.is_type_mismatch);
     Err(mistakes.into_iter().next().map(|mistake| mistake.problem).unwrap_or_default())
 }
 
 /// Sets the value at `A__B__C`. Names that exist are found whatever their case.
-fn set(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
+fn set_key(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     let mut parts: Vec<&str> = key.split("__").collect();
     let last = parts.pop().unwrap_or_default();
     let mut table = table;
     for part in parts {
-        let name = spelled(table, part);
+        let name = canonical_key(table, part);
         let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
         table = inner.as_table_mut().ok_or_else(|| format!("`{part}` has no keys in it"))?;
     }
-    let name = spelled(table, last);
+    let name = canonical_key(table, last);
     let value = if let (true, Some(path)) = (PATH_KEYS.contains(&name.as_str()), value.as_str()) {
         let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
         Value::String(absolute.to_string_lossy().into_owned())
@@ -186,7 +193,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     Ok(())
 }
 
-fn spelled(table: &Table, part: &str) -> String {
+fn canonical_key(table: &Table, part: &str) -> String {
     let known = table.keys().find(|name| name.eq_ignore_ascii_case(part)).cloned();
     known.unwrap_or_else(|| match part {
         "MCPSERVERS" | "MCP_SERVERS" => "mcpServers".to_owned(),
@@ -197,32 +204,37 @@ fn spelled(table: &Table, part: &str) -> String {
 
 /// Follows `include`. The nearer file's word on a tool stands, and of two neighbours the later's.
 #[derive(Default)]
-struct Includes {
+struct IncludeResolver {
     tools: BTreeMap<String, CatalogEntry>,
     /// The files we are inside of.
-    open: Vec<PathBuf>,
+    include_stack: Vec<PathBuf>,
     count: usize,
 }
 
-impl Includes {
-    fn follow(&mut self, include: &[PathBuf], folder: &Path, place: &str) -> Result<(), Error> {
+impl IncludeResolver {
+    fn resolve(
+        &mut self,
+        include: &[PathBuf],
+        folder: &Path,
+        place: &str,
+    ) -> Result<(), ConfigurationError> {
         for path in include {
             let path = folder.join(path);
-            let identity = identity(&path);
-            if self.open.contains(&identity) {
+            let identity = canonical_path(&path);
+            if self.include_stack.contains(&identity) {
                 let problem = format!("it includes {}, which includes it", path.display());
-                return Err(Error::invalid(place, problem));
+                return Err(ConfigurationError::invalid(place, problem));
             }
             self.count += 1;
-            if self.open.len() > INCLUDE_DEPTH_MAX || self.count > INCLUDES_MAX {
-                return Err(Error::invalid(place, "too many files are included"));
+            if self.include_stack.len() > INCLUDE_DEPTH_MAX || self.count > INCLUDES_MAX {
+                return Err(ConfigurationError::invalid(place, "too many files are included"));
             }
             let text = read_text(&path, place)?;
             let inner_place = path.display().to_string();
-            let included: Included = parse(&text, &inner_place)?;
-            self.open.push(identity);
-            self.follow(&included.include, &folder_of(&path), &inner_place)?;
-            self.open.pop();
+            let included: IncludedFile = parse(&text, &inner_place)?;
+            self.include_stack.push(identity);
+            self.resolve(&included.include, &folder_of(&path), &inner_place)?;
+            self.include_stack.pop();
             self.tools.extend(included.tools);
         }
         Ok(())
@@ -230,6 +242,6 @@ impl Includes {
 }
 
 /// The same for two names of one file.
-fn identity(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

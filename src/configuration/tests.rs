@@ -3,10 +3,10 @@
 mod models;
 
 use super::*;
-use greenroom_core::approval::{ApprovalRules, Timing};
-use greenroom_core::budget::{Budget, Measure, Scope};
-use greenroom_core::policy::{Autonomy, Cell, Period, Preset, Risk, RiskSource};
-use greenroom_core::usage::Price;
+use greenroom_core::approval::{ApprovalDeadlines, DeadlineRule};
+use greenroom_core::budget::{Budget, BudgetMeasure, BudgetScope};
+use greenroom_core::policy::{Autonomy, BudgetPeriod, MatrixCell, MatrixPreset, Risk, RiskSource};
+use greenroom_core::usage::ModelPrice;
 use std::fs;
 
 /// Loads `files`, of which the first is the configuration; `{}` in an error is their folder.
@@ -28,9 +28,9 @@ fn file(text: &str) -> Result<Configuration, String> {
     load(&[("greenroom.toml", text)], &[])
 }
 
-fn within(seconds: Option<u64>) -> ApprovalRules {
+fn rules_with_deadline(seconds: Option<u64>) -> ApprovalDeadlines {
     let deadline = seconds.map(Duration::from_secs);
-    ApprovalRules::always(Timing { deadline, ..Timing::default() })
+    ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, ..DeadlineRule::default() })
 }
 
 fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
@@ -44,14 +44,14 @@ fn with_no_file_everything_has_a_default() {
     assert_eq!(configuration.database, Path::new("greenroom.db").into());
     assert_eq!(configuration.durability, Durability::Fsync);
     assert_eq!(configuration.matrix, Matrix::default());
-    assert_eq!(configuration.settings, Settings::default());
+    assert_eq!(configuration.default_settings, Settings::default());
     assert_eq!(configuration.limits, Limits::default());
     assert_eq!(configuration.agents.len(), 1);
     let default = agent(&configuration, AGENT_DEFAULT);
     assert_eq!(default.models, [REHEARSAL]);
-    assert_eq!(default.approvals, ApprovalRules::default());
+    assert_eq!(default.approval_deadlines, ApprovalDeadlines::default());
     assert!(configuration.models.is_empty() && configuration.mcp_servers.is_empty());
-    configuration.check_exposure(false).unwrap();
+    configuration.validate_exposure(false).unwrap();
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn every_table_is_read() {
     .unwrap();
     assert_eq!(configuration.listen.port(), 9);
     assert_eq!(configuration.durability, Durability::Process);
-    assert_eq!(configuration.flush, Duration::from_millis(20));
+    assert_eq!(configuration.flush_interval, Duration::from_millis(20));
     assert!(configuration.rehearsal.as_ref().unwrap().ends_with("conf/script.toml"));
-    let expected = Matrix::from(Preset::Strict).with(
+    let expected = Matrix::from(MatrixPreset::Strict).with_cell(
         Autonomy::Recommendations,
         Risk::WriteHighRisk,
-        Cell::Ask,
+        MatrixCell::Ask,
     );
     assert_eq!(configuration.matrix, expected);
     let trader = AgentProfile {
@@ -128,24 +128,24 @@ fn every_table_is_read() {
         skills: vec!["*".into()],
         resources: Vec::new(),
         workflow: None,
-        within: None,
+        inherited_tools: None,
         delegates: Vec::new(),
         max_steps: 9,
         max_tokens: 99,
         headless: true,
-        approvals: within(Some(600)),
+        approval_deadlines: rules_with_deadline(Some(600)),
         budgets: vec![Budget {
-            scope: Scope::Run,
-            period: Period::Total,
-            measure: Measure::Tokens,
+            scope: BudgetScope::Run,
+            period: BudgetPeriod::Total,
+            measure: BudgetMeasure::Tokens,
             limit: 500.0,
         }],
     };
     assert_eq!(agent(&configuration, "trader"), trader);
-    assert_eq!(agent(&configuration, AGENT_DEFAULT).approvals, within(None));
+    assert_eq!(agent(&configuration, AGENT_DEFAULT).approval_deadlines, rules_with_deadline(None));
     let expected = ModelEndpoint {
         name: "local".into(),
-        wire: Wire::OpenAi,
+        wire: ModelWireFormat::OpenAi,
         model: "small".into(),
         base_url: "http://127.0.0.1:8080/v1".into(),
         api_key: None,
@@ -154,16 +154,16 @@ fn every_table_is_read() {
         max_tokens_parameter: MaxTokensParameter::Legacy,
         connect_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(300),
-        price: Some(Price { input: 1.0, output: 2.5, cached: None }),
+        price: Some(ModelPrice { input: 1.0, output: 2.5, cached: None }),
         context_tokens: None,
     };
     assert_eq!(configuration.models["local"], expected);
     assert_eq!(configuration.limits.queued_messages.get(), 3);
-    assert_eq!(configuration.settings.autonomy_level, Autonomy::Assisted);
+    assert_eq!(configuration.default_settings.autonomy_level, Autonomy::Assisted);
     let risk = |name: &str| {
         let remote = greenroom_core::policy::RemoteTool { name: name.into(), ..Default::default() };
         let tool =
-            configuration.catalog.describe(&Default::default(), &remote, name.parse().unwrap());
+            configuration.catalog.resolve_tool(&Default::default(), &remote, name.parse().unwrap());
         (tool.risk, tool.risk_source)
     };
     assert_eq!(risk("get_it"), (Risk::WriteLowRisk, RiskSource::Catalog));
@@ -327,14 +327,14 @@ fn the_environment_wins_over_the_file() {
     .unwrap();
     assert_eq!(configuration.listen.port(), 2);
     assert_eq!(configuration.database, Path::new("7").into());
-    assert_eq!(configuration.drain, Duration::from_secs(60));
+    assert_eq!(configuration.drain_timeout, Duration::from_secs(60));
     assert_eq!(configuration.limits.request_body_bytes.get(), 300_000);
     let trader = agent(&configuration, "Trader");
     assert_eq!((trader.max_steps, trader.headless), (3, true));
-    assert_eq!(configuration.matrix.cell(Autonomy::Supervised, Risk::Critical), Cell::Deny);
+    assert_eq!(configuration.matrix.cell(Autonomy::Supervised, Risk::Critical), MatrixCell::Deny);
     assert!(configuration.mcp_servers.contains_key("m"));
-    assert_eq!(configuration.settings.autonomy_level, Autonomy::ReadOnly);
-    assert_eq!(configuration.token.as_ref().map(Secret::expose), Some("s3cret"));
+    assert_eq!(configuration.default_settings.autonomy_level, Autonomy::ReadOnly);
+    assert_eq!(configuration.admin_token.as_ref().map(Secret::expose), Some("s3cret"));
     assert!(!format!("{configuration:?}").contains("s3cret"));
 }
 
@@ -364,7 +364,7 @@ fn a_mistake_in_the_environment_names_its_variable() {
 }
 
 #[test]
-fn t1_the_familiar_json_is_taken_as_it_is() {
+fn t1_mcp_json_of_other_hosts_is_accepted() {
     let json = r#"{
         "inputs": [],
         "mcpServers": {
@@ -378,23 +378,23 @@ fn t1_the_familiar_json_is_taken_as_it_is() {
     let files = [main, ("sub/.mcp.json", json)];
     let configuration = load(&files, &[("KEY", "k")]).unwrap();
     let secret = |text: &str| Secret::from(text.to_owned());
-    let server = |name: &str, transport| McpServer {
+    let server = |name: &str, transport| McpServerConfig {
         name: name.into(),
         transport,
         trusted: false,
-        lifecycle: Lifecycle::Auto,
+        lifecycle: McpLifecycleConfig::Auto,
         timeout: None,
         allow_private: false,
-        taken: vec![secret("k")],
+        env_secrets: vec![secret("k")],
     };
-    let stdio = Transport::Stdio {
+    let stdio = McpTransportConfig::Stdio {
         command: "npx".into(),
         args: vec!["-y".into(), "x".into(), "/srv".into()],
         env: [("KEY".to_owned(), secret("k"))].into(),
         cwd: None,
     };
     let headers = [("Authorization".to_owned(), secret("Bearer k"))].into();
-    let http = Transport::Http { url: "https://x/mcp".into(), headers };
+    let http = McpTransportConfig::Http { url: "https://x/mcp".into(), headers };
     let expected = BTreeMap::from([
         ("files".to_owned(), server("files", stdio)),
         ("remote".to_owned(), server("remote", http)),
@@ -405,7 +405,7 @@ fn t1_the_familiar_json_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_mistake_in_the_familiar_json_is_told_in_words() {
+fn mcp_json_errors_are_readable() {
     let main = ("greenroom.toml", "mcp_servers_file = '.mcp.json'");
     for (server, expected) in [
         (r#"{"command": "x", "trusted": "yes"}"#, "trusted must be true or false, not \"yes\""),
@@ -424,45 +424,51 @@ fn a_server_beside_the_file_is_found_from_anywhere() {
     let text = "[mcpServers.a]\ncommand = './bin/a'\nlifecycle = 'initialize'\ntrusted = true";
     let configuration = file(text).unwrap();
     let server = &configuration.mcp_servers["a"];
-    assert_eq!((server.lifecycle, server.trusted), (Lifecycle::Initialize, true));
+    assert_eq!((server.lifecycle, server.trusted), (McpLifecycleConfig::Initialize, true));
     match &server.transport {
-        Transport::Stdio { command, .. } => {
+        McpTransportConfig::Stdio { command, .. } => {
             assert!(Path::new(command).is_absolute() && command.ends_with("bin/a"), "{command}");
         }
-        Transport::Http { .. } => panic!("not http"),
+        McpTransportConfig::Http { .. } => panic!("not http"),
     }
 }
 
 #[test]
-fn x1_listening_to_others_needs_a_lock() {
+fn x1_public_address_requires_authentication() {
     let text = "listen = '0.0.0.0:7878'";
     let open = file(text).unwrap();
-    assert!(matches!(open.check_exposure(false), Err(Error::Open(_))));
-    open.check_exposure(true).unwrap();
+    assert!(matches!(
+        open.validate_exposure(false),
+        Err(ConfigurationError::UnauthenticatedExposure(_))
+    ));
+    open.validate_exposure(true).unwrap();
     let locked = load(&[("g.toml", text)], &[("GREENROOM_TOKEN", "t")]).unwrap();
-    locked.check_exposure(false).unwrap();
+    locked.validate_exposure(false).unwrap();
     for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-        file(&format!("listen = '{own}'")).unwrap().check_exposure(false).unwrap();
+        file(&format!("listen = '{own}'")).unwrap().validate_exposure(false).unwrap();
     }
 }
 
 #[test]
-fn the_example_is_good() {
+fn example_configuration_loads() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
     let configuration = Configuration::load(Some(&example), &Environment::new()).unwrap();
     let default = agent(&configuration, AGENT_DEFAULT);
     assert_eq!(default.models, [REHEARSAL]);
-    assert_eq!(default.approvals, within(Some(600)));
+    assert_eq!(default.approval_deadlines, rules_with_deadline(Some(600)));
     assert!(configuration.rehearsal.as_ref().is_some_and(|script| script.exists()));
     assert!(configuration.mcp_servers.contains_key("market"));
     let transfer =
         greenroom_core::policy::RemoteTool { name: "wallet_transfer".into(), ..Default::default() };
     let name = "wallet_transfer".parse().unwrap();
-    let tool = configuration.catalog.describe(&Default::default(), &transfer, name);
+    let tool = configuration.catalog.resolve_tool(&Default::default(), &transfer, name);
     assert_eq!((tool.risk, tool.repeatable), (Risk::Critical, false));
     let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
     assert_eq!(cost, Some(("args.amount", "ISK")));
-    assert_eq!(configuration.settings.allowed_regions.map(|regions| regions.len()), Some(5));
+    assert_eq!(
+        configuration.default_settings.allowed_regions.map(|regions| regions.len()),
+        Some(5)
+    );
 }
 
 #[test]
@@ -484,7 +490,7 @@ fn g5_an_expression_that_is_wrong_stops_the_start_and_says_where() {
 
 #[test]
 fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
-    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge};
+    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge_call};
     use serde_json::json;
 
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
@@ -495,15 +501,15 @@ fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
         ..RemoteTool::default()
     };
     let name = "market_order_create".parse().unwrap();
-    let tool = configuration.catalog.describe(&Default::default(), &remote, name);
+    let tool = configuration.catalog.resolve_tool(&Default::default(), &remote, name);
     let judging = JudgeContext {
-        settings: &configuration.settings,
+        settings: &configuration.default_settings,
         matrix: &configuration.matrix,
         headless: false,
         user: "ann",
         session: "s",
         agent: AGENT_DEFAULT,
-        remaining: None,
+        remaining_budget: None,
     };
     for (order, expected) in [
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
@@ -512,7 +518,7 @@ fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
         (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
     ] {
-        match (judge(&tool, &order, &judging), expected) {
+        match (judge_call(&tool, &order, &judging), expected) {
             (Verdict::Ask { cost: Some(cost), .. }, Ok(amount)) => {
                 assert_eq!((cost.amount, cost.unit.as_str()), (amount, "ISK"), "{order}");
             }

@@ -1,7 +1,7 @@
 //! The native dialect `agent`: every event by its own name, but for the few that clients know by
 //! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
 
-use super::{Frame, members::Words, question::Plan};
+use super::{Frame, approval_request::ApprovalRequestView, member_writer::MemberNaming};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -12,8 +12,8 @@ use greenroom_core::{
     message::Arguments,
     model::delta::StopReason,
     policy::Risk,
-    session::{Allowance, EventRecord, SessionEvent},
-    usage::Spending,
+    session::{CallAuthorization, EventRecord, SessionEvent},
+    usage::ModelUsage,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -40,14 +40,14 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
         plan_id: None,
         at: sent_at,
         payload,
-        words: Words::Native,
+        naming: MemberNaming::Native,
         redactor,
     };
     let control = |kind, payload| Frame { seq: None, cursor: None, ..frame(kind, payload) };
     let nothing = || Payload::Other(Map::new());
     match &item.kind {
         FeedKind::Event(record) => {
-            let said = said_of(record);
+            let said = encode_event(record);
             Frame {
                 run_id: record.run_id,
                 step: record.step,
@@ -57,7 +57,7 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
             }
         }
         FeedKind::Delta { run_id, step, message_id, text } => {
-            let payload = Payload::Piece { message_id, text };
+            let payload = Payload::TextDelta { message_id, text };
             Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
         }
         FeedKind::Draining => control(SERVER_DRAINING, nothing()),
@@ -69,7 +69,7 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
 }
 
 /// Every `type` of a frame.
-pub const KINDS: [&str; 47] = [
+pub const FRAME_TYPES: [&str; 47] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -139,19 +139,19 @@ impl From<JsonOrText<'_>> for Value {
 }
 
 /// A tool's result as clients see it: structured where it can be, else text.
-pub fn result(output: &ToolOutput) -> JsonOrText<'_> {
+pub fn tool_result(output: &ToolOutput) -> JsonOrText<'_> {
     output.structured.as_ref().map_or(JsonOrText::Text(&output.text), JsonOrText::Json)
 }
 
 /// A call's arguments as clients see them.
-pub fn arguments(arguments: &Arguments) -> JsonOrText<'_> {
+pub fn call_arguments(arguments: &Arguments) -> JsonOrText<'_> {
     match arguments {
         Arguments::Json(value) => JsonOrText::Json(value),
         Arguments::Malformed { raw, .. } => JsonOrText::Text(raw),
     }
 }
 
-struct Said<'a> {
+struct EncodedEvent<'a> {
     kind: &'static str,
     plan_id: Option<ApprovalId>,
     payload: Payload<'a>,
@@ -163,11 +163,11 @@ pub(super) enum Payload<'a> {
     /// What the event is stored with.
     Stored(&'a SessionEvent),
     /// What else every run has.
-    Common(Common<'a>),
+    Typed(TypedPayload<'a>),
     /// Anything else.
     Other(Map<String, Value>),
     /// A piece of an open message.
-    Piece {
+    TextDelta {
         /// The message.
         message_id: &'a MessageId,
         /// The piece.
@@ -179,7 +179,7 @@ pub(super) enum Payload<'a> {
 /// they lie; what is rarer may be put together as it reads best.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Common<'a> {
+pub(super) enum TypedPayload<'a> {
     MessageAccepted {
         message_id: &'a MessageId,
         text: &'a str,
@@ -198,7 +198,7 @@ pub(super) enum Common<'a> {
     RunCompleted {
         message_id: &'a MessageId,
         outcome: &'static str,
-        usage: &'a Spending,
+        usage: &'a ModelUsage,
     },
     Thinking {
         iteration: Option<u32>,
@@ -221,26 +221,30 @@ pub(super) enum Common<'a> {
     },
 }
 
-fn common<'a>(kind: &'static str, common: Common<'a>) -> Said<'a> {
-    Said { kind, plan_id: None, payload: Payload::Common(common) }
+fn typed_event<'a>(kind: &'static str, common: TypedPayload<'a>) -> EncodedEvent<'a> {
+    EncodedEvent { kind, plan_id: None, payload: Payload::Typed(common) }
 }
 
 /// `payload` must be an object.
-fn said(kind: &'static str, payload: Value) -> Said<'static> {
-    Said { kind, plan_id: None, payload: Payload::Other(into_map(payload)) }
+fn json_event(kind: &'static str, payload: Value) -> EncodedEvent<'static> {
+    EncodedEvent { kind, plan_id: None, payload: Payload::Other(into_map(payload)) }
 }
 
-fn of_plan(kind: &'static str, plan_id: ApprovalId, payload: Value) -> Said<'static> {
+fn approval_event(
+    kind: &'static str,
+    plan_id: ApprovalId,
+    payload: Value,
+) -> EncodedEvent<'static> {
     let mut payload = into_map(payload);
     for name in ["plan_id", "approval_id"] {
         payload.insert(name.to_owned(), plan_id.to_string().into());
     }
-    Said { kind, plan_id: Some(plan_id), payload: Payload::Other(payload) }
+    EncodedEvent { kind, plan_id: Some(plan_id), payload: Payload::Other(payload) }
 }
 
 /// The event with the payload it is stored with.
-fn as_stored<'a>(kind: &'static str, event: &'a SessionEvent) -> Said<'a> {
-    Said { kind, plan_id: None, payload: Payload::Stored(event) }
+fn stored_event<'a>(kind: &'static str, event: &'a SessionEvent) -> EncodedEvent<'a> {
+    EncodedEvent { kind, plan_id: None, payload: Payload::Stored(event) }
 }
 
 fn into_map(value: Value) -> Map<String, Value> {
@@ -254,16 +258,16 @@ fn into_map(value: Value) -> Map<String, Value> {
 
 /// What happened in a child: the frame that a listener of that child is sent, but for what was said.
 /// Whatever mirrors it came through, it is told as from the session it happened in (S8).
-fn of_child(
+fn encode_child_event(
     session_id: SessionId,
     agent: &AgentName,
     call_id: CallId,
     record: &EventRecord,
-) -> Said<'static> {
+) -> EncodedEvent<'static> {
     if let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &record.event {
-        return of_child(*session_id, agent, *call_id, event);
+        return encode_child_event(*session_id, agent, *call_id, event);
     }
-    let inner = said_of(record);
+    let inner = encode_event(record);
     // What is configured is blacked out in the frame around it.
     let redactor = &Redactor::default();
     let frame = Frame {
@@ -277,30 +281,32 @@ fn of_child(
         plan_id: inner.plan_id,
         at: record.at,
         payload: inner.payload,
-        words: Words::Silent,
+        naming: MemberNaming::WithoutText,
         redactor,
     };
     // Plain data: serialising it can't fail.
     let event = serde_json::to_value(frame.flat()).unwrap_or_default();
     let payload = Payload::Other(into_map(json!({"call_id": call_id, "event": event})));
-    Said { kind: "child_event", plan_id: inner.plan_id, payload }
+    EncodedEvent { kind: "child_event", plan_id: inner.plan_id, payload }
 }
 
 /// The vocabulary. Long because it is a table.
-fn said_of(record: &EventRecord) -> Said<'_> {
+fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
     use SessionEvent as E;
     let event = &record.event;
     match event {
-        E::SessionCreated { .. } => as_stored("session_created", event),
-        E::SessionForked { from, at_seq, owner, agent, title, settings, conversation } => said(
-            "session_forked",
-            json!({
-                "from": from, "at_seq": at_seq, "owner": owner, "agent": agent, "title": title,
-                "settings": settings, "messages": conversation.len(),
-            }),
-        ),
-        E::SessionSettingsChanged { .. } => as_stored("session_settings_changed", event),
-        E::SessionClosed { .. } => as_stored("session_closed", event),
+        E::SessionCreated { .. } => stored_event("session_created", event),
+        E::SessionForked { from, at_seq, owner, agent, title, settings, conversation } => {
+            json_event(
+                "session_forked",
+                json!({
+                    "from": from, "at_seq": at_seq, "owner": owner, "agent": agent, "title": title,
+                    "settings": settings, "messages": conversation.len(),
+                }),
+            )
+        }
+        E::SessionSettingsChanged { .. } => stored_event("session_settings_changed", event),
+        E::SessionClosed { .. } => stored_event("session_closed", event),
         // Digests of messages are ours, to tell a repetition from a new body.
         E::MessageQueued {
             message_id,
@@ -317,21 +323,24 @@ fn said_of(record: &EventRecord) -> Said<'_> {
                 Some(_) => "next_step",
             };
             let told = json!({"message_id": message_id, "text": text, "delivery": delivery});
-            said("message_queued", told)
+            json_event("message_queued", told)
         }
         E::MessageAccepted { message_id, text, digest: _ } => {
-            common("message_accepted", Common::MessageAccepted { message_id, text })
+            typed_event("message_accepted", TypedPayload::MessageAccepted { message_id, text })
         }
-        E::MessageStarted { .. } => as_stored("message_started", event),
+        E::MessageStarted { .. } => stored_event("message_started", event),
         // Thinking blocks stay inside: they are the provider's, and signed.
         E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => {
             let (stop_reason, stopped) = (*stop_reason, *stopped);
-            let told = Common::MessageCompleted { message_id, text, stop_reason, stopped };
-            common("message_completed", told)
+            let told = TypedPayload::MessageCompleted { message_id, text, stop_reason, stopped };
+            typed_event("message_completed", told)
         }
-        E::MessageDiscarded { .. } => as_stored("message_discarded", event),
+        E::MessageDiscarded { .. } => stored_event("message_discarded", event),
         E::RunStarted { message_id, preflight: false, workflow: None, title, traceparent: _ } => {
-            common("run_started", Common::RunStarted { message_id, title: title.as_deref() })
+            typed_event(
+                "run_started",
+                TypedPayload::RunStarted { message_id, title: title.as_deref() },
+            )
         }
         // What its model is told of a workflow is the operator's.
         E::RunStarted { message_id, preflight, workflow, title, traceparent: _ } => {
@@ -345,99 +354,109 @@ fn said_of(record: &EventRecord) -> Said<'_> {
             if let Some(started) = workflow {
                 told["workflow"] = json!({ "name": started.name, "inputs": started.inputs });
             }
-            said("run_started", told)
+            json_event("run_started", told)
         }
-        E::RunCompleted { message_id, usage } => {
-            common("done", Common::RunCompleted { message_id, outcome: "completed", usage })
-        }
-        E::RunFailed { .. } => as_stored("error", event),
-        E::RunCancelled { by, message_id, usage } => said(
+        E::RunCompleted { message_id, usage } => typed_event(
+            "done",
+            TypedPayload::RunCompleted { message_id, outcome: "completed", usage },
+        ),
+        E::RunFailed { .. } => stored_event("error", event),
+        E::RunCancelled { by, message_id, usage } => json_event(
             "done",
             json!({"message_id": message_id, "outcome": "cancelled", "by": by, "usage": usage}),
         ),
         // The iteration is the step; a further attempt of it is not another iteration.
         E::StepStarted { attempt: 1, model, attempt_id: _, planning: _, compacting: Some(_) } => {
             let iteration = record.step.unwrap_or(0);
-            said("thinking", json!({"iteration": iteration, "model": model, "compacting": true}))
+            json_event(
+                "thinking",
+                json!({"iteration": iteration, "model": model, "compacting": true}),
+            )
         }
         E::StepStarted { attempt: 1, model, attempt_id: _, planning: true, compacting: None } => {
-            said("thinking", json!({"iteration": 0, "model": model, "planning": true}))
+            json_event("thinking", json!({"iteration": 0, "model": model, "planning": true}))
         }
         E::StepStarted { attempt: 1, model, attempt_id: _, planning: false, compacting: None } => {
-            common("thinking", Common::Thinking { iteration: record.step, model })
+            typed_event("thinking", TypedPayload::Thinking { iteration: record.step, model })
         }
-        E::StepStarted { .. } => as_stored("step_started", event),
-        E::StepCompleted { .. } => as_stored("step_completed", event),
-        E::StepRetrying { .. } => as_stored("step_retrying", event),
-        E::ContextCompacted { .. } => as_stored("context_compacted", event),
-        E::ContextCompactionFailed { .. } => as_stored("context_compaction_failed", event),
-        E::StepModelFallback { .. } => as_stored("step_model_fallback", event),
+        E::StepStarted { .. } => stored_event("step_started", event),
+        E::StepCompleted { .. } => stored_event("step_completed", event),
+        E::StepRetrying { .. } => stored_event("step_retrying", event),
+        E::ContextCompacted { .. } => stored_event("context_compacted", event),
+        E::ContextCompactionFailed { .. } => stored_event("context_compaction_failed", event),
+        E::StepModelFallback { .. } => stored_event("step_model_fallback", event),
         E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => {
-            let (call_id, arguments, risk) = (*call_id, arguments(passed), *risk);
-            let told = Common::ToolCallStarted { call_id, tool, arguments, digest, risk };
-            common("tool_call_started", told)
+            let (call_id, arguments, risk) = (*call_id, call_arguments(passed), *risk);
+            let told = TypedPayload::ToolCallStarted { call_id, tool, arguments, digest, risk };
+            typed_event("tool_call_started", told)
         }
-        E::ToolCallAllowed { by, .. } => Said {
+        E::ToolCallAllowed { by, .. } => EncodedEvent {
             plan_id: match by {
-                Allowance::Approval { approval_id, .. }
-                | Allowance::Preflight { approval_id, .. } => Some(*approval_id),
-                Allowance::Policy { .. } | Allowance::Grant { .. } => None,
+                CallAuthorization::Approval { approval_id, .. }
+                | CallAuthorization::Preflight { approval_id, .. } => Some(*approval_id),
+                CallAuthorization::Policy { .. } | CallAuthorization::Grant { .. } => None,
             },
-            ..as_stored("tool_call_allowed", event)
+            ..stored_event("tool_call_allowed", event)
         },
-        E::ToolCallAttemptStarted { .. } => as_stored("tool_call_attempt_started", event),
-        E::ToolCallProgress { .. } => as_stored("tool_call_progress", event),
-        E::ToolCallRetrying { .. } => as_stored("tool_call_retrying", event),
-        E::LateResult { .. } => as_stored("late_result", event),
+        E::ToolCallAttemptStarted { .. } => stored_event("tool_call_attempt_started", event),
+        E::ToolCallProgress { .. } => stored_event("tool_call_progress", event),
+        E::ToolCallRetrying { .. } => stored_event("tool_call_retrying", event),
+        E::LateResult { .. } => stored_event("late_result", event),
         E::ToolCallCompleted { call_id, tool, output } => {
-            let (call_id, result) = (*call_id, result(output));
+            let (call_id, result) = (*call_id, tool_result(output));
             let (truncated, cached) = (output.truncated, output.cached);
-            let told = Common::ToolCallCompleted { call_id, tool, result, truncated, cached };
-            common("tool_call_completed", told)
+            let told = TypedPayload::ToolCallCompleted { call_id, tool, result, truncated, cached };
+            typed_event("tool_call_completed", told)
         }
-        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted, maybe_ran } => said(
-            "tool_call_failed",
-            json!({
-                "call_id": call_id, "tool": tool, "reason": reason, "error": error,
-                "retries_exhausted": retries_exhausted, "maybe_ran": maybe_ran,
-            }),
-        ),
-        E::AuthorizationDenied { .. } => as_stored("authorization_denied", event),
+        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted, maybe_ran } => {
+            json_event(
+                "tool_call_failed",
+                json!({
+                    "call_id": call_id, "tool": tool, "reason": reason, "error": error,
+                    "retries_exhausted": retries_exhausted, "maybe_ran": maybe_ran,
+                }),
+            )
+        }
+        E::AuthorizationDenied { .. } => stored_event("authorization_denied", event),
         E::ApprovalRequested { approval } => {
-            let payload = json!({"plan": Plan::from(&**approval)});
-            of_plan(WAITING_FOR_APPROVAL, approval.approval_id, payload)
+            let payload = json!({"plan": ApprovalRequestView::from(&**approval)});
+            approval_event(WAITING_FOR_APPROVAL, approval.approval_id, payload)
         }
-        E::ApprovalDecided { approval_id, steps, word, closed } => {
+        E::ApprovalDecided { approval_id, steps, answer: word, closed } => {
             let payload = match word {
                 Some(word) => json!({"answer": word, "closed": closed}),
                 None => json!({"steps": steps, "closed": closed}),
             };
-            of_plan("approval_decided", *approval_id, payload)
+            approval_event("approval_decided", *approval_id, payload)
         }
-        E::ApprovalEscalated { approval_id, to, deadline } => {
-            of_plan("approval_escalated", *approval_id, json!({"to": to, "deadline": deadline}))
-        }
+        E::ApprovalEscalated { approval_id, to, deadline } => approval_event(
+            "approval_escalated",
+            *approval_id,
+            json!({"to": to, "deadline": deadline}),
+        ),
         E::PreflightApproved { approval_id, by, reason, steps } => {
             let payload = json!({"by": by, "reason": reason, "steps": steps});
-            of_plan("preflight_approved", *approval_id, payload)
+            approval_event("preflight_approved", *approval_id, payload)
         }
-        E::PreflightSkipped { .. } => as_stored("preflight_skipped", event),
-        E::BudgetReserved { .. } => as_stored("budget_reserved", event),
-        E::BudgetReached { .. } => as_stored("budget_reached", event),
+        E::PreflightSkipped { .. } => stored_event("preflight_skipped", event),
+        E::BudgetReserved { .. } => stored_event("budget_reserved", event),
+        E::BudgetReached { .. } => stored_event("budget_reached", event),
         E::BudgetRaised { approval_id, budget, by } => {
-            of_plan("budget_raised", *approval_id, json!({"budget": budget, "by": by}))
+            approval_event("budget_raised", *approval_id, json!({"budget": budget, "by": by}))
         }
-        E::ApprovalExpired { approval_id } => of_plan("approval_expired", *approval_id, json!({})),
+        E::ApprovalExpired { approval_id } => {
+            approval_event("approval_expired", *approval_id, json!({}))
+        }
         E::ApprovalCancelled { approval_id } => {
-            of_plan("approval_cancelled", *approval_id, json!({}))
+            approval_event("approval_cancelled", *approval_id, json!({}))
         }
         E::ChildEvent { session_id, agent, call_id, event } => {
-            of_child(*session_id, agent, *call_id, event)
+            encode_child_event(*session_id, agent, *call_id, event)
         }
-        E::ChildGone { .. } => as_stored("child_gone", event),
-        E::FeedbackGiven { .. } => as_stored("feedback_given", event),
-        E::GrantAdded { .. } => as_stored("grant_added", event),
-        E::GrantRevoked { .. } => as_stored("grant_revoked", event),
+        E::ChildGone { .. } => stored_event("child_gone", event),
+        E::FeedbackGiven { .. } => stored_event("feedback_given", event),
+        E::GrantAdded { .. } => stored_event("grant_added", event),
+        E::GrantRevoked { .. } => stored_event("grant_revoked", event),
     }
 }
 

@@ -5,12 +5,12 @@ use crate::dialect::samples::{AT, DIGEST, ID, RUN, SESSION, item};
 use greenroom_core::{cursor::Cursor, ids::Seq};
 
 /// The frame of an event: flat and nested.
-fn written(kind: &str, payload: &Value) -> [Value; 2] {
+fn encode_flat_and_nested(kind: &str, payload: &Value) -> [Value; 2] {
     let record: EventRecord = serde_json::from_value(json!({
         "seq": 7, "at": AT, "run_id": RUN, "step": 2, "type": kind, "payload": payload,
     }))
     .unwrap_or_else(|error| panic!("{kind}: {error}"));
-    let item = item(FeedKind::Event(record.into()), Cursor::after(Seq(7)));
+    let item = item(FeedKind::Event(record.into()), Cursor::after_seq(Seq(7)));
     let redactor = Redactor::default();
     let frame = encode(&item, Timestamp(0), &redactor);
     [serde_json::to_value(frame.flat()), serde_json::to_value(frame.nested())].map(Result::unwrap)
@@ -31,12 +31,12 @@ fn check(kind: &str, payload: &Value, frame_kind: &str, expected: Value) {
     ] {
         expected[name] = value;
     }
-    let [flat, _] = written(kind, payload);
+    let [flat, _] = encode_flat_and_nested(kind, payload);
     assert_eq!(flat, expected, "{kind}");
 }
 
 /// The frame has the event's own name and payload.
-fn check_same(kind: &str, payload: Value) {
+fn assert_stored_frame(kind: &str, payload: Value) {
     check(kind, &payload, kind, payload.clone());
 }
 
@@ -53,15 +53,15 @@ fn usage() -> Value {
 
 #[test]
 fn e1_events_of_sessions_and_messages() {
-    check_same(
+    assert_stored_frame(
         "session_created",
         json!({"owner": "u", "agent": "trader", "title": "t", "settings": settings()}),
     );
-    check_same(
+    assert_stored_frame(
         "session_settings_changed",
         json!({"settings": settings(), "title": "t", "by": "u"}),
     );
-    check_same("session_closed", json!({"by": "u"}));
+    assert_stored_frame("session_closed", json!({"by": "u"}));
     let taken = json!({"message_id": "m", "text": "hi", "digest": DIGEST});
     check("message_accepted", &taken, "message_accepted", json!({"message_id": "m", "text": "hi"}));
     for (steers, delivery) in [
@@ -74,7 +74,7 @@ fn e1_events_of_sessions_and_messages() {
         let shown = json!({"message_id": "m", "text": "hi", "delivery": delivery});
         check("message_queued", &taken, "message_queued", shown);
     }
-    check_same("message_started", json!({"message_id": "m"}));
+    assert_stored_frame("message_started", json!({"message_id": "m"}));
     check(
         "message_completed",
         &json!({
@@ -84,14 +84,17 @@ fn e1_events_of_sessions_and_messages() {
         "message_completed",
         json!({"message_id": "m", "text": "hello", "stop_reason": "end_turn", "stopped": false}),
     );
-    check_same("message_discarded", json!({"message_id": "m", "reason": "cut"}));
+    assert_stored_frame("message_discarded", json!({"message_id": "m", "reason": "cut"}));
 }
 
 #[test]
 fn e1_events_of_runs_and_steps() {
-    check_same("run_started", json!({"message_id": "m"}));
-    check_same("run_started", json!({"message_id": "m", "title": "Buy ore"}));
-    check_same("run_started", json!({"message_id": "m", "title": "Buy ore", "preflight": true}));
+    assert_stored_frame("run_started", json!({"message_id": "m"}));
+    assert_stored_frame("run_started", json!({"message_id": "m", "title": "Buy ore"}));
+    assert_stored_frame(
+        "run_started",
+        json!({"message_id": "m", "title": "Buy ore", "preflight": true}),
+    );
     check(
         "run_completed",
         &json!({"message_id": "m", "usage": usage()}),
@@ -108,13 +111,13 @@ fn e1_events_of_runs_and_steps() {
     check("run_failed", &failed, "error", failed.clone());
     let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
     check("step_started", &started(1), "thinking", json!({"iteration": 2, "model": "small"}));
-    check_same("step_started", started(2));
+    assert_stored_frame("step_started", started(2));
     let mut planning = started(1);
     planning["planning"] = json!(true);
     let thinking = json!({"iteration": 0, "model": "small", "planning": true});
     check("step_started", &planning, "thinking", thinking);
-    check_same("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"}));
-    check_same(
+    assert_stored_frame("step_completed", json!({"usage": usage(), "stop_reason": "tool_use"}));
+    assert_stored_frame(
         "step_retrying",
         json!({
             "attempt": 1, "failures": 1, "delay_ms": 900, "until": AT, "reason": "429",
@@ -128,8 +131,8 @@ fn g9_events_of_grants() {
     let grant = json!({
         "grant_id": ID, "tool": "t", "server": "s", "where": "args.n < 3", "by": "u", "at": AT,
     });
-    check_same("grant_added", json!({"grant": grant}));
-    check_same("grant_revoked", json!({"grant_id": ID, "by": "u"}));
+    assert_stored_frame("grant_added", json!({"grant": grant}));
+    assert_stored_frame("grant_revoked", json!({"grant_id": ID, "by": "u"}));
 }
 
 #[test]
@@ -150,23 +153,26 @@ fn e1_events_of_calls() {
     check(kind, &started(json!({"json": {"n": 1}})), kind, said(json!({"n": 1})));
     let malformed = json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}});
     check(kind, &started(malformed), kind, said(json!("{\"n\":")));
-    check_same(
+    assert_stored_frame(
         "tool_call_allowed",
         json!({"call_id": ID, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),
     );
-    check_same("tool_call_attempt_started", json!({"call_id": ID, "attempt_id": ID, "attempt": 1}));
-    check_same(
+    assert_stored_frame(
+        "tool_call_attempt_started",
+        json!({"call_id": ID, "attempt_id": ID, "attempt": 1}),
+    );
+    assert_stored_frame(
         "tool_call_progress",
         json!({"call_id": ID, "tool": "buy", "progress": 0.5, "total": 1.0, "message": "half"}),
     );
-    check_same(
+    assert_stored_frame(
         "tool_call_retrying",
         json!({
             "call_id": ID, "tool": "buy", "attempt": 1, "failures": 1, "delay_ms": 900,
             "until": AT, "reason": "timeout",
         }),
     );
-    check_same("late_result", json!({"call_id": ID, "attempt_id": ID, "summary": "ok"}));
+    assert_stored_frame("late_result", json!({"call_id": ID, "attempt_id": ID, "summary": "ok"}));
     let completed = |output: Value| json!({"call_id": ID, "tool": "buy", "output": output});
     let told = |result: Value, cut| json!({"call_id": ID, "tool": "buy", "result": result, "truncated": cut});
     let kind = "tool_call_completed";
@@ -182,7 +188,7 @@ fn e1_events_of_calls() {
             "retries_exhausted": false, "maybe_ran": false,
         }),
     );
-    check_same(
+    assert_stored_frame(
         "authorization_denied",
         json!({"call_id": ID, "tool": "buy", "reason": "requires …", "required_level": 2}),
     );
@@ -271,14 +277,15 @@ fn g14_events_of_preflights() {
         "preflight_approved",
         json!({"plan_id": ID, "approval_id": ID, "by": "u", "reason": "less", "steps": [step]}),
     );
-    check_same("preflight_skipped", json!({"warning": "the model submitted no plan"}));
+    assert_stored_frame("preflight_skipped", json!({"warning": "the model submitted no plan"}));
     let by = json!({"kind": "preflight", "approval_id": ID, "step": 1, "by": "u"});
-    check_same("tool_call_allowed", json!({"call_id": ID, "digest": DIGEST, "by": by}));
+    assert_stored_frame("tool_call_allowed", json!({"call_id": ID, "digest": DIGEST, "by": by}));
 }
 
 #[test]
-fn over_a_websocket_the_payload_stands_apart_and_a_plan_is_summed_up() {
-    let [_, nested] = written("approval_requested", &json!({"approval": approval()}));
+fn nested_frame_separates_payload_and_summarizes_plan() {
+    let [_, nested] =
+        encode_flat_and_nested("approval_requested", &json!({"approval": approval()}));
     let payload = &nested["payload"];
     assert_eq!(payload["purpose"], "Execute 1 tool");
     assert_eq!(payload["tool_count"], 1);
@@ -334,7 +341,7 @@ fn e7_frames_are_redacted() {
         },
     }))
     .unwrap();
-    let item = item(FeedKind::Event(record.into()), Cursor::after(Seq(1)));
+    let item = item(FeedKind::Event(record.into()), Cursor::after_seq(Seq(1)));
     let frame = encode(&item, Timestamp(0), &redactor);
     let expected = json!({"api_key": "[redacted]", "say": "[redacted]!"});
     assert_eq!(serde_json::to_value(frame.flat()).unwrap()["result"], expected);

@@ -11,8 +11,8 @@ use uuid::Uuid;
 /// A member's value.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Member<'a> {
-    Nothing,
+pub(super) enum EnvelopeValue<'a> {
+    Null,
     Number(u64),
     Id(Uuid),
     Name(&'a AgentName),
@@ -21,27 +21,37 @@ pub(super) enum Member<'a> {
 
 impl Frame<'_> {
     /// Hands each member to `put`, in order.
-    pub(super) fn envelope<E>(
+    pub(super) fn visit_envelope<E>(
         &self,
-        mut put: impl FnMut(&'static str, Member<'_>) -> Result<(), E>,
+        mut put: impl FnMut(&'static str, EnvelopeValue<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(seq) = self.seq {
-            put("seq", Member::Number(seq.0))?;
+            put("seq", EnvelopeValue::Number(seq.0))?;
         }
-        put("session_id", Member::Id(self.session_id.0))?;
+        put("session_id", EnvelopeValue::Id(self.session_id.0))?;
         if !self.is_control() {
-            put("run_id", self.run_id.map_or(Member::Nothing, |run_id| Member::Id(run_id.0)))?;
-            put("step", self.step.map_or(Member::Nothing, |step| Member::Number(step.into())))?;
-            put("agent_id", Member::Id(self.session_id.0))?;
-            put("agent_type", Member::Name(self.agent))?;
+            put(
+                "run_id",
+                self.run_id.map_or(EnvelopeValue::Null, |run_id| EnvelopeValue::Id(run_id.0)),
+            )?;
+            put(
+                "step",
+                self.step.map_or(EnvelopeValue::Null, |step| EnvelopeValue::Number(step.into())),
+            )?;
+            put("agent_id", EnvelopeValue::Id(self.session_id.0))?;
+            put("agent_type", EnvelopeValue::Name(self.agent))?;
         }
-        put("at", Member::Instant(self.at))
+        put("at", EnvelopeValue::Instant(self.at))
     }
 }
 
-impl Member<'_> {
+impl EnvelopeValue<'_> {
     /// Adds it to the text of an object that has a member.
-    pub(super) fn write(self, name: &'static str, text: &mut Vec<u8>) -> serde_json::Result<()> {
+    pub(super) fn write_json(
+        self,
+        name: &'static str,
+        text: &mut Vec<u8>,
+    ) -> serde_json::Result<()> {
         for part in [",\"", name, "\":"] {
             text.extend_from_slice(part.as_bytes());
         }

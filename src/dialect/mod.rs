@@ -7,10 +7,10 @@
 //! compiler asks, and in `samples`, from which every test here is made.
 
 pub mod agent;
+pub mod approval_request;
 mod envelope;
 pub mod gateway;
-mod members;
-pub mod question;
+mod member_writer;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{AgentName, ApprovalId, RunId, Seq, SessionId},
 };
-use members::{Members, Words};
+use member_writer::{MemberNaming, MemberWriter};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use std::{borrow::Cow, str::FromStr};
 use utoipa::{
@@ -98,72 +98,72 @@ pub struct Frame<'a> {
     /// When.
     pub at: Timestamp,
     payload: Payload<'a>,
-    words: Words,
+    naming: MemberNaming,
     redactor: &'a Redactor,
 }
 
 impl Frame<'_> {
     /// As one flat JSON object, the form of SSE and JSON pages.
-    pub fn flat(&self) -> Flat<'_> {
-        Flat(self)
+    pub fn flat(&self) -> FlatFrame<'_> {
+        FlatFrame(self)
     }
 
     /// Adds what [`Self::flat`] is as text.
     pub fn write_flat(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(&mut *text, &Told(self))?;
+        serde_json::to_writer(&mut *text, &FlatBody(self))?;
         // Its brace; it has a member, so a comma may follow.
         text.pop();
-        self.envelope(|name, member| member.write(name, text))?;
+        self.visit_envelope(|name, member| member.write_json(name, text))?;
         text.push(b'}');
         Ok(())
     }
 
     /// As an object with a `payload`, the form of WebSockets.
-    pub fn nested(&self) -> Nested<'_> {
-        Nested(self)
+    pub fn nested(&self) -> NestedFrame<'_> {
+        NestedFrame(self)
     }
 
     fn is_control(&self) -> bool {
         self.seq.is_none()
     }
 
-    fn serialize_told<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+    fn serialize_body<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         map.serialize_entry("type", self.kind)?;
-        self.serialize_rest(map)
+        self.serialize_payload(map)
     }
 
-    fn serialize_rest<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        let mut members = self.members(map);
+    fn serialize_payload<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let mut members = self.member_writer(map);
         match &self.payload {
-            Payload::Stored(event) => members.put_stored(event)?,
-            Payload::Common(common) => members.put_fields(common)?,
+            Payload::Stored(event) => members.write_event_payload(event)?,
+            Payload::Typed(common) => members.write_fields(common)?,
             Payload::Other(payload) => {
-                payload.iter().try_for_each(|(name, value)| members.put(name, value))?;
+                payload.iter().try_for_each(|(name, value)| members.write_member(name, value))?;
             }
-            Payload::Piece { message_id, text } => {
-                members.put("message_id", *message_id)?;
-                members.put_piece("text", text)?;
+            Payload::TextDelta { message_id, text } => {
+                members.write_member("message_id", *message_id)?;
+                members.write_text_delta("text", text)?;
             }
         }
-        match self.words {
-            Words::Task(part) => part.put_rest(self, &mut members),
-            Words::Native | Words::Silent => Ok(()),
+        match self.naming {
+            MemberNaming::Task(part) => part.write_extra_members(self, &mut members),
+            MemberNaming::Native | MemberNaming::WithoutText => Ok(()),
         }
     }
 
-    fn members<'m, M: SerializeMap>(&self, map: &'m mut M) -> Members<'m, '_, M> {
-        Members::of(map, self.words, self.redactor)
+    fn member_writer<'m, M: SerializeMap>(&self, map: &'m mut M) -> MemberWriter<'m, '_, M> {
+        MemberWriter::new(map, self.naming, self.redactor)
     }
 }
 
 /// See [`Frame::flat`].
 #[derive(Debug)]
-pub struct Flat<'a>(&'a Frame<'a>);
+pub struct FlatFrame<'a>(&'a Frame<'a>);
 
-impl PartialSchema for Flat<'_> {
+impl PartialSchema for FlatFrame<'_> {
     fn schema() -> RefOr<Schema> {
         let text = || ObjectBuilder::new().schema_type(Type::String);
-        let kinds = agent::KINDS.into_iter().chain([task::TOOL_CALL, task::TOOL_RESULT]);
+        let kinds = agent::FRAME_TYPES.into_iter().chain([task::TOOL_CALL, task::TOOL_RESULT]);
         ObjectBuilder::new()
             .description(Some(
                 "What happened, by its `type`. The members beside the envelope depend on the type; \
@@ -188,7 +188,7 @@ fn nullable(schema: impl Into<RefOr<Schema>>) -> OneOfBuilder {
     OneOfBuilder::new().item(ObjectBuilder::new().schema_type(Type::Null)).item(schema)
 }
 
-impl ToSchema for Flat<'_> {
+impl ToSchema for FlatFrame<'_> {
     fn name() -> Cow<'static, str> {
         "Frame".into()
     }
@@ -202,33 +202,33 @@ impl ToSchema for Flat<'_> {
     }
 }
 
-impl Serialize for Flat<'_> {
+impl Serialize for FlatFrame<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        self.0.serialize_told(&mut map)?;
-        self.0.envelope(|name, member| map.serialize_entry(name, &member))?;
+        self.0.serialize_body(&mut map)?;
+        self.0.visit_envelope(|name, member| map.serialize_entry(name, &member))?;
         map.end()
     }
 }
 
 /// What a flat frame says before its envelope.
-struct Told<'a>(&'a Frame<'a>);
+struct FlatBody<'a>(&'a Frame<'a>);
 
-impl Serialize for Told<'_> {
+impl Serialize for FlatBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        self.0.serialize_told(&mut map)?;
+        self.0.serialize_body(&mut map)?;
         map.end()
     }
 }
 
 /// See [`Frame::nested`].
 #[derive(Debug)]
-pub struct Nested<'a>(&'a Frame<'a>);
+pub struct NestedFrame<'a>(&'a Frame<'a>);
 
-struct Inside<'a>(&'a Frame<'a>);
+struct NestedPayload<'a>(&'a Frame<'a>);
 
-impl Serialize for Nested<'_> {
+impl Serialize for NestedFrame<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
@@ -236,7 +236,7 @@ impl Serialize for Nested<'_> {
         map.serialize_entry("session_id", &frame.session_id)?;
         map.serialize_entry("plan_id", &frame.plan_id)?;
         map.serialize_entry("step_index", &frame.step)?;
-        map.serialize_entry("payload", &Inside(frame))?;
+        map.serialize_entry("payload", &NestedPayload(frame))?;
         map.serialize_entry("timestamp", &frame.at)?;
         if let Some(seq) = frame.seq {
             map.serialize_entry("seq", &seq)?;
@@ -248,7 +248,7 @@ impl Serialize for Nested<'_> {
     }
 }
 
-impl Serialize for Inside<'_> {
+impl Serialize for NestedPayload<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
@@ -257,10 +257,10 @@ impl Serialize for Inside<'_> {
             && let Payload::Other(payload) = &frame.payload
             && let Some(plan) = payload.get("plan")
         {
-            frame.members(&mut map).put("purpose", &plan["purpose"])?;
+            frame.member_writer(&mut map).write_member("purpose", &plan["purpose"])?;
             map.serialize_entry("tool_count", &plan["steps"].as_array().map_or(0, Vec::len))?;
         }
-        frame.serialize_rest(&mut map)?;
+        frame.serialize_payload(&mut map)?;
         if !frame.is_control() {
             map.serialize_entry("run_id", &frame.run_id)?;
             map.serialize_entry("agent_id", &frame.session_id)?;

@@ -34,8 +34,8 @@ pub(super) fn record(seq: u64, kind: &str, payload: &Value) -> EventRecord {
 }
 
 /// What a subscriber tells of it.
-pub(super) fn told(record: EventRecord) -> FeedItem {
-    let cursor = Cursor::after(record.seq);
+pub(super) fn feed_item(record: EventRecord) -> FeedItem {
+    let cursor = Cursor::after_seq(record.seq);
     item(FeedKind::Event(record.into()), cursor)
 }
 
@@ -74,7 +74,7 @@ fn budget() -> Value {
     json!({"scope": "user", "period": "day", "measure": "ISK", "limit": 8.0})
 }
 
-fn about_a_budget() -> Value {
+fn budget_approval() -> Value {
     json!({
         "approval_id": ID, "kind": "budget", "budget": budget(), "spent": 4.0, "needed": 4.5,
         "spent_on": [{"what": "buy", "amount": 4.0}], "calls": [CALL],
@@ -83,7 +83,7 @@ fn about_a_budget() -> Value {
     })
 }
 
-fn about_an_unknown_outcome() -> Value {
+fn unknown_outcome_approval() -> Value {
     json!({
         "approval_id": ID, "kind": "unknown_outcome", "call_id": CALL, "tool": "buy",
         "arguments": {"n": 1, "api_key": "k"}, "digest": DIGEST, "risk": "write_high_risk",
@@ -93,7 +93,7 @@ fn about_an_unknown_outcome() -> Value {
     })
 }
 
-fn about_a_tool_that_asks(wanted: &Value) -> Value {
+fn elicitation_approval(wanted: &Value) -> Value {
     let mut asked = json!({
         "approval_id": ID, "kind": "elicitation", "call_id": CALL, "attempt_id": ID, "ask": 1,
         "tool": "store", "server": "market", "message": "Which hangar?",
@@ -118,12 +118,18 @@ fn settings() -> Value {
 }
 
 fn payloads() -> Vec<(&'static str, Value)> {
-    let own = [of_sessions_and_messages(), of_runs_and_steps(), of_calls(), of_people()].concat();
-    let children = of_children(&own);
+    let own = [
+        session_and_message_payloads(),
+        run_and_step_payloads(),
+        call_payloads(),
+        approval_payloads(),
+    ]
+    .concat();
+    let children = child_payloads(&own);
     own.into_iter().chain(children).collect()
 }
 
-fn of_sessions_and_messages() -> Vec<(&'static str, Value)> {
+fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
     let taken = json!({"message_id": "r-1", "text": "hi", "digest": DIGEST});
     let mut steering = taken.clone();
     steering["steers"] = json!({"own_run_id": RUN, "after_decision": false});
@@ -157,7 +163,7 @@ fn of_sessions_and_messages() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
+fn run_and_step_payloads() -> Vec<(&'static str, Value)> {
     let started = |attempt| json!({"attempt_id": ID, "attempt": attempt, "model": "small"});
     vec![
         ("run_started", json!({"message_id": "r-1"})),
@@ -201,7 +207,7 @@ fn of_runs_and_steps() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn of_calls() -> Vec<(&'static str, Value)> {
+fn call_payloads() -> Vec<(&'static str, Value)> {
     let started = |arguments: Value| {
         json!({
             "call_id": CALL, "provider_id": "toolu_1", "tool": "buy", "arguments": arguments,
@@ -257,7 +263,7 @@ fn of_calls() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn of_people() -> Vec<(&'static str, Value)> {
+fn approval_payloads() -> Vec<(&'static str, Value)> {
     let step = json!({
         "call_id": CALL, "approved": false, "reason": "dear", "by": "u", "surface": "rest",
         "at": AT, "digest": DIGEST,
@@ -267,18 +273,18 @@ fn of_people() -> Vec<(&'static str, Value)> {
     });
     vec![
         ("approval_requested", json!({"approval": plan()})),
-        ("approval_requested", json!({"approval": about_a_budget()})),
-        ("approval_requested", json!({"approval": about_an_unknown_outcome()})),
+        ("approval_requested", json!({"approval": budget_approval()})),
+        ("approval_requested", json!({"approval": unknown_outcome_approval()})),
         (
             "approval_requested",
-            json!({"approval": about_a_tool_that_asks(&json!({
+            json!({"approval": elicitation_approval(&json!({
                 "mode": "form",
                 "schema": {"type": "object", "properties": {"hangar": {"type": "string"}}},
             }))}),
         ),
         (
             "approval_requested",
-            json!({"approval": about_a_tool_that_asks(&json!({
+            json!({"approval": elicitation_approval(&json!({
                 "mode": "url", "url": "https://example.org/sign",
             }))}),
         ),
@@ -339,7 +345,7 @@ fn of_people() -> Vec<(&'static str, Value)> {
 
 /// What is told of a child: a message, a call and its end, a question; what its own child asks; and
 /// that there is none.
-fn of_children(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
+fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
     let told = |event: Value| json!({"session_id": CHILD, "agent": "researcher", "call_id": CALL, "event": event});
     let wanted = [
         "message_completed",
@@ -368,10 +374,10 @@ fn of_children(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
 }
 
 /// How many types of events there are.
-const TYPES: usize = 43;
+const EVENT_TYPE_COUNT: usize = 43;
 
 /// The number of the event's type: a new one gets the next.
-fn number(event: &SessionEvent) -> usize {
+fn event_index(event: &SessionEvent) -> usize {
     use SessionEvent as E;
     match event {
         E::SessionCreated { .. } => 0,
@@ -422,6 +428,6 @@ fn number(event: &SessionEvent) -> usize {
 
 #[test]
 fn every_event_has_a_sample() {
-    let found: BTreeSet<_> = all().iter().map(|record| number(&record.event)).collect();
-    assert_eq!(found, (0..TYPES).collect());
+    let found: BTreeSet<_> = all().iter().map(|record| event_index(&record.event)).collect();
+    assert_eq!(found, (0..EVENT_TYPE_COUNT).collect());
 }

@@ -1,12 +1,12 @@
 //! Every event in every dialect, as it is on file in `snapshots/`, and what holds of any sequence of
 //! events. `GREENROOM_WRITE_SNAPSHOTS=1` writes the files anew; read what changed.
 
-use super::{Dialect, Flat, Frame, gateway, samples};
+use super::{Dialect, FlatFrame, Frame, gateway, samples};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
-    approval::Question,
+    approval::ApprovalSubject,
     cursor::Cursor,
     ids::{MessageId, Seq},
     session::{EventRecord, SessionEvent},
@@ -20,7 +20,7 @@ use utoipa::PartialSchema as _;
 const SENT_AT: Timestamp = Timestamp(1_000);
 
 /// A frame, and what was written of it.
-struct Written {
+struct EncodedFrame {
     kind: &'static str,
     seq: Option<Seq>,
     cursor: Option<Cursor>,
@@ -28,8 +28,8 @@ struct Written {
     nested: Value,
 }
 
-impl Written {
-    fn of(frame: &Frame<'_>) -> Self {
+impl EncodedFrame {
+    fn from_frame(frame: &Frame<'_>) -> Self {
         let flat = serde_json::to_value(frame.flat()).unwrap();
         let mut text = Vec::new();
         frame.write_flat(&mut text).unwrap();
@@ -47,23 +47,23 @@ impl Written {
     }
 }
 
-fn of_dialect(dialect: Dialect, item: &FeedItem) -> Vec<Written> {
+fn encode_in_dialect(dialect: Dialect, item: &FeedItem) -> Vec<EncodedFrame> {
     let (mut frames, redactor) = (Vec::new(), Redactor::default());
-    dialect.encode(item, SENT_AT, &redactor, |frame| frames.push(Written::of(&frame)));
+    dialect.encode(item, SENT_AT, &redactor, |frame| frames.push(EncodedFrame::from_frame(&frame)));
     frames
 }
 
-fn following(taken: Seq, details: bool) -> gateway::Following {
-    gateway::Following {
+fn followed_run(taken: Seq, details: bool) -> gateway::FollowedRun {
+    gateway::FollowedRun {
         request_id: MessageId::parse("r-1").unwrap(),
-        taken,
+        accepted_seq: taken,
         model: "small".to_owned(),
-        details,
-        asked: gateway::Asked::default(),
+        include_native: details,
+        approvals: gateway::ApprovalSnapshot::default(),
     }
 }
 
-fn of_following(item: &FeedItem, following: &gateway::Following) -> Vec<gateway::Frame> {
+fn encode_for_run(item: &FeedItem, following: &gateway::FollowedRun) -> Vec<gateway::GatewayFrame> {
     let mut frames = Vec::new();
     let redactor = Redactor::default();
     gateway::encode(item, following, SENT_AT, &redactor, &mut |frame| frames.push(frame));
@@ -71,15 +71,16 @@ fn of_following(item: &FeedItem, following: &gateway::Following) -> Vec<gateway:
 }
 
 /// With the sample of a message that is accepted as the one that was taken.
-fn of_gateway(item: &FeedItem, details: bool) -> Vec<gateway::Frame> {
-    of_following(item, &following(Seq(6), details))
+fn encode_in_gateway(item: &FeedItem, details: bool) -> Vec<gateway::GatewayFrame> {
+    encode_for_run(item, &followed_run(Seq(6), details))
 }
 
 /// Everything a subscriber may tell.
 fn items() -> Vec<(String, FeedItem)> {
     let name = |record: &EventRecord| serde_json::to_value(record).unwrap()["type"].to_string();
     let events = samples::all().into_iter();
-    let mut items: Vec<_> = events.map(|record| (name(&record), samples::told(record))).collect();
+    let mut items: Vec<_> =
+        events.map(|record| (name(&record), samples::feed_item(record))).collect();
     let control = |kind| samples::item(kind, Cursor::default());
     items.push(("text".to_owned(), samples::text(7, 3, "hé")));
     items.push(("draining".to_owned(), control(FeedKind::Draining)));
@@ -113,20 +114,22 @@ pub(super) fn compare(name: &str, found: Vec<String>) {
 #[test]
 fn e1_every_event_in_the_dialect_agent() {
     check("agent", |item| {
-        of_dialect(Dialect::Agent, item).iter().map(Written::both_forms).collect()
+        encode_in_dialect(Dialect::Agent, item).iter().map(EncodedFrame::both_forms).collect()
     });
 }
 
 #[test]
 fn e1_every_event_in_the_dialect_task() {
-    check("task", |item| of_dialect(Dialect::Task, item).iter().map(Written::both_forms).collect());
+    check("task", |item| {
+        encode_in_dialect(Dialect::Task, item).iter().map(EncodedFrame::both_forms).collect()
+    });
 }
 
 #[test]
 fn e1_every_event_in_the_dialect_gateway() {
-    let json = |frame: &gateway::Frame| serde_json::to_value(frame).unwrap();
-    check("gateway", |item| of_gateway(item, false).iter().map(json).collect());
-    check("gateway-details", |item| of_gateway(item, true).iter().map(json).collect());
+    let json = |frame: &gateway::GatewayFrame| serde_json::to_value(frame).unwrap();
+    check("gateway", |item| encode_in_gateway(item, false).iter().map(json).collect());
+    check("gateway-details", |item| encode_in_gateway(item, true).iter().map(json).collect());
 }
 
 /// Any events and texts one after the other, as if they were a session.
@@ -141,7 +144,7 @@ fn streams() -> impl Strategy<Value = Vec<FeedItem>> {
         let tell = |picked: Option<usize>| match picked {
             Some(index) => {
                 (seq, offset) = (seq + 1, 0);
-                samples::told(EventRecord { seq: Seq(seq), ..samples[index].clone() })
+                samples::feed_item(EventRecord { seq: Seq(seq), ..samples[index].clone() })
             }
             None => {
                 offset += 3;
@@ -155,9 +158,9 @@ fn streams() -> impl Strategy<Value = Vec<FeedItem>> {
 proptest! {
     /// One item, one frame at its place.
     #[test]
-    fn e1_the_native_dialect_loses_nothing_and_invents_nothing(stream in streams()) {
+    fn e1_native_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
-            let frames = of_dialect(Dialect::Agent, item);
+            let frames = encode_in_dialect(Dialect::Agent, item);
             prop_assert_eq!(frames.len(), 1);
             prop_assert_eq!(frames[0].cursor, Some(item.cursor));
             prop_assert_eq!(frames[0].seq, Some(item.cursor.seq));
@@ -167,10 +170,10 @@ proptest! {
     /// What is no tool call is as in the native dialect; each proposal is one `tool_call`, each end
     /// one `tool_result`, in their order.
     #[test]
-    fn e1_the_dialect_task_loses_nothing_and_invents_nothing(stream in streams()) {
+    fn e1_task_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
-            let native = of_dialect(Dialect::Agent, item);
-            let mut frames = of_dialect(Dialect::Task, item);
+            let native = encode_in_dialect(Dialect::Agent, item);
+            let mut frames = encode_in_dialect(Dialect::Task, item);
             prop_assert_eq!(frames.last().unwrap().cursor, Some(item.cursor));
             let tool = match native[0].kind {
                 "tool_call_started" => Some("tool_call"),
@@ -187,7 +190,7 @@ proptest! {
                 }
                 if native[0].kind == "authorization_denied" {
                     let first = frames.pop().unwrap();
-                    prop_assert_eq!(first.cursor, Some(Cursor::after(Seq(item.cursor.seq.0 - 1))));
+                    prop_assert_eq!(first.cursor, Some(Cursor::after_seq(Seq(item.cursor.seq.0 - 1))));
                     prop_assert_eq!(&first.flat, &native[0].flat);
                 }
             } else {
@@ -201,18 +204,18 @@ proptest! {
     /// With details every item is told, by its own words or by the native frame and never by both;
     /// without, only the latter are missing.
     #[test]
-    fn e1_the_dialect_gateway_loses_nothing_and_invents_nothing(stream in streams()) {
+    fn e1_gateway_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
-            let detailed = of_gateway(item, true);
+            let detailed = encode_in_gateway(item, true);
             prop_assert!(!detailed.is_empty());
             prop_assert_eq!(detailed.last().unwrap().cursor, Some(item.cursor));
             let is_native =
-                |frame: &gateway::Frame| matches!(frame.message, gateway::ServerMessage::AgentEvent { .. });
+                |frame: &gateway::GatewayFrame| matches!(frame.message, gateway::ServerMessage::AgentEvent { .. });
             let native = detailed.iter().filter(|frame| is_native(frame)).count();
             prop_assert!(native == 0 || (native == 1 && detailed.len() == 1));
-            let plain = of_gateway(item, false);
+            let plain = encode_in_gateway(item, false);
             prop_assert_eq!(&plain[..], if native == 0 { &detailed[..] } else { &[] });
-            prop_assert_eq!(plain.len(), frames_of(item), "{:?}", item);
+            prop_assert_eq!(plain.len(), expected_frame_count(item), "{:?}", item);
         }
     }
 }
@@ -227,7 +230,7 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (mut calls, mut results) = (Vec::new(), Vec::new());
     for record in &log {
-        for frame in of_dialect(Dialect::Task, &samples::told(record.clone())) {
+        for frame in encode_in_dialect(Dialect::Task, &samples::feed_item(record.clone())) {
             let call_id = frame.flat.get("call_id").cloned();
             if frame.kind == "tool_call" {
                 calls.push(call_id);
@@ -247,8 +250,8 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
         let frames: Vec<_> = run
             .iter()
             .flat_map(|record| {
-                let following = following(run[0].seq, false);
-                of_following(&samples::told((*record).clone()), &following)
+                let following = followed_run(run[0].seq, false);
+                encode_for_run(&samples::feed_item((*record).clone()), &following)
             })
             .map(|frame| serde_json::to_value(&frame).unwrap()["type"].clone())
             .collect();
@@ -266,18 +269,18 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
 }
 
 /// How many frames of its own the dialect `gateway` has for an item.
-fn frames_of(item: &FeedItem) -> usize {
+fn expected_frame_count(item: &FeedItem) -> usize {
     let FeedKind::Event(record) = &item.kind else { return 1 };
     // Calls and questions are told of children, too.
-    let event = record.event.innermost();
+    let event = record.event.source_event();
     if let SessionEvent::ApprovalRequested { approval } = event {
-        return match &approval.question {
-            Question::Plan { steps } => steps.len(),
+        return match &approval.subject {
+            ApprovalSubject::Plan { steps } => steps.len(),
             // Told as an `error` with the question in it.
-            Question::Budget(_)
-            | Question::Preflight(_)
-            | Question::UnknownOutcome(_)
-            | Question::Elicitation(_) => 1,
+            ApprovalSubject::Budget(_)
+            | ApprovalSubject::Preflight(_)
+            | ApprovalSubject::UnknownOutcome(_)
+            | ApprovalSubject::Elicitation(_) => 1,
         };
     } else if let SessionEvent::RunFailed { .. } = &record.event {
         return 2;
@@ -304,8 +307,8 @@ fn frames_of(item: &FeedItem) -> usize {
 
 /// `/openapi.json` knows every type of frame, and no other.
 #[test]
-fn e1_the_document_knows_every_frame() {
-    let schema = json!(Flat::schema());
+fn e1_openapi_lists_every_frame_type() {
+    let schema = json!(FlatFrame::schema());
     let known: BTreeSet<_> = schema["properties"]["type"]["enum"]
         .as_array()
         .unwrap()
@@ -316,7 +319,7 @@ fn e1_the_document_knows_every_frame() {
     let told: BTreeSet<_> = dialects
         .into_iter()
         .flat_map(|dialect| {
-            items().into_iter().flat_map(move |(_, item)| of_dialect(dialect, &item))
+            items().into_iter().flat_map(move |(_, item)| encode_in_dialect(dialect, &item))
         })
         .map(|frame| frame.kind.to_owned())
         .collect();

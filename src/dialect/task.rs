@@ -6,13 +6,13 @@
 
 use super::{
     Frame, agent,
-    members::{Members, Words},
+    member_writer::{MemberNaming, MemberWriter},
 };
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
-    call::FailReason,
+    call::CallFailureReason,
     cursor::Cursor,
     ids::Seq,
     session::{EventRecord, SessionEvent},
@@ -33,34 +33,34 @@ pub fn encode<'a>(
 ) {
     let frame = agent::encode(item, sent_at, redactor);
     let FeedKind::Event(record) = &item.kind else { return tell(frame) };
-    let Some(part) = Part::of(record) else { return tell(frame) };
-    if let Part::Denied = part {
+    let Some(part) = CallEventKind::from_record(record) else { return tell(frame) };
+    if let CallEventKind::Denied = part {
         // A client that is cut off between the two gets both again.
-        let cursor = frame.cursor.map(|_| Cursor::after(Seq(record.seq.0.saturating_sub(1))));
+        let cursor = frame.cursor.map(|_| Cursor::after_seq(Seq(record.seq.0.saturating_sub(1))));
         tell(Frame { cursor, ..frame.clone() });
     }
-    let kind = if let Part::Call = part { TOOL_CALL } else { TOOL_RESULT };
-    tell(Frame { kind, words: Words::Task(part), ..frame });
+    let kind = if let CallEventKind::Proposed = part { TOOL_CALL } else { TOOL_RESULT };
+    tell(Frame { kind, naming: MemberNaming::Task(part), ..frame });
 }
 
 /// What an event is to a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
-    Call,
+pub(super) enum CallEventKind {
+    Proposed,
     Completed,
     Failed,
     /// A person let it not run, or nobody answered.
-    Unapproved,
+    NotApproved,
     Denied,
 }
 
-impl Part {
-    fn of(record: &EventRecord) -> Option<Self> {
+impl CallEventKind {
+    fn from_record(record: &EventRecord) -> Option<Self> {
         if let SessionEvent::ToolCallFailed { reason, .. } = &record.event {
-            let asked = matches!(reason, FailReason::Rejected | FailReason::Expired);
-            return Some(if asked { Self::Unapproved } else { Self::Failed });
+            let asked = matches!(reason, CallFailureReason::Rejected | CallFailureReason::Expired);
+            return Some(if asked { Self::NotApproved } else { Self::Failed });
         } else if let SessionEvent::ToolCallStarted { .. } = &record.event {
-            return Some(Self::Call);
+            return Some(Self::Proposed);
         } else if let SessionEvent::ToolCallCompleted { .. } = &record.event {
             return Some(Self::Completed);
         }
@@ -68,7 +68,7 @@ impl Part {
     }
 
     /// What the native dialect's member `name` is called.
-    pub(super) fn word(self, name: &str) -> &str {
+    pub(super) fn member_name(self, name: &str) -> &str {
         match (self, name) {
             (_, "tool") => "tool_name",
             (_, "arguments") => "tool_input",
@@ -79,21 +79,21 @@ impl Part {
     }
 
     /// Adds what the native dialect has no member for.
-    pub(super) fn put_rest<M: SerializeMap>(
+    pub(super) fn write_extra_members<M: SerializeMap>(
         self,
         frame: &Frame<'_>,
-        members: &mut Members<'_, '_, M>,
+        members: &mut MemberWriter<'_, '_, M>,
     ) -> Result<(), M::Error> {
-        members.put("task_id", &frame.run_id)?;
-        members.put("timestamp", &frame.at)?;
+        members.write_member("task_id", &frame.run_id)?;
+        members.write_member("timestamp", &frame.at)?;
         let (success, blocked_by) = match self {
-            Self::Call => return Ok(()),
+            Self::Proposed => return Ok(()),
             Self::Completed => (true, None),
             Self::Failed => (false, None),
-            Self::Unapproved => (false, Some("approval")),
+            Self::NotApproved => (false, Some("approval")),
             Self::Denied => (false, Some("authorization")),
         };
-        members.put("success", &success)?;
-        blocked_by.map_or(Ok(()), |by| members.put("blocked_by", by))
+        members.write_member("success", &success)?;
+        blocked_by.map_or(Ok(()), |by| members.write_member("blocked_by", by))
     }
 }

@@ -2,13 +2,15 @@
 
 use super::{AppState, configure};
 use crate::{
-    audit::Head,
-    auth::{Authenticator, CriticalRule, Role, Token},
+    audit::ChainHead,
+    auth::{AdminToken, Authenticator, CriticalApprovalRule, Role},
     store::{Store, StoreOptions, verify_audit},
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use futures::StreamExt as _;
-use greenroom_actors::testing::{FakeTools, Reply, ScriptedModel, Turn, World, within_patience};
+use greenroom_actors::testing::{
+    FakeTools, ModelReply, ScriptedModel, TestRuntime, ToolScript, with_timeout,
+};
 use greenroom_core::{
     ids::SessionId,
     policy::{Autonomy, Risk, Settings},
@@ -23,33 +25,34 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 const TOKEN: &str = "0123456789abcdef";
 
 /// A server with keys and an audit log; sessions belong to `ada`.
-struct House {
-    world: World,
+struct AccessTestServer {
+    runtime: TestRuntime,
     address: SocketAddr,
     server: ServerHandle,
     http: reqwest::Client,
     folder: TempDir,
 }
 
-impl House {
-    async fn open(critical: CriticalRule) -> Self {
+impl AccessTestServer {
+    async fn start(critical: CriticalApprovalRule) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let calls = [("wire", json!({"password": "hunter2"})), ("note", json!({}))];
-        let model = ScriptedModel::answering(move |request| {
+        let model = ScriptedModel::with_handler(move |request| {
             let answered = request.messages.len() > 1;
-            if answered { Reply::text("done") } else { Reply::calls(calls.clone()) }
+            if answered { ModelReply::text("done") } else { ModelReply::with_calls(calls.clone()) }
         });
-        let tools = FakeTools::none()
-            .with("wire", Risk::Critical, |_| Turn::new().done("wired"))
-            .with("note", Risk::WriteHighRisk, |_| Turn::new().done("noted"));
-        let world = World::start(model, tools).await;
+        let tools = FakeTools::new()
+            .with_tool("wire", Risk::Critical, |_| ToolScript::new().done("wired"))
+            .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().done("noted"));
+        let world = TestRuntime::start(model, tools).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("green.db");
         let store = Arc::new(Store::open(&path, StoreOptions::default()).await.unwrap());
-        let auth = Authenticator::new(Token::from_text(TOKEN).unwrap()).with_keys(store.clone());
-        let mut state = AppState::new(world.runtime.clone(), auth, World::agent());
-        state.critical = critical;
-        state.audit = Some(store);
+        let auth =
+            Authenticator::new(AdminToken::parse(TOKEN).unwrap()).with_key_store(store.clone());
+        let mut state = AppState::new(world.runtime.clone(), auth, TestRuntime::agent());
+        state.critical_approval = critical;
+        state.audit_log = Some(store);
         let app = move || {
             let state = state.clone();
             App::new().configure(|cfg| configure(cfg, state))
@@ -60,7 +63,7 @@ impl House {
         let server = server.run();
         let handle = server.handle();
         actix_web::rt::spawn(server);
-        Self { world, address, server: handle, http: reqwest::Client::new(), folder }
+        Self { runtime: world, address, server: handle, http: reqwest::Client::new(), folder }
     }
 
     fn database(&self) -> PathBuf {
@@ -71,32 +74,38 @@ impl House {
         self.http.request(method, format!("http://{}{path}", self.address)).bearer_auth(key)
     }
 
-    async fn ask(&self, key: &str, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    async fn send_json(
+        &self,
+        key: &str,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
         let request = self.request(key, method, path);
         let request = if body.is_null() { request } else { request.json(&body) };
-        let answer = within_patience("an answer", request.send()).await.unwrap();
+        let answer = with_timeout("an answer", request.send()).await.unwrap();
         let status = answer.status();
         (status, answer.json().await.unwrap_or_default())
     }
 
     async fn get(&self, key: &str, path: &str) -> (StatusCode, Value) {
-        self.ask(key, Method::GET, path, Value::Null).await
+        self.send_json(key, Method::GET, path, Value::Null).await
     }
 
     async fn key(&self, user: &str, role: Role) -> (String, String) {
         let wish = json!({"user_id": user, "role": role, "name": "a key"});
-        let (status, key) = self.ask(TOKEN, Method::POST, "/admin/keys", wish).await;
+        let (status, key) = self.send_json(TOKEN, Method::POST, "/admin/keys", wish).await;
         assert_eq!(status, StatusCode::CREATED, "{key}");
         let text = |field: &str| key[field].as_str().unwrap().to_owned();
         (text("key"), text("key_id"))
     }
 
     /// A session of Ada's that waits for somebody to look at `wire` (critical) and `note`.
-    async fn waiting(&self) -> (SessionId, Value) {
+    async fn pending_approval(&self) -> (SessionId, Value) {
         let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
-        let session_id = self.world.create_with(settings).await;
-        self.world.submit(session_id, "hi").await;
-        let approval = self.world.wait_for(session_id, "the question", |events| {
+        let session_id = self.runtime.create_session_with(settings).await;
+        self.runtime.submit(session_id, "hi").await;
+        let approval = self.runtime.wait_for(session_id, "the question", |events| {
             events.iter().find_map(|record| {
                 let SessionEvent::ApprovalRequested { approval } = &record.event else {
                     return None;
@@ -113,7 +122,7 @@ impl House {
         page["rows"].as_array().unwrap().clone()
     }
 
-    async fn close(self) {
+    async fn stop(self) {
         self.server.stop(false).await;
     }
 }
@@ -124,7 +133,7 @@ fn id(approval: &Value) -> &str {
 
 #[actix_web::test]
 async fn w5_the_judge_tells_what_would_happen_and_why() {
-    let house = House::open(CriticalRule::default()).await;
+    let house = AccessTestServer::start(CriticalApprovalRule::default()).await;
     let (ada, _) = house.key("ada", Role::User).await;
     let (status, me) = house.get(&ada, "/agent/me").await;
     assert_eq!(
@@ -143,7 +152,7 @@ async fn w5_the_judge_tells_what_would_happen_and_why() {
     assert_eq!(of("wire"), ["deny", "deny", "ask", "ask"]);
     assert_eq!(of("note"), ["deny", "ask", "ask", "allow"]);
     let judge = async |question: Value| {
-        let (status, verdict) = house.ask(&ada, Method::POST, "/agent/judge", question).await;
+        let (status, verdict) = house.send_json(&ada, Method::POST, "/agent/judge", question).await;
         assert_eq!(status, 200, "{verdict}");
         verdict
     };
@@ -152,15 +161,15 @@ async fn w5_the_judge_tells_what_would_happen_and_why() {
     let asked = judge(json!({"tool": "wire", "autonomy_level": 2})).await;
     assert_eq!(asked["verdict"], "ask");
     let unknown = json!({"tool": "teleport"});
-    let (status, problem) = house.ask(&ada, Method::POST, "/agent/judge", unknown).await;
+    let (status, problem) = house.send_json(&ada, Method::POST, "/agent/judge", unknown).await;
     assert_eq!((status.as_u16(), &problem["field"]), (422, &json!("tool")));
-    house.close().await;
+    house.stop().await;
 }
 
 #[actix_web::test]
-async fn x2_each_role_sees_and_does_what_is_its_own() {
-    let house = House::open(CriticalRule::default()).await;
-    let (session_id, approval) = house.waiting().await;
+async fn x2_each_role_reads_only_what_it_may() {
+    let house = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let (session_id, approval) = house.pending_approval().await;
     let (ada, _) = house.key("ada", Role::User).await;
     let (bob, _) = house.key("bob", Role::User).await;
     let (eve, _) = house.key("eve", Role::Approver).await;
@@ -187,7 +196,7 @@ async fn x2_each_role_sees_and_does_what_is_its_own() {
     ] {
         for (key, expected) in [&ada, &bob, &eve, &root].into_iter().zip(expected) {
             let request = house.request(key, Method::GET, path).send();
-            let answer = within_patience("an answer", request).await.unwrap();
+            let answer = with_timeout("an answer", request).await.unwrap();
             assert_eq!(answer.status(), expected, "{path}");
             if expected == 403 {
                 let problem: Value = answer.json().await.unwrap();
@@ -201,13 +210,13 @@ async fn x2_each_role_sees_and_does_what_is_its_own() {
         let (_, listed) = house.get(key, "/agent/approvals?state=pending").await;
         assert_eq!(listed["approvals"].as_array().unwrap().len(), approvals);
     }
-    house.close().await;
+    house.stop().await;
 }
 
 #[actix_web::test]
-async fn x2_each_role_changes_what_is_its_own() {
-    let house = House::open(CriticalRule::default()).await;
-    let (session_id, approval) = house.waiting().await;
+async fn x2_each_role_changes_only_what_it_may() {
+    let house = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let (session_id, approval) = house.pending_approval().await;
     let (ada, _) = house.key("ada", Role::User).await;
     let (bob, _) = house.key("bob", Role::User).await;
     let (eve, _) = house.key("eve", Role::Approver).await;
@@ -228,21 +237,21 @@ async fn x2_each_role_changes_what_is_its_own() {
         (Method::POST, &question, &approve, [404, 200]),
     ] {
         for (key, expected) in [&bob, &eve].into_iter().zip(expected) {
-            let (status, answer) = house.ask(key, method.clone(), path, body.clone()).await;
+            let (status, answer) = house.send_json(key, method.clone(), path, body.clone()).await;
             assert_eq!(status, expected, "{method} {path}: {answer}");
         }
     }
-    let (status, own) = house.ask(&ada, Method::PATCH, "/agent/settings", patch).await;
+    let (status, own) = house.send_json(&ada, Method::PATCH, "/agent/settings", patch).await;
     assert_eq!((status, &own["user_id"]), (StatusCode::OK, &json!("ada")));
-    let (status, own) = house.ask(&bob, Method::POST, "/agent/session", json!({})).await;
+    let (status, own) = house.send_json(&bob, Method::POST, "/agent/session", json!({})).await;
     assert_eq!((status, &own["user_id"]), (StatusCode::OK, &json!("bob")));
-    house.close().await;
+    house.stop().await;
 }
 
 #[actix_web::test]
 async fn x2_a_key_is_shown_once_and_opens_nothing_once_it_is_revoked() {
-    let house = House::open(CriticalRule::default()).await;
-    let session_id = house.world.create().await;
+    let house = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let session_id = house.runtime.create_session().await;
     let (ada, key_id) = house.key("ada", Role::User).await;
     let (_, listed) = house.get(TOKEN, "/admin/keys").await;
     assert_eq!(listed["keys"][0]["key_id"], key_id);
@@ -261,16 +270,16 @@ async fn x2_a_key_is_shown_once_and_opens_nothing_once_it_is_revoked() {
 
     let path = format!("/admin/keys/{key_id}");
     for _ in 0..2 {
-        let (status, revoked) = house.ask(TOKEN, Method::DELETE, &path, Value::Null).await;
+        let (status, revoked) = house.send_json(TOKEN, Method::DELETE, &path, Value::Null).await;
         assert_eq!(status, 200);
         assert!(revoked["revoked_at"].is_string());
     }
     let (status, problem) = house.get(&ada, "/agent/session").await;
     assert_eq!((status, &problem["code"]), (StatusCode::UNAUTHORIZED, &json!("unauthorized")));
     // What is said in the session wakes the stream, which then ends without saying it.
-    house.world.submit(session_id, "later").await;
+    house.runtime.submit(session_id, "later").await;
     let mut rest = String::new();
-    while let Some(bytes) = within_patience("the end", stream.chunk()).await.unwrap() {
+    while let Some(bytes) = with_timeout("the end", stream.chunk()).await.unwrap() {
         rest.push_str(&String::from_utf8_lossy(&bytes));
     }
     assert!(!rest.contains("later"), "{rest}");
@@ -278,23 +287,23 @@ async fn x2_a_key_is_shown_once_and_opens_nothing_once_it_is_revoked() {
     let said =
         futures::SinkExt::send(&mut socket, tokio_tungstenite::tungstenite::Message::text(say));
     drop(said.await);
-    while let Some(Ok(frame)) = within_patience("the end", socket.next()).await {
+    while let Some(Ok(frame)) = with_timeout("the end", socket.next()).await {
         assert!(!frame.is_text(), "{frame}");
     }
     let unknown = "/admin/keys/0198c0de-0000-7000-8000-000000000001";
-    let (status, problem) = house.ask(TOKEN, Method::DELETE, unknown, Value::Null).await;
+    let (status, problem) = house.send_json(TOKEN, Method::DELETE, unknown, Value::Null).await;
     assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &json!("key_not_found")));
     let told = house.audit("?action=key_revoked").await;
     assert_eq!(told.len(), 1, "only the first time was one");
     assert_eq!(told[0]["details"]["key_id"], key_id);
-    house.close().await;
+    house.stop().await;
 }
 
 #[actix_web::test]
 async fn g12_a_critical_step_is_an_approvers_and_not_the_askers() {
-    let role = Some(Role::Approver);
-    let house = House::open(CriticalRule { role, four_eyes: true }).await;
-    let (_, approval) = house.waiting().await;
+    let min_role = Some(Role::Approver);
+    let house = AccessTestServer::start(CriticalApprovalRule { min_role, four_eyes: true }).await;
+    let (_, approval) = house.pending_approval().await;
     let (ada, _) = house.key("ada", Role::User).await;
     let (ada_too, _) = house.key("ada", Role::Admin).await;
     let (eve, eve_id) = house.key("eve", Role::Approver).await;
@@ -307,21 +316,21 @@ async fn g12_a_critical_step_is_an_approvers_and_not_the_askers() {
         (&ada_too, &whole, "four_eyes"),
         (&ada_too, &step(0), "four_eyes"),
     ] {
-        let (status, problem) = house.ask(key, Method::POST, &question, answer.clone()).await;
+        let (status, problem) = house.send_json(key, Method::POST, &question, answer.clone()).await;
         assert_eq!((status, &problem["code"]), (StatusCode::FORBIDDEN, &json!(code)), "{answer}");
         assert!(problem["detail"].as_str().unwrap().contains("`wire` is critical"), "{problem}");
     }
     let execute = json!({"session_id": "x", "plan_id": id(&approval)});
     let (_, found) = house.get(&ada, &question).await;
     let execute = json!({"session_id": found["session_id"], "plan_id": execute["plan_id"]});
-    let (status, _) = house.ask(&ada, Method::POST, "/agent/execute", execute).await;
+    let (status, _) = house.send_json(&ada, Method::POST, "/agent/execute", execute).await;
     assert_eq!(status, 403, "the short form is no way around");
-    assert_eq!(over_websocket(&house, &ada, id(&approval)).await, "approver_required");
+    assert_eq!(approve_over_websocket(&house, &ada, id(&approval)).await, "approver_required");
     assert_eq!(found["decisions"], json!([]), "nothing was decided");
 
-    let (status, decided) = house.ask(&ada, Method::POST, &question, step(1)).await;
+    let (status, decided) = house.send_json(&ada, Method::POST, &question, step(1)).await;
     assert_eq!((status, &decided["closed"]), (StatusCode::OK, &json!(false)), "the other is hers");
-    let (status, decided) = house.ask(&eve, Method::POST, &question, step(0)).await;
+    let (status, decided) = house.send_json(&eve, Method::POST, &question, step(0)).await;
     assert_eq!((status, &decided["closed"]), (StatusCode::OK, &json!(true)));
 
     let told = house.audit("?action=approval_answered").await;
@@ -334,11 +343,11 @@ async fn g12_a_critical_step_is_an_approvers_and_not_the_askers() {
     let last = house.audit("?user=eve").await.pop().unwrap();
     let by = [&last["role"], &last["signed_in_by"], &last["surface"]];
     assert_eq!(by, [&json!("approver"), &json!(format!("key:{eve_id}")), &json!("rest")]);
-    house.close().await;
+    house.stop().await;
 }
 
 /// Approves the whole over a WebSocket; the refusal's code.
-async fn over_websocket(house: &House, key: &str, approval_id: &str) -> String {
+async fn approve_over_websocket(house: &AccessTestServer, key: &str, approval_id: &str) -> String {
     let url = format!("ws://{}/agent/stream", house.address);
     let mut request = url.into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
@@ -348,7 +357,7 @@ async fn over_websocket(house: &House, key: &str, approval_id: &str) -> String {
     let frame = tokio_tungstenite::tungstenite::Message::text(decide.to_string());
     futures::SinkExt::send(&mut socket, frame).await.unwrap();
     loop {
-        let frame = within_patience("the answer", socket.next()).await.unwrap().unwrap();
+        let frame = with_timeout("the answer", socket.next()).await.unwrap().unwrap();
         let Ok(text) = frame.to_text() else { continue };
         let Ok(frame) = serde_json::from_str::<Value>(text) else { continue };
         if frame["id"] == 1 {
@@ -360,27 +369,27 @@ async fn over_websocket(house: &House, key: &str, approval_id: &str) -> String {
 #[actix_web::test]
 async fn g12_without_a_rule_the_owner_decides_and_rejecting_is_always_theirs() {
     for (critical, answer) in [
-        (CriticalRule::default(), "approve"),
-        (CriticalRule { role: Some(Role::Admin), four_eyes: true }, "reject"),
+        (CriticalApprovalRule::default(), "approve"),
+        (CriticalApprovalRule { min_role: Some(Role::Admin), four_eyes: true }, "reject"),
     ] {
-        let house = House::open(critical).await;
-        let (_, approval) = house.waiting().await;
+        let house = AccessTestServer::start(critical).await;
+        let (_, approval) = house.pending_approval().await;
         let (ada, _) = house.key("ada", Role::User).await;
         let question = format!("/agent/approvals/{}", id(&approval));
         let answer = json!({"decision": answer});
-        let (status, decided) = house.ask(&ada, Method::POST, &question, answer).await;
+        let (status, decided) = house.send_json(&ada, Method::POST, &question, answer).await;
         assert_eq!((status, &decided["closed"]), (StatusCode::OK, &json!(true)));
-        house.close().await;
+        house.stop().await;
     }
 }
 
 #[actix_web::test]
-async fn x6_what_administrators_and_users_change_is_in_the_log_which_exports_soundly() {
-    let house = House::open(CriticalRule::default()).await;
+async fn x6_changes_are_audited_and_the_export_verifies() {
+    let house = AccessTestServer::start(CriticalApprovalRule::default()).await;
     let (ada, key_id) = house.key("ada", Role::User).await;
     let patch = json!({"autonomy_level": 2});
-    house.ask(&ada, Method::PATCH, "/agent/settings", patch.clone()).await;
-    house.ask(TOKEN, Method::PATCH, "/agent/settings?user_id=ada", patch).await;
+    house.send_json(&ada, Method::PATCH, "/agent/settings", patch.clone()).await;
+    house.send_json(TOKEN, Method::PATCH, "/agent/settings?user_id=ada", patch).await;
     let told = house.audit("").await;
     let gist = |row: &Value| json!([row["n"], row["action"], row["user"], row["signed_in_by"]]);
     let told: Vec<_> = told.iter().map(gist).collect();
@@ -421,6 +430,6 @@ async fn x6_what_administrators_and_users_change_is_in_the_log_which_exports_sou
     let head = verify_audit(&house.database(), None).await.unwrap();
     let last = exported.last().unwrap();
     let hash = serde_json::from_value(last["hash"].clone()).unwrap();
-    assert_eq!(head, Head { n: last["n"].as_u64().unwrap(), hash });
-    house.close().await;
+    assert_eq!(head, ChainHead { n: last["n"].as_u64().unwrap(), hash });
+    house.stop().await;
 }

@@ -1,27 +1,27 @@
 //! Live actors, for administrators (A1): reads the board, never the actors; and what they are told
 //! (A2).
 
-mod changes;
+mod change_source;
 
-use self::changes::Changes;
+use self::change_source::ActorChanges;
 use super::{
     Problem, State,
+    access_control::{self, Caller, SURFACE_HEADER},
     endpoint::{EVENT_STREAM, Endpoint},
-    guard::{self, Caller, SURFACE},
-    read,
+    extract,
 };
-use crate::audit::{Action, Actor, Entry, Outcome};
+use crate::audit::{AuditAction, AuditActor, AuditEntry, AuditOutcome};
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_actors::{
-    observation::Snapshot,
-    order::{Order, Refused},
+    order::{ActorOrder, OrderError},
+    status_board::ActorSnapshot,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 /// Actors in one answer where the client says nothing, and at most.
-const PAGE: (usize, usize) = (1_000, 10_000);
+const PAGE_LIMITS: (usize, usize) = (1_000, 10_000);
 /// Bytes of a path that the audit log keeps.
 const PATH_BYTES_MAX: usize = 256;
 
@@ -30,36 +30,39 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let taken = "It was told; the actor's entry shows what became of it";
     vec![
         Endpoint::get("/admin/actors", list)
-            .named("list_actors", "Live actors, by path; or a stream of what changes.")
+            .operation("list_actors", "Live actors, by path; or a stream of what changes.")
             .query::<ActorsQuery>()
-            .at_most("limit", PAGE)
-            .answers::<ActorList>("The actors")
-            .streams::<Changes>(EVENT_STREAM, "First all of them, then what changes")
+            .limit_param("limit", PAGE_LIMITS)
+            .returns::<ActorList>("The actors")
+            .returns_stream::<ActorChanges>(EVENT_STREAM, "First all of them, then what changes")
             .problems(&["forbidden"]),
         Endpoint::post("/admin/actors/{path:.+}/stop", stop)
-            .named("stop_actor", "Tells an actor to end what it does.")
-            .header(SURFACE, "`cli` or `rest`: through what it is told")
-            .answers_with::<Told>(202, taken)
-            .problems(OF_ORDERS),
+            .operation("stop_actor", "Tells an actor to end what it does.")
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is told")
+            .returns_with_status::<ActorOrderResponse>(202, taken)
+            .problems(ORDER_PROBLEMS),
         Endpoint::post("/admin/actors/{path:.+}/restart", restart)
-            .named("restart_actor", "Tells an actor to end what it does, and to begin it again.")
-            .header(SURFACE, "`cli` or `rest`: through what it is told")
-            .answers_with::<Told>(202, taken)
-            .problems(OF_ORDERS),
+            .operation(
+                "restart_actor",
+                "Tells an actor to end what it does, and to begin it again.",
+            )
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is told")
+            .returns_with_status::<ActorOrderResponse>(202, taken)
+            .problems(ORDER_PROBLEMS),
         Endpoint::get("/admin/actors/{path:.+}", read)
-            .named("read_actor", "An actor, and those below it.")
-            .answers::<ActorView>("The actor")
+            .operation("read_actor", "An actor, and those below it.")
+            .returns::<ActorView>("The actor")
             .problems(&["forbidden", "actor_not_found"]),
     ]
 }
 
-const OF_ORDERS: &[&str] =
+const ORDER_PROBLEMS: &[&str] =
     &["forbidden", "surface_invalid", "actor_not_found", "order_refused", "actor_busy"];
 
 /// Live actors.
 #[derive(Serialize, ToSchema)]
 struct ActorList {
-    #[schema(value_type = Vec<Snapshot>)]
+    #[schema(value_type = Vec<ActorSnapshot>)]
     actors: Value,
     /// How many there are, also beyond `limit`.
     total: usize,
@@ -70,18 +73,18 @@ struct ActorList {
 #[schema(as = LiveActor)]
 struct ActorView {
     /// `null` where only others stand below that path.
-    #[schema(value_type = Option<Snapshot>)]
+    #[schema(value_type = Option<ActorSnapshot>)]
     actor: Value,
-    #[schema(value_type = Vec<Snapshot>)]
+    #[schema(value_type = Vec<ActorSnapshot>)]
     children: Value,
 }
 
 /// An order that was told.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OrderTold)]
-struct Told {
+struct ActorOrderResponse {
     path: String,
-    order: Order,
+    order: ActorOrder,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -98,45 +101,46 @@ struct ActorsQuery {
 /// `GET /admin/actors`: by path, so that children follow their parents; or as a stream of what
 /// changes.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let query: ActorsQuery = read::query(&request)?;
-    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
-    if read::wants_stream(&request) {
+    caller.require_admin()?;
+    let query: ActorsQuery = extract::parse_query(&request)?;
+    let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
+    if extract::accepts_event_stream(&request) {
         let prefix = query.prefix.unwrap_or_default();
-        let wanted = changes::Wanted { prefix, kind: query.kind, limit };
+        let wanted = change_source::ActorFilter { prefix, kind: query.kind, limit };
         let heartbeat = state.limits.heartbeat;
-        let onlooker = changes::Onlooker::new(state, caller.0, wanted);
-        return Ok(super::changes::respond(onlooker, heartbeat));
+        let onlooker = change_source::ActorChangeSource::new(state, caller.0, wanted);
+        return Ok(super::change_stream::stream_changes(onlooker, heartbeat));
     }
-    let mut found = state.runtime.board.snapshots(query.prefix.as_deref().unwrap_or_default());
+    let mut found =
+        state.runtime.status_board.snapshots(query.prefix.as_deref().unwrap_or_default());
     found.retain(|actor| {
         query.kind.as_deref().is_none_or(|kind| actor.kind == kind)
             && query.state.as_deref().is_none_or(|state| actor.state == state)
     });
     let total = found.len();
     found.truncate(limit);
-    let actors = redacted(&state, &found);
+    let actors = redact_snapshots(&state, &found);
     Ok(HttpResponse::Ok().json(ActorList { actors, total }))
 }
 
 /// `GET /admin/actors/{path}`: the actor, and those below it.
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let path = path_of(&request);
-    let mut below = state.runtime.board.snapshots(&format!("{path}/"));
-    below.truncate(PAGE.0);
-    let own = state.runtime.board.snapshot(&path);
+    caller.require_admin()?;
+    let path = actor_path(&request);
+    let mut below = state.runtime.status_board.snapshots(&format!("{path}/"));
+    below.truncate(PAGE_LIMITS.0);
+    let own = state.runtime.status_board.snapshot(&path);
     if own.is_none() && below.is_empty() {
-        return Err(absent());
+        return Err(actor_not_found());
     }
-    let own = own.map_or(Value::Null, |own| state.redactor.scrubbed(json!(own)));
-    let children = redacted(&state, &below);
+    let own = own.map_or(Value::Null, |own| state.redactor.redact_value(json!(own)));
+    let children = redact_snapshots(&state, &below);
     Ok(HttpResponse::Ok().json(ActorView { actor: own, children }))
 }
 
 /// `POST /admin/actors/{path}/stop`
 async fn stop(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    order(state, caller, request, Order::Stop).await
+    send_order(state, caller, request, ActorOrder::Stop).await
 }
 
 /// `POST /admin/actors/{path}/restart`
@@ -145,52 +149,55 @@ async fn restart(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    order(state, caller, request, Order::Restart).await
+    send_order(state, caller, request, ActorOrder::Restart).await
 }
 
-async fn order(
+async fn send_order(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    order: Order,
+    order: ActorOrder,
 ) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let path = path_of(&request);
-    let surface = guard::surface(&request, &caller.0)?;
+    caller.require_admin()?;
+    let path = actor_path(&request);
+    let surface = access_control::resolve_surface(&request, &caller.0)?;
     let by = caller.0.user.clone();
-    let told = state.runtime.board.order(&path, order, by).map_err(|refused| match refused {
-        Refused::Absent => absent(),
-        Refused::NotTaken { takes, .. } => {
-            let detail = refused.to_string();
-            Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", takes)
-        }
-        Refused::Busy => {
-            let busy = StatusCode::SERVICE_UNAVAILABLE;
-            Problem::new(busy, "actor_busy", refused.to_string()).retry_after(1)
-        }
-    });
+    let told =
+        state.runtime.status_board.send_order(&path, order, by).map_err(|refused| match refused {
+            OrderError::NotFound => actor_not_found(),
+            OrderError::NotSupported { takes, .. } => {
+                let detail = refused.to_string();
+                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", takes)
+            }
+            OrderError::MailboxFull => {
+                let busy = StatusCode::SERVICE_UNAVAILABLE;
+                Problem::new(busy, "actor_busy", refused.to_string()).retry_after(1)
+            }
+        });
     let action = match order {
-        Order::Stop => Action::ActorStopped,
-        Order::Restart => Action::ActorRestarted,
+        ActorOrder::Stop => AuditAction::ActorStopped,
+        ActorOrder::Restart => AuditAction::ActorRestarted,
     };
-    let outcome = if told.is_ok() { Outcome::Done } else { Outcome::Refused };
-    let actor = Some(Actor::calling(&caller.0, surface));
-    let details = Some(json!({"path": greenroom_core::text::cut(&path, PATH_BYTES_MAX)}));
+    let outcome = if told.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
+    let actor = Some(AuditActor::from_principal(&caller.0, surface));
+    let details = Some(json!({"path": greenroom_core::text::truncate(&path, PATH_BYTES_MAX)}));
     let now = state.runtime.clock.now();
-    state.note(Entry { details, ..Entry::new(now, action, outcome, actor) }).await?;
+    state
+        .record_audit(AuditEntry { details, ..AuditEntry::new(now, action, outcome, actor) })
+        .await?;
     told?;
     tracing::info!(%path, order = order.name(), by = %caller.0.user, "an actor was told");
-    Ok(HttpResponse::Accepted().json(Told { path, order }))
+    Ok(HttpResponse::Accepted().json(ActorOrderResponse { path, order }))
 }
 
-fn path_of(request: &HttpRequest) -> String {
+fn actor_path(request: &HttpRequest) -> String {
     format!("/{}", request.match_info().query("path").trim_matches('/'))
 }
 
-fn absent() -> Problem {
+fn actor_not_found() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "actor_not_found", "no live actor stands there")
 }
 
-fn redacted(state: &State, actors: &[Snapshot]) -> Value {
-    state.redactor.scrubbed(json!(actors))
+fn redact_snapshots(state: &State, actors: &[ActorSnapshot]) -> Value {
+    state.redactor.redact_value(json!(actors))
 }

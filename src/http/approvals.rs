@@ -1,31 +1,32 @@
 //! Questions to people, over REST (G8, G11): list, as a page or as a stream of what changes; read,
 //! answer; and the two short forms for a whole plan, `execute` and `reject`.
 
-mod changes;
+mod change_source;
 
-use self::changes::Changes;
+use self::change_source::ApprovalChanges;
 use super::{
-    AppState, Problem, State, commands,
-    decisions::{self, Answer},
+    AppState, Problem, State,
+    access_control::{self, Caller, SURFACE_HEADER},
+    answers::{self, AnswerRequest},
+    commands,
     endpoint::{EVENT_STREAM, Endpoint},
     events::{self, DialectQuery},
-    follow::Follow,
-    guard::{self, Caller, SURFACE},
-    problem_codes::{OF_ANSWERS, OF_COMMANDS},
-    read::{self, Json},
+    extract::{self, Json},
+    problem_codes::{ANSWER_PROBLEMS, COMMAND_PROBLEMS},
     sse,
+    stream_filter::StreamFilter,
 };
 use crate::{
     auth::Principal,
-    dialect::{Flat, question::Plan},
+    dialect::{FlatFrame, approval_request::ApprovalRequestView},
 };
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::ApprovalQuery};
 use greenroom_core::{
     Timestamp,
-    approval::{Role, StepDecision, Surface, Word},
+    approval::{PlanStepDecision, RecordedAnswer, Role, Surface},
     cursor::Cursor,
-    delegation::Origin,
+    delegation::RootRun,
     ids::{ApprovalId, RunId, Seq, SessionId, UserId},
     session::{ApprovalRow, ApprovalState, SessionEvent},
 };
@@ -34,55 +35,61 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 /// Questions on a page where the client says nothing, and at most.
-const PAGE: (usize, usize) = (50, 200);
+const PAGE_LIMITS: (usize, usize) = (50, 200);
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = "/agent/approvals/{approval_id}";
     vec![
         Endpoint::get("/agent/approvals", list)
-            .named("list_approvals", "Questions, the newest first; or a stream of those that wait.")
-            .explained("Approvers and administrators get everybody's, others their own.")
-            .query::<ListQuery>()
-            .at_most("limit", PAGE)
-            .answers::<ApprovalPage>("A page of questions")
-            .streams::<Changes>(
+            .operation(
+                "list_approvals",
+                "Questions, the newest first; or a stream of those that wait.",
+            )
+            .description("Approvers and administrators get everybody's, others their own.")
+            .query::<ListApprovalsQuery>()
+            .limit_param("limit", PAGE_LIMITS)
+            .returns::<ApprovalPage>("A page of questions")
+            .returns_stream::<ApprovalChanges>(
                 EVENT_STREAM,
                 "Those that wait: first all of them, then what changes",
             )
             .problems(&["invalid_id"]),
         Endpoint::get(one, read)
-            .named("read_approval", "A question.")
-            .answers::<ApprovalView>("The question")
+            .operation("read_approval", "A question.")
+            .returns::<ApprovalView>("The question")
             .problems(&["approval_not_found"]),
-        Endpoint::post(one, decide)
-            .named("decide_approval", "Answers a question.")
-            .explained(
+        Endpoint::post(one, answer_approval)
+            .operation("decide_approval", "Answers a question.")
+            .description(
                 "The first answer wins. The same answer of the same person again is answered as \
                  the first, with `repeated`; another is 409 with the `first`.",
             )
-            .header(SURFACE, "`cli` or `rest`: through what the person answers")
-            .body::<Answer>()
-            .answers::<Answered>("What became of it")
-            .problems(OF_COMMANDS)
-            .problems(OF_ANSWERS),
-        of_plan(Endpoint::post("/agent/execute", execute))
-            .named("execute_plan", "Approves all that is undecided of a plan."),
-        of_plan(Endpoint::post("/agent/reject", reject))
-            .named("reject_plan", "Rejects all that is undecided of a plan."),
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
+            .body::<AnswerRequest>()
+            .returns::<AnswerResponse>("What became of it")
+            .problems(COMMAND_PROBLEMS)
+            .problems(ANSWER_PROBLEMS),
+        plan_endpoint(Endpoint::post("/agent/execute", execute))
+            .operation("execute_plan", "Approves all that is undecided of a plan."),
+        plan_endpoint(Endpoint::post("/agent/reject", reject))
+            .operation("reject_plan", "Rejects all that is undecided of a plan."),
     ]
 }
 
 /// What the two short forms have in common.
-fn of_plan(endpoint: Endpoint) -> Endpoint {
+fn plan_endpoint(endpoint: Endpoint) -> Endpoint {
     endpoint
         .query::<DialectQuery>()
-        .header(SURFACE, "`cli` or `rest`: through what the person answers")
+        .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
         .body::<PlanBody>()
-        .answers::<Answered>("What became of it")
-        .streams::<Flat>(EVENT_STREAM, "The rest of the run, one frame in each `data:` line")
-        .problems(OF_COMMANDS)
-        .problems(OF_ANSWERS)
+        .returns::<AnswerResponse>("What became of it")
+        .returns_stream::<FlatFrame>(
+            EVENT_STREAM,
+            "The rest of the run, one frame in each `data:` line",
+        )
+        .problems(COMMAND_PROBLEMS)
+        .problems(ANSWER_PROBLEMS)
         .problems(&["unknown_dialect", "too_many_subscribers"])
 }
 
@@ -91,21 +98,21 @@ fn of_plan(endpoint: Endpoint) -> Endpoint {
 #[schema(as = Approval)]
 pub(super) struct ApprovalView {
     #[serde(flatten)]
-    plan: Plan,
+    request: ApprovalRequestView,
     state: ApprovalState,
     session_id: SessionId,
     run_id: RunId,
     /// The run that people watch, where a child asks (S8).
     #[serde(skip_serializing_if = "Option::is_none")]
-    root: Option<Origin>,
+    root: Option<RootRun>,
     /// Whose session asks.
     user_id: UserId,
     /// What was said of each step of a plan.
-    decisions: Vec<StepDecision>,
+    decisions: Vec<PlanStepDecision>,
     closed_at: Option<Timestamp>,
     /// What was said of a question without steps.
     #[serde(skip_serializing_if = "Option::is_none")]
-    answer: Option<Word>,
+    answer: Option<RecordedAnswer>,
     /// To whom it went when nobody answered in time; `deadline` is theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     escalated_to: Option<Role>,
@@ -122,7 +129,7 @@ struct ApprovalPage {
 
 /// What became of an answer.
 #[derive(Serialize, ToSchema)]
-struct Answered {
+struct AnswerResponse {
     session_id: SessionId,
     run_id: RunId,
     /// The same as `approval_id`.
@@ -137,13 +144,13 @@ struct Answered {
 }
 
 /// A question as clients see it, not yet redacted.
-pub(super) fn view(row: &ApprovalRow) -> ApprovalView {
-    let mut plan = Plan::from(&*row.approval);
+pub(super) fn approval_view(row: &ApprovalRow) -> ApprovalView {
+    let mut plan = ApprovalRequestView::from(&*row.approval);
     if let Some(escalation) = &row.escalation {
         plan.deadline = escalation.deadline;
     }
     ApprovalView {
-        plan,
+        request: plan,
         state: row.state,
         session_id: row.session_id,
         run_id: row.run_id,
@@ -151,18 +158,18 @@ pub(super) fn view(row: &ApprovalRow) -> ApprovalView {
         user_id: row.owner.clone(),
         decisions: row.decisions.clone(),
         closed_at: row.closed_at,
-        answer: row.word.clone(),
+        answer: row.answer.clone(),
         escalated_to: row.escalation.map(|escalation| escalation.to),
     }
 }
 
 /// The same, redacted.
-fn redacted(state: &AppState, row: &ApprovalRow) -> Value {
-    state.redactor.scrubbed(json!(view(row)))
+fn redacted_approval(state: &AppState, row: &ApprovalRow) -> Value {
+    state.redactor.redact_value(json!(approval_view(row)))
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ListQuery {
+struct ListApprovalsQuery {
     /// Only those in this state.
     #[param(inline)]
     state: Option<ApprovalState>,
@@ -177,29 +184,32 @@ struct ListQuery {
 
 /// `GET /agent/approvals`: a page, or those that wait as a stream.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let asked: ListQuery = read::query(&request)?;
-    let limit = read::page_size("limit", asked.limit, PAGE.0, PAGE.1)?;
+    let asked: ListApprovalsQuery = extract::parse_query(&request)?;
+    let limit = extract::validate_page_size("limit", asked.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
     let everybodys = caller.0.role >= Role::Approver;
     let query = ApprovalQuery {
         owner: (!everybodys).then(|| caller.0.user.clone()),
-        session_id: read::id::<SessionId>("session_id", asked.session_id.as_deref())?,
+        session_id: extract::parse_optional_id::<SessionId>(
+            "session_id",
+            asked.session_id.as_deref(),
+        )?,
         state: asked.state,
-        before: read::id::<ApprovalId>("before", asked.before.as_deref())?,
+        before: extract::parse_optional_id::<ApprovalId>("before", asked.before.as_deref())?,
         limit: limit + 1,
     };
-    if read::wants_stream(&request) {
-        return stream(state, caller, query, asked.limit);
+    if extract::accepts_event_stream(&request) {
+        return stream_pending(state, caller, query, asked.limit);
     }
-    let mut rows = state.runtime.journal.approvals(query).await?;
+    let mut rows = state.runtime.journal.list_approvals(query).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.approval.approval_id);
-    let approvals = rows.iter().map(|row| redacted(&state, row)).collect();
+    let approvals = rows.iter().map(|row| redacted_approval(&state, row)).collect();
     Ok(HttpResponse::Ok().json(ApprovalPage { approvals, next }))
 }
 
 /// Those that wait, from now on: the newest `limit`, at most a page as long as there is.
-fn stream(
+fn stream_pending(
     state: State,
     caller: Caller,
     query: ApprovalQuery,
@@ -210,31 +220,31 @@ fn stream(
             "a stream tells of what waits: it takes no `before`, and no `state` but `pending`";
         return Err(Problem::bad_request("invalid_query", detail));
     }
-    let limit = limit.unwrap_or(PAGE.1);
+    let limit = limit.unwrap_or(PAGE_LIMITS.1);
     let wanted = ApprovalQuery { state: Some(ApprovalState::Pending), limit, ..query };
     let heartbeat = state.limits.heartbeat;
-    let onlooker = changes::Onlooker::new(state, caller.0, wanted);
-    Ok(super::changes::respond(onlooker, heartbeat))
+    let onlooker = change_source::ApprovalChangeSource::new(state, caller.0, wanted);
+    Ok(super::change_stream::stream_changes(onlooker, heartbeat))
 }
 
 /// `GET /agent/approvals/{approval_id}`
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let approval_id = read::path_id(&request, "approval_id")?;
-    let row = commands::approval_for(&state, &caller.0, approval_id).await?;
-    Ok(HttpResponse::Ok().json(redacted(&state, &row)))
+    let approval_id = extract::path_id(&request, "approval_id")?;
+    let row = commands::load_visible_approval(&state, &caller.0, approval_id).await?;
+    Ok(HttpResponse::Ok().json(redacted_approval(&state, &row)))
 }
 
 /// `POST /agent/approvals/{approval_id}`
-async fn decide(
+async fn answer_approval(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    Json(answer): Json<Answer>,
+    Json(answer): Json<AnswerRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let approval_id = read::path_id(&request, "approval_id")?;
-    let row = commands::approval_for(&state, &caller.0, approval_id).await?;
-    let surface = guard::surface(&request, &caller.0)?;
-    answer_in_json(&state, &caller.0, &row, answer, surface).await
+    let approval_id = extract::path_id(&request, "approval_id")?;
+    let row = commands::load_visible_approval(&state, &caller.0, approval_id).await?;
+    let surface = access_control::resolve_surface(&request, &caller.0)?;
+    answer_as_json(&state, &caller.0, &row, answer, surface).await
 }
 
 /// Which plan.
@@ -256,7 +266,7 @@ async fn execute(
     request: HttpRequest,
     Json(body): Json<PlanBody>,
 ) -> Result<HttpResponse, Problem> {
-    decide_whole(&state, &caller, &request, body, true).await
+    answer_plan(&state, &caller, &request, body, true).await
 }
 
 /// `POST /agent/reject`: rejects all that is undecided.
@@ -266,74 +276,74 @@ async fn reject(
     request: HttpRequest,
     Json(body): Json<PlanBody>,
 ) -> Result<HttpResponse, Problem> {
-    decide_whole(&state, &caller, &request, body, false).await
+    answer_plan(&state, &caller, &request, body, false).await
 }
 
-async fn decide_whole(
+async fn answer_plan(
     state: &AppState,
     caller: &Caller,
     request: &HttpRequest,
     body: PlanBody,
     approve: bool,
 ) -> Result<HttpResponse, Problem> {
-    let row = commands::approval_for(state, &caller.0, body.plan_id).await?;
-    let own = Origin { session_id: row.session_id, run_id: row.run_id };
+    let row = commands::load_visible_approval(state, &caller.0, body.plan_id).await?;
+    let own = RootRun { session_id: row.session_id, run_id: row.run_id };
     let watched = [Some(own), row.root].into_iter().flatten();
     let watched = watched.into_iter().find(|run| run.session_id == body.session_id);
-    let Origin { session_id, run_id } = watched.ok_or_else(Problem::approval_not_found)?;
-    let answer = Answer::whole(approve, body.reason);
-    let surface = guard::surface(request, &caller.0)?;
-    if !read::wants_stream(request) {
-        return answer_in_json(state, &caller.0, &row, answer, surface).await;
+    let RootRun { session_id, run_id } = watched.ok_or_else(Problem::approval_not_found)?;
+    let answer = AnswerRequest::for_all_steps(approve, body.reason);
+    let surface = access_control::resolve_surface(request, &caller.0)?;
+    if !extract::accepts_event_stream(request) {
+        return answer_as_json(state, &caller.0, &row, answer, surface).await;
     }
-    let dialect = events::asked_for(request)?;
+    let dialect = events::parse_dialect(request)?;
     // An approver may answer for a session, not listen to it.
-    let session = commands::session_for(state, &caller.0, session_id).await?;
-    sse::check_room(state, &session)?;
-    let head = state.runtime.journal.head(session_id).await?;
-    let decided = decisions::decide(state, &caller.0, &row, answer, surface).await?;
+    let session = commands::load_visible_session(state, &caller.0, session_id).await?;
+    sse::check_subscriber_limit(state, &session)?;
+    let head = state.runtime.journal.load_head(session_id).await?;
+    let decided = answers::submit_answer(state, &caller.0, &row, answer, surface).await?;
     let seq = match decided.repeated {
         false => head,
         // The run may have ended since: its rest begins with the first answer.
-        true => last_before_answer(state, session_id, body.plan_id).await?,
+        true => seq_before_first_answer(state, session_id, body.plan_id).await?,
     };
-    let follow = Follow::Run { run_id, until_pause: false };
-    Ok(sse::of_session(state, &session, Cursor::after(seq), follow, dialect))
+    let follow = StreamFilter::Run { run_id, until_pause: false };
+    Ok(sse::stream_session(state, &session, Cursor::after_seq(seq), follow, dialect))
 }
 
-async fn answer_in_json(
+async fn answer_as_json(
     state: &AppState,
     principal: &Principal,
     row: &ApprovalRow,
-    answer: Answer,
+    answer: AnswerRequest,
     surface: Surface,
 ) -> Result<HttpResponse, Problem> {
-    let decided = decisions::decide(state, principal, row, answer, surface).await?;
+    let decided = answers::submit_answer(state, principal, row, answer, surface).await?;
     let approval_id = row.approval.approval_id;
-    let row = commands::approval_for(state, principal, approval_id).await?;
-    Ok(HttpResponse::Ok().json(Answered {
+    let row = commands::load_visible_approval(state, principal, approval_id).await?;
+    Ok(HttpResponse::Ok().json(AnswerResponse {
         session_id: row.session_id,
         run_id: row.run_id,
         plan_id: approval_id,
         approval_id,
         closed: decided.closed,
         repeated: decided.repeated,
-        approval: redacted(state, &row),
+        approval: redacted_approval(state, &row),
     }))
 }
 
 /// The event before the first answer to the question.
-async fn last_before_answer(
+async fn seq_before_first_answer(
     state: &AppState,
     session_id: SessionId,
     wanted: ApprovalId,
 ) -> Result<Seq, Problem> {
     let mut after = Seq(0);
     loop {
-        let page = state.runtime.journal.read(session_id, after, LOG_PAGE_EVENTS).await?;
+        let page = state.runtime.journal.load_events(session_id, after, LOG_PAGE_EVENTS).await?;
         let Some(last) = page.last() else { return Ok(after) };
         let found = page.iter().find(|record| {
-            matches!(record.event.innermost(),
+            matches!(record.event.source_event(),
                 SessionEvent::ApprovalDecided { approval_id, .. } if *approval_id == wanted)
         });
         if let Some(found) = found {

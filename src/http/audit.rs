@@ -3,12 +3,12 @@
 
 use super::{
     AppState, Problem, State,
+    access_control::Caller,
     endpoint::{Endpoint, JSON_LINES},
-    guard::Caller,
-    read,
+    extract,
 };
 use crate::{
-    audit::{Action, AuditLog, AuditQuery, Entry, Order, Sealed},
+    audit::{AuditAction, AuditEntry, AuditLog, AuditOrder, AuditQuery, AuditRow},
     redaction::Redactor,
 };
 use actix_web::{
@@ -25,12 +25,12 @@ use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
 /// Rows on a page where the client says nothing, and at most; an export reads as many at once.
-const PAGE: (usize, usize) = (100, 1_000);
+const PAGE_LIMITS: (usize, usize) = (100, 1_000);
 
 impl AppState {
     /// Notes what a handler did.
-    pub(super) async fn note(&self, entry: Entry) -> Result<(), JournalError> {
-        match &self.audit {
+    pub(super) async fn record_audit(&self, entry: AuditEntry) -> Result<(), JournalError> {
+        match &self.audit_log {
             Some(audit) => audit.append_audit(entry).await,
             None => Ok(()),
         }
@@ -41,12 +41,15 @@ impl AppState {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/audit", list)
-            .named("audit", "The audit log: a page, or all of it as JSON lines.")
-            .explained("As JSON lines by `format=jsonl` or `Accept: application/jsonl`.")
-            .query::<Query>()
-            .at_most("limit", PAGE)
-            .answers::<AuditPage>("A page of rows")
-            .streams::<Row>(JSON_LINES, "A row in each line; without `limit` all of them")
+            .operation("audit", "The audit log: a page, or all of it as JSON lines.")
+            .description("As JSON lines by `format=jsonl` or `Accept: application/jsonl`.")
+            .query::<ListAuditQuery>()
+            .limit_param("limit", PAGE_LIMITS)
+            .returns::<AuditPage>("A page of rows")
+            .returns_stream::<AuditRowSchema>(
+                JSON_LINES,
+                "A row in each line; without `limit` all of them",
+            )
             .problems(&["forbidden", "not_found", "invalid_id"]),
     ]
 }
@@ -54,7 +57,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A page of the audit log.
 #[derive(Serialize, ToSchema)]
 struct AuditPage {
-    #[schema(value_type = Vec<Row>)]
+    #[schema(value_type = Vec<AuditRowSchema>)]
     rows: Vec<Value>,
     /// What the next page goes on from, if there is one: `after`, or `before` where the newest come first.
     next: Option<u64>,
@@ -64,17 +67,17 @@ struct AuditPage {
 #[derive(ToSchema)]
 #[schema(as = AuditRow)]
 #[expect(dead_code, reason = "a row is shown as it was stored, byte for byte what was hashed")]
-struct Row {
+struct AuditRowSchema {
     /// Its number, from 1 without gaps.
     n: u64,
     /// Its hash, over the hash before it and its content.
     hash: Digest,
     #[serde(flatten)]
-    entry: Entry,
+    entry: AuditEntry,
 }
 
 #[derive(Deserialize, IntoParams)]
-struct Query {
+struct ListAuditQuery {
     /// Only rows about this session.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
@@ -82,7 +85,7 @@ struct Query {
     user: Option<String>,
     /// Only this action.
     #[param(inline)]
-    action: Option<Action>,
+    action: Option<AuditAction>,
     /// Only rows with a greater number.
     after: Option<u64>,
     /// Only rows with a smaller number.
@@ -90,7 +93,7 @@ struct Query {
     /// `oldest` (default) or `newest` first.
     #[param(inline)]
     #[serde(default)]
-    order: Order,
+    order: AuditOrder,
     limit: Option<usize>,
     /// `json` or `jsonl`.
     format: Option<String>,
@@ -98,31 +101,34 @@ struct Query {
 
 /// `GET /admin/audit`
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
+    caller.require_admin()?;
     let absent =
         || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no audit log");
-    let audit = state.audit.clone().ok_or_else(absent)?;
-    let query: Query = read::query(&request)?;
+    let audit = state.audit_log.clone().ok_or_else(absent)?;
+    let query: ListAuditQuery = extract::parse_query(&request)?;
     let as_lines = wants_lines(&request, query.format.as_deref())?;
     let wanted = AuditQuery {
-        session_id: read::id::<SessionId>("session_id", query.session_id.as_deref())?,
+        session_id: extract::parse_optional_id::<SessionId>(
+            "session_id",
+            query.session_id.as_deref(),
+        )?,
         user: query.user,
         action: query.action,
         after: query.after.unwrap_or(0),
         before: query.before,
         order: query.order,
-        limit: PAGE.1,
+        limit: PAGE_LIMITS.1,
     };
     if as_lines {
         return Ok(export(audit, wanted, query.limit, state.redactor.clone()));
     }
-    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
+    let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
     // One more than the page tells whether there is another.
-    let mut rows = audit.audit(AuditQuery { limit: limit + 1, ..wanted }).await?;
+    let mut rows = audit.list_audit_rows(AuditQuery { limit: limit + 1, ..wanted }).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.n);
-    let rows = rows.iter().map(|row| view(row, &state.redactor)).collect();
+    let rows = rows.iter().map(|row| row_view(row, &state.redactor)).collect();
     Ok(HttpResponse::Ok().json(AuditPage { rows, next }))
 }
 
@@ -132,7 +138,7 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
         Some("json") => return Ok(false),
         Some(_) => {
             let detail = "format must be `json` or `jsonl`";
-            return Err(read::invalid_query("format", detail));
+            return Err(extract::invalid_query("format", detail));
         }
         None => {}
     }
@@ -141,13 +147,13 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
 }
 
 /// A row as administrators see it: its content, and its hash.
-fn view(row: &Sealed, redactor: &Redactor) -> Value {
+fn row_view(row: &AuditRow, redactor: &Redactor) -> Value {
     // What somebody has put in the place of a row's content is shown as it is.
     let view = match serde_json::from_str(&row.content) {
         Ok(Value::Object(content)) => Value::Object(content),
         Ok(_) | Err(_) => json!({"n": row.n, "unreadable": row.content}),
     };
-    let mut view = redactor.scrubbed(view);
+    let mut view = redactor.redact_value(view);
     view["hash"] = json!(row.hash);
     view
 }
@@ -165,15 +171,15 @@ fn export(
         let (audit, redactor) = (audit.clone(), redactor.clone());
         async move {
             let (mut wanted, left) = next?;
-            wanted.limit = left.min(PAGE.1);
-            let rows = match audit.audit(wanted.clone()).await {
+            wanted.limit = left.min(PAGE_LIMITS.1);
+            let rows = match audit.list_audit_rows(wanted.clone()).await {
                 Ok(rows) => rows,
                 Err(error) => return Some((Err(error), None)),
             };
-            wanted.go_on_after(rows.last()?.n);
+            wanted.advance_past(rows.last()?.n);
             let left = left - rows.len();
             let more = rows.len() == wanted.limit && left > 0;
-            let lines = rows.iter().map(|row| format!("{}\n", view(row, &redactor)));
+            let lines = rows.iter().map(|row| format!("{}\n", row_view(row, &redactor)));
             let lines: String = lines.collect();
             Some((Ok(Bytes::from(lines)), more.then_some((wanted, left))))
         }

@@ -1,24 +1,24 @@
 //! Chatting: `POST /agent/chat/stream` carries one run as it goes, `POST /agent/chat` answers once
 //! it has ended or pauses. A client that goes away cancels nothing (S6).
 
-mod collect;
+mod run_collector;
 
-use self::collect::{Called, Collected, Ending, collect};
+use self::run_collector::{CollectedRun, RunEnding, ToolCallResult, collect};
 use super::{
     AppState, Problem, State,
-    commands::{self, CreateSession, Message, Submitted},
+    access_control::Caller,
+    commands::{self, CreateSessionRequest, MessageRequest, SubmittedMessage},
     endpoint::{EVENT_STREAM, Endpoint, IDEMPOTENCY_KEY, TRACEPARENT},
     events::{self, DialectQuery},
-    follow::Follow,
-    guard::Caller,
-    problem_codes::{OF_COMMANDS, OF_CREATING, OF_MESSAGES},
-    read::{self, Json},
+    extract::{self, Json},
+    problem_codes::{COMMAND_PROBLEMS, CREATE_SESSION_PROBLEMS, MESSAGE_PROBLEMS},
     sse,
-    workflows::WorkflowWish,
+    stream_filter::StreamFilter,
+    workflows::WorkflowRequest,
 };
 use crate::{
     auth::Principal,
-    dialect::{Flat, question::Plan},
+    dialect::{FlatFrame, approval_request::ApprovalRequestView},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_core::{
@@ -26,8 +26,8 @@ use greenroom_core::{
     ids::{ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     policy::{Autonomy, SettingsPatch},
     session::SessionRow,
-    trace::Trace,
-    usage::Spending,
+    trace_context::TraceContext,
+    usage::ModelUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -39,26 +39,32 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let span = "The span of a trace that the run shall be a part of";
     vec![
         Endpoint::post("/agent/chat", chat)
-            .named("chat", "Sends a message, and answers once its run has ended or pauses.")
-            .explained("Without `session_id` a session is created for it.")
+            .operation("chat", "Sends a message, and answers once its run has ended or pauses.")
+            .description("Without `session_id` a session is created for it.")
             .header(IDEMPOTENCY_KEY, key)
             .header(TRACEPARENT, span)
             .body::<ChatBody>()
-            .answers::<ChatAnswer>("The run has ended")
-            .answers_with::<ChatAnswer>(202, "The run waits for a person, who is asked `plan`")
-            .problems(OF_COMMANDS)
-            .problems(OF_CREATING)
-            .problems(OF_MESSAGES)
+            .returns::<ChatResponse>("The run has ended")
+            .returns_with_status::<ChatResponse>(
+                202,
+                "The run waits for a person, who is asked `plan`",
+            )
+            .problems(COMMAND_PROBLEMS)
+            .problems(CREATE_SESSION_PROBLEMS)
+            .problems(MESSAGE_PROBLEMS)
             .problems(&["invalid_id", "too_many_subscribers", "run_failed", "stream_broken"]),
         Endpoint::post("/agent/chat/stream", stream)
-            .named("chat_stream", "Sends a message, and streams its run to its end.")
+            .operation("chat_stream", "Sends a message, and streams its run to its end.")
             .query::<DialectQuery>()
             .header(IDEMPOTENCY_KEY, key)
             .header(TRACEPARENT, span)
-            .body::<StreamBody>()
-            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line, as things happen")
-            .problems(OF_COMMANDS)
-            .problems(OF_MESSAGES)
+            .body::<ChatStreamBody>()
+            .returns_stream::<FlatFrame>(
+                EVENT_STREAM,
+                "One frame in each `data:` line, as things happen",
+            )
+            .problems(COMMAND_PROBLEMS)
+            .problems(MESSAGE_PROBLEMS)
             .problems(&["invalid_id", "forbidden", "unknown_dialect", "too_many_subscribers"]),
     ]
 }
@@ -66,7 +72,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A message for a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct StreamBody {
+struct ChatStreamBody {
     session_id: SessionId,
     /// May be left out where there is a workflow.
     #[serde(default)]
@@ -81,9 +87,9 @@ struct StreamBody {
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
-    workflow: Option<WorkflowWish>,
+    workflow: Option<WorkflowRequest>,
     /// Whose session it must be; `character_id` says the same, and a number will do.
-    #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
+    #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     user_id: Option<UserId>,
     /// `end` (default), or `pause`: the stream ends when a person is asked, too.
     #[serde(default)]
@@ -95,17 +101,17 @@ async fn stream(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    Json(body): Json<StreamBody>,
+    Json(body): Json<ChatStreamBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialect = events::asked_for(&request)?;
+    let dialect = events::parse_dialect(&request)?;
     let until_pause = match body.until.as_deref() {
         None | Some("end") => false,
         Some("pause") => true,
         Some(_) => return Err(Problem::invalid("until", "until must be `end` or `pause`")),
     };
-    let session = session_of(&state, &caller.0, body.session_id, body.user_id).await?;
-    sse::check_room(&state, &session)?;
-    let message = Message {
+    let session = load_user_session(&state, &caller.0, body.session_id, body.user_id).await?;
+    sse::check_subscriber_limit(&state, &session)?;
+    let message = MessageRequest {
         message: body.message,
         message_id: message_id(body.message_id, &request)?,
         on_busy: body.on_busy,
@@ -113,26 +119,27 @@ async fn stream(
         workflow: body.workflow,
         traceparent: traceparent(&request),
     };
-    let Submitted { run_id, seq, .. } =
-        commands::submit(&state, &caller.0, &session, message).await?;
-    let follow = Follow::Run { run_id, until_pause };
-    Ok(sse::of_session(&state, &session, before(seq), follow, dialect))
+    let SubmittedMessage { run_id, seq, .. } =
+        commands::submit_message(&state, &caller.0, &session, message).await?;
+    let follow = StreamFilter::Run { run_id, until_pause };
+    Ok(sse::stream_session(&state, &session, cursor_before(seq), follow, dialect))
 }
 
 /// The cursor right before event `seq`.
-fn before(seq: Seq) -> Cursor {
-    Cursor::after(Seq(seq.0.saturating_sub(1)))
+fn cursor_before(seq: Seq) -> Cursor {
+    Cursor::after_seq(Seq(seq.0.saturating_sub(1)))
 }
 
 /// The session, which must be the named user's where one is named.
-async fn session_of(
+async fn load_user_session(
     state: &AppState,
     principal: &Principal,
     session_id: SessionId,
     user: Option<UserId>,
 ) -> Result<SessionRow, Problem> {
-    let named = user.map(|user| commands::acting_for(principal, Some(user))).transpose()?;
-    let session = commands::session_for(state, principal, session_id).await?;
+    let named =
+        user.map(|user| commands::resolve_acting_user(principal, Some(user))).transpose()?;
+    let session = commands::load_visible_session(state, principal, session_id).await?;
     if named.is_some_and(|user| user != session.owner) {
         return Err(Problem::session_not_found());
     }
@@ -160,7 +167,7 @@ fn message_id(
 
 /// The span of a trace that the request is sent in (A4). A header that makes no sense is passed over,
 /// as the W3C says: tracing fails no request.
-fn traceparent(request: &HttpRequest) -> Option<Trace> {
+fn traceparent(request: &HttpRequest) -> Option<TraceContext> {
     let mut headers = request.headers().get_all(TRACEPARENT);
     let header = headers.next().filter(|_| headers.next().is_none())?;
     header.to_str().ok()?.parse().ok()
@@ -176,7 +183,7 @@ struct ChatBody {
     #[serde(default)]
     session_id: Option<SessionId>,
     /// Whose session; `character_id` says the same, and a number will do.
-    #[serde(default, alias = "character_id", deserialize_with = "read::user_id")]
+    #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     user_id: Option<UserId>,
     #[serde(default)]
     region_id: Option<i64>,
@@ -193,7 +200,7 @@ struct ChatBody {
     #[serde(default)]
     preflight: Option<bool>,
     #[serde(default)]
-    workflow: Option<WorkflowWish>,
+    workflow: Option<WorkflowRequest>,
 }
 
 /// `POST /agent/chat`
@@ -204,7 +211,7 @@ async fn chat(
     Json(body): Json<ChatBody>,
 ) -> Result<HttpResponse, Problem> {
     let ChatBody { message, session_id, user_id, region_id, autonomy_level, .. } = body;
-    let message = Message {
+    let message = MessageRequest {
         message,
         message_id: message_id(body.message_id, &request)?,
         on_busy: body.on_busy,
@@ -222,45 +229,47 @@ async fn chat(
                     return Err(Problem::invalid(field, format!("{field} {detail}")));
                 }
             }
-            session_of(&state, &caller.0, session_id, user_id).await?
+            load_user_session(&state, &caller.0, session_id, user_id).await?
         }
         None => {
-            commands::check_first(&state, &caller.0, user_id.as_ref(), &message).await?;
+            commands::check_first_message(&state, &caller.0, user_id.as_ref(), &message).await?;
             let settings = SettingsPatch {
                 allowed_regions: region_id.map(|region| Some([region].into())),
                 ..SettingsPatch::default()
             };
             let settings = Some(settings);
-            let wish = CreateSession { autonomy_level, user_id, settings, ..Default::default() };
-            commands::create(&state, &caller.0, wish).await?
+            let wish =
+                CreateSessionRequest { autonomy_level, user_id, settings, ..Default::default() };
+            commands::create_session(&state, &caller.0, wish).await?
         }
     };
-    sse::check_room(&state, &session)?;
-    let submitted = commands::submit(&state, &caller.0, &session, message).await?;
-    let collected = collect(&state, &session, before(submitted.seq), submitted.run_id).await?;
-    answer(&state, &session, &submitted, collected)
+    sse::check_subscriber_limit(&state, &session)?;
+    let submitted = commands::submit_message(&state, &caller.0, &session, message).await?;
+    let collected =
+        collect(&state, &session, cursor_before(submitted.seq), submitted.run_id).await?;
+    chat_response(&state, &session, &submitted, collected)
 }
 
 /// What a run came to, or that it waits.
 #[derive(Serialize, ToSchema)]
-struct ChatAnswer {
+struct ChatResponse {
     session_id: SessionId,
     run_id: RunId,
     /// The newest complete message of the model.
     response: String,
     /// Each call with its result, in the order they were proposed.
-    tool_results: Vec<Called>,
+    tool_results: Vec<ToolCallResult>,
     /// The step the run reached.
     iterations: u32,
     outcome: ChatOutcome,
     /// What a run that completed has used.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Spending>,
+    usage: Option<ModelUsage>,
     /// The question that is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan_id: Option<ApprovalId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<Plan>,
+    plan: Option<ApprovalRequestView>,
 }
 
 /// How a run ended, or that it has not.
@@ -272,27 +281,29 @@ enum ChatOutcome {
     WaitingForApproval,
 }
 
-fn answer(
+fn chat_response(
     state: &AppState,
     session: &SessionRow,
-    submitted: &Submitted,
-    collected: Collected,
+    submitted: &SubmittedMessage,
+    collected: CollectedRun,
 ) -> Result<HttpResponse, Problem> {
     let (session_id, run_id) = (session.session_id, submitted.run_id);
     let (outcome, usage, asked) = match collected.ending {
-        Some(Ending::Completed(usage)) => (ChatOutcome::Completed, Some(usage), None),
-        Some(Ending::Cancelled) => (ChatOutcome::Cancelled, None, None),
-        Some(Ending::Paused(approval)) => (ChatOutcome::WaitingForApproval, None, Some(approval)),
-        Some(Ending::Failed { code, ref error }) => {
+        Some(RunEnding::Completed(usage)) => (ChatOutcome::Completed, Some(usage), None),
+        Some(RunEnding::Cancelled) => (ChatOutcome::Cancelled, None, None),
+        Some(RunEnding::Paused(approval)) => {
+            (ChatOutcome::WaitingForApproval, None, Some(approval))
+        }
+        Some(RunEnding::Failed { code, ref error }) => {
             // The model did not do its part: to the client, a gateway's failure.
-            let error = state.redactor.text(error);
-            let results = state.redactor.scrubbed(json!(collected.calls));
+            let error = state.redactor.redact_text(error);
+            let results = state.redactor.redact_value(json!(collected.calls));
             return Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error)
                 .with("reason", code)
                 .with("session_id", session_id)
                 .with("run_id", run_id)
                 .with("tool_results", results)
-                .with("iterations", collected.iterations));
+                .with("iterations", collected.last_step));
         }
         None => {
             let detail = "the answer could not be followed to its end; read it from the session";
@@ -303,16 +314,16 @@ fn answer(
         }
     };
     let status = if asked.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
-    let answer = ChatAnswer {
+    let answer = ChatResponse {
         session_id,
         run_id,
         response: collected.response,
         tool_results: collected.calls,
-        iterations: collected.iterations,
+        iterations: collected.last_step,
         outcome,
         usage,
         plan_id: asked.as_ref().map(|approval| approval.approval_id),
-        plan: asked.map(|approval| Plan::from(&*approval)),
+        plan: asked.map(|approval| ApprovalRequestView::from(&*approval)),
     };
-    Ok(HttpResponse::build(status).json(state.redactor.shown(&answer)))
+    Ok(HttpResponse::build(status).json(state.redactor.redact(&answer)))
 }

@@ -3,11 +3,11 @@
 //! Put together again from the log, as it was for the step: what was said is exact. What
 //! configuration, tools and skills add is as it is now; nothing of it is stored with each step.
 
-use super::{Problem, State, commands, endpoint::Endpoint, guard::Caller, read};
+use super::{Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract};
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
-    context::{self, Manifest},
+    context::{self, ContextManifest},
     ids::{RunId, Seq, SessionId},
     session::{EventRecord, SessionEvent, SessionState, evolve},
 };
@@ -18,9 +18,9 @@ use utoipa::{IntoParams, ToSchema};
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/session/{session_id}/context", context)
-            .named("session_context", "What a step's model was told, part by part, with sizes.")
+            .operation("session_context", "What a step's model was told, part by part, with sizes.")
             .query::<ContextQuery>()
-            .answers::<ContextOfStep>("The context")
+            .returns::<StepContext>("The context")
             .problems(&["session_not_found", "step_not_found"]),
     ]
 }
@@ -36,9 +36,9 @@ struct ContextQuery {
 
 /// What a step's model was told.
 #[derive(Serialize, ToSchema)]
-struct ContextOfStep {
+struct StepContext {
     #[serde(flatten)]
-    manifest: Manifest,
+    manifest: ContextManifest,
     session_id: SessionId,
     run_id: Option<RunId>,
     step: u32,
@@ -48,7 +48,7 @@ struct ContextOfStep {
 }
 
 /// A step that began, and the session as it was then.
-struct Began {
+struct StartedStep {
     state: SessionState,
     record: EventRecord,
 }
@@ -59,24 +59,25 @@ async fn context(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let session_id: SessionId = read::path_id(&request, "session_id")?;
-    let query: ContextQuery = read::query(&request)?;
-    let run_id = read::id::<RunId>("run_id", query.run_id.as_deref())?;
-    let session = commands::session_for(&state, &caller.0, session_id).await?;
+    let session_id: SessionId = extract::path_id(&request, "session_id")?;
+    let query: ContextQuery = extract::parse_query(&request)?;
+    let run_id = extract::parse_optional_id::<RunId>("run_id", query.run_id.as_deref())?;
+    let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
     let is_meant = |record: &EventRecord| {
         let step = query.step.is_none_or(|step| step == record.step.unwrap_or(0));
         step && run_id.is_none_or(|run_id| record.run_id == Some(run_id))
     };
-    let mut past = SessionState::vacant(session_id);
-    let mut found: Option<Began> = None;
+    let mut past = SessionState::new(session_id);
+    let mut found: Option<StartedStep> = None;
     loop {
-        let page = state.runtime.journal.read(session_id, past.head, LOG_PAGE_EVENTS).await?;
+        let page =
+            state.runtime.journal.load_events(session_id, past.last_seq, LOG_PAGE_EVENTS).await?;
         let is_last = page.len() < LOG_PAGE_EVENTS;
         for record in page {
             past = evolve(past, &record);
             let begins = matches!(record.event, SessionEvent::StepStarted { compacting: None, .. });
             if begins && is_meant(&record) {
-                found = Some(Began { state: past.clone(), record });
+                found = Some(StartedStep { state: past.clone(), record });
             }
         }
         if is_last {
@@ -87,7 +88,7 @@ async fn context(
         let detail = "no such step has begun in this session";
         Problem::new(StatusCode::NOT_FOUND, "step_not_found", detail)
     };
-    let Began { state: then, record } = found.ok_or_else(no_step)?;
+    let StartedStep { state: then, record } = found.ok_or_else(no_step)?;
     let SessionEvent::StepStarted { model, attempt, .. } = record.event else {
         return Err(no_step());
     };
@@ -96,8 +97,8 @@ async fn context(
         session.parent.as_deref(),
         state.runtime.tools.as_ref(),
     );
-    let manifest = context::inspect(&then, &rules, model);
+    let manifest = context::describe_request(&then, &rules, model);
     let (run_id, step, seq) = (record.run_id, record.step.unwrap_or(0), record.seq);
-    let told = ContextOfStep { manifest, session_id, run_id, step, attempt, seq };
+    let told = StepContext { manifest, session_id, run_id, step, attempt, seq };
     Ok(HttpResponse::Ok().json(told))
 }

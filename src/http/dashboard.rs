@@ -7,11 +7,11 @@
 
 use super::{
     Problem, State,
+    access_control::{COOKIE, SIGN_IN},
     endpoint::Endpoint,
-    guard::{COOKIE, SIGN_IN},
-    read::{self, Json},
+    extract::{self, Json},
 };
-use crate::auth::browser::BROWSER_SESSION_TIME;
+use crate::auth::browser_cookie::COOKIE_LIFETIME;
 use actix_web::{
     HttpRequest, HttpResponse,
     cookie::{Cookie, SameSite, time::Duration},
@@ -24,7 +24,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(RustEmbed)]
 #[folder = "web/dist"]
 #[allow_missing = true]
-struct Built;
+struct DashboardAssets;
 
 /// What stands at `/` where no dashboard was built.
 const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
@@ -34,40 +34,40 @@ const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\
 
 /// Nothing but our own files runs or loads, nothing becomes markup but through the sanitiser, and
 /// nobody frames the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; \
+const DASHBOARD_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; \
                       connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
 
 /// For files whose name has their content's hash in it: a year, and no asking again.
-const FOREVER: &str = "public, max-age=31536000, immutable";
+const CACHE_IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/", index)
-            .named("dashboard", "The dashboard.")
-            .explained(
+            .operation("dashboard", "The dashboard.")
+            .description(
                 "Who takes `text/html` gets the page also where the token is not known, with 401.",
             )
             .query::<IndexQuery>()
-            .answers_text("text/html", "The page")
-            .answers_nothing(303, "The token was traded for a cookie; the page is at `/`")
+            .returns_text("text/html", "The page")
+            .returns_empty(303, "The token was traded for a cookie; the page is at `/`")
             .problems(&["unauthorized", "corrupt", "unavailable"])
-            .open(),
+            .public(),
         Endpoint::post(SIGN_IN, sign_in)
-            .named("sign_in", "Trades a token or an API key for the browser's cookie.")
-            .explained("Pages only: the request must say its `Origin`.")
+            .operation("sign_in", "Trades a token or an API key for the browser's cookie.")
+            .description("Pages only: the request must say its `Origin`.")
             .body::<SignIn>()
-            .answers_nothing(204, "The cookie is in the answer")
+            .returns_empty(204, "The cookie is in the answer")
             .problems(&["unauthorized", "origin_forbidden", "rate_limited"])
             .problems(&["corrupt", "unavailable"])
-            .open(),
+            .public(),
         Endpoint::get("/assets/{file}", asset)
-            .named("dashboard_asset", "A file of the dashboard.")
-            .answers_bytes("The file, in its own content type")
+            .operation("dashboard_asset", "A file of the dashboard.")
+            .returns_bytes("The file, in its own content type")
             .problems(&["not_found"])
-            .open(),
+            .public(),
     ]
 }
 
@@ -79,11 +79,11 @@ struct IndexQuery {
 
 /// `GET /`, and `GET /?token=…`, which trades the token for a cookie and leads back to `/`.
 async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let Some(token) = read::query::<IndexQuery>(&request)?.token else {
+    let Some(token) = extract::parse_query::<IndexQuery>(&request)?.token else {
         return Ok(page(&request));
     };
-    let Some(cookie) = cookie_for(&state, &token).await? else {
-        if !wants_page(&request) {
+    let Some(cookie) = issue_cookie(&state, &token).await? else {
+        if !accepts_html(&request) {
             return Err(Problem::unauthorized("the link's token is not known here"));
         }
         // People whose link is an old one are shown where else they can sign in.
@@ -100,14 +100,14 @@ async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Probl
 }
 
 fn page(request: &HttpRequest) -> HttpResponse {
-    file(request, "index.html", "no-cache").unwrap_or_else(|| {
+    serve_file(request, "index.html", "no-cache").unwrap_or_else(|| {
         let mut answer = HttpResponse::Ok();
         answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
-        guarded(&mut answer, POLICY, "no-cache").body(NOT_BUILT)
+        with_security_headers(&mut answer, DASHBOARD_CSP, "no-cache").body(NOT_BUILT)
     })
 }
 
-fn wants_page(request: &HttpRequest) -> bool {
+fn accepts_html(request: &HttpRequest) -> bool {
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
@@ -122,7 +122,7 @@ struct SignIn {
 
 /// `POST /sign-in`
 async fn sign_in(state: State, Json(said): Json<SignIn>) -> Result<HttpResponse, Problem> {
-    let cookie = cookie_for(&state, said.token.trim()).await?;
+    let cookie = issue_cookie(&state, said.token.trim()).await?;
     let wrong = || Problem::unauthorized("this token or key is not known here");
     Ok(HttpResponse::NoContent()
         .cookie(cookie.ok_or_else(wrong)?)
@@ -131,9 +131,9 @@ async fn sign_in(state: State, Json(said): Json<SignIn>) -> Result<HttpResponse,
 }
 
 /// What a browser sends from then on; nothing where nobody has that token.
-async fn cookie_for(state: &State, token: &str) -> Result<Option<Cookie<'static>>, Problem> {
-    let value = state.auth.open_browser_session(token, state.runtime.clock.now()).await?;
-    let seconds = i64::try_from(BROWSER_SESSION_TIME.as_secs()).unwrap_or(i64::MAX);
+async fn issue_cookie(state: &State, token: &str) -> Result<Option<Cookie<'static>>, Problem> {
+    let value = state.auth.issue_cookie(token, state.runtime.clock.now()).await?;
+    let seconds = i64::try_from(COOKIE_LIFETIME.as_secs()).unwrap_or(i64::MAX);
     Ok(value.map(|value| {
         Cookie::build(COOKIE, value)
             .path("/")
@@ -148,15 +148,16 @@ async fn cookie_for(state: &State, token: &str) -> Result<Option<Cookie<'static>
 async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = request.match_info().query("file");
     let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
-    file(&request, &format!("assets/{name}"), FOREVER).ok_or_else(missing)
+    serve_file(&request, &format!("assets/{name}"), CACHE_IMMUTABLE).ok_or_else(missing)
 }
 
 /// The file, in the smallest form that the client takes; the build has made them.
-fn file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<HttpResponse> {
-    let kind = kind_of(path)?;
-    let plain = Built::get(path)?;
-    let packed = encodings(request)
-        .find_map(|(encoding, ending)| Some((encoding, Built::get(&format!("{path}{ending}"))?)));
+fn serve_file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<HttpResponse> {
+    let kind = content_type(path)?;
+    let plain = DashboardAssets::get(path)?;
+    let packed = encodings(request).find_map(|(encoding, ending)| {
+        Some((encoding, DashboardAssets::get(&format!("{path}{ending}"))?))
+    });
     let mut answer = HttpResponse::Ok();
     answer.insert_header((header::CONTENT_TYPE, kind));
     answer.insert_header((header::VARY, "accept-encoding"));
@@ -167,7 +168,7 @@ fn file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<Http
         }
         None => plain,
     };
-    Some(guarded(&mut answer, POLICY, caching).body(data.into_owned()))
+    Some(with_security_headers(&mut answer, DASHBOARD_CSP, caching).body(data.into_owned()))
 }
 
 /// What the client can unpack, the smallest first.
@@ -183,7 +184,7 @@ fn encodings(request: &HttpRequest) -> impl Iterator<Item = (&'static str, &'sta
     [("br", ".br"), ("gzip", ".gz")].into_iter().filter(move |(name, _)| takes(name))
 }
 
-fn kind_of(path: &str) -> Option<&'static str> {
+fn content_type(path: &str) -> Option<&'static str> {
     Some(match path.rsplit_once('.')?.1 {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript; charset=utf-8",
@@ -194,7 +195,7 @@ fn kind_of(path: &str) -> Option<&'static str> {
     })
 }
 
-pub(super) fn guarded<'a>(
+pub(super) fn with_security_headers<'a>(
     answer: &'a mut actix_web::HttpResponseBuilder,
     policy: &'static str,
     caching: &'static str,
@@ -213,7 +214,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     #[test]
-    fn w7_a_client_gets_the_smallest_form_that_it_can_unpack() {
+    fn w7_smallest_accepted_encoding_is_served() {
         for (said, expected) in [
             ("gzip, deflate, br", vec!["br", "gzip"]),
             ("gzip", vec!["gzip"]),
@@ -230,9 +231,9 @@ mod tests {
 
     #[test]
     fn w7_only_the_dashboards_own_kinds_of_files_are_served() {
-        assert_eq!(kind_of("assets/index-abc.js"), Some("text/javascript; charset=utf-8"));
+        assert_eq!(content_type("assets/index-abc.js"), Some("text/javascript; charset=utf-8"));
         for other in ["assets/index-abc.js.br", "assets/secret", "assets/../../Cargo.toml"] {
-            assert_eq!(kind_of(other), None, "{other}");
+            assert_eq!(content_type(other), None, "{other}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) type Schemas = Vec<(String, RefOr<Schema>)>;
 
 /// Says something of an endpoint.
-type Say = Box<dyn FnOnce(&mut Description)>;
+type DescribeFn = Box<dyn FnOnce(&mut EndpointDescription)>;
 
 /// A method at a path.
 pub(super) struct Endpoint {
@@ -41,11 +41,11 @@ pub(super) struct Endpoint {
     pub(super) route: Route,
     /// What there is to say of it. Said only where somebody wants to know: every thread makes routes
     /// when it starts, and schemas are large.
-    says: Vec<Say>,
+    description_steps: Vec<DescribeFn>,
 }
 
 /// What the document says of an endpoint.
-pub(super) struct Description {
+pub(super) struct EndpointDescription {
     operation: Operation,
     /// What it refers to.
     pub(super) schemas: Schemas,
@@ -63,7 +63,7 @@ impl Endpoint {
         F::Output: Responder + 'static,
     {
         let route = web::method(method.clone()).to(handler);
-        Self { path, method, route, says: Vec::new() }
+        Self { path, method, route, description_steps: Vec::new() }
     }
 
     pub(super) fn get<F, Args>(path: &'static str, handler: F) -> Self
@@ -84,27 +84,27 @@ impl Endpoint {
         Self::new(Method::POST, path, handler)
     }
 
-    fn say(mut self, what: impl FnOnce(&mut Description) + 'static) -> Self {
-        self.says.push(Box::new(what));
+    fn describe_with(mut self, what: impl FnOnce(&mut EndpointDescription) + 'static) -> Self {
+        self.description_steps.push(Box::new(what));
         self
     }
 
     /// Its name in generated clients, and what it does in one line.
-    pub(super) fn named(self, name: &'static str, summary: &'static str) -> Self {
-        self.say(move |it| {
+    pub(super) fn operation(self, name: &'static str, summary: &'static str) -> Self {
+        self.describe_with(move |it| {
             it.operation.operation_id = Some(name.to_owned());
             it.operation.summary = Some(summary.to_owned());
         })
     }
 
     /// What there is to know beyond that.
-    pub(super) fn explained(self, description: &'static str) -> Self {
-        self.say(move |it| it.operation.description = Some(description.to_owned()))
+    pub(super) fn description(self, description: &'static str) -> Self {
+        self.describe_with(move |it| it.operation.description = Some(description.to_owned()))
     }
 
     /// Its query.
     pub(super) fn query<Q: IntoParams>(self) -> Self {
-        self.say(|it| {
+        self.describe_with(|it| {
             for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
                 it.parameter(parameter);
             }
@@ -113,8 +113,8 @@ impl Endpoint {
     }
 
     /// How much the parameter of that name may be: what it is where nothing is said, and at most.
-    pub(super) fn at_most(self, name: &'static str, (default, max): (usize, usize)) -> Self {
-        self.say(move |it| {
+    pub(super) fn limit_param(self, name: &'static str, (default, max): (usize, usize)) -> Self {
+        self.describe_with(move |it| {
             let schema = ObjectBuilder::new()
                 .schema_type(Type::Integer)
                 .minimum(Some(1))
@@ -133,7 +133,7 @@ impl Endpoint {
 
     /// A header that it looks at.
     pub(super) fn header(self, name: &'static str, description: &'static str) -> Self {
-        self.say(move |it| {
+        self.describe_with(move |it| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let parameter = ParameterBuilder::new()
                 .name(name)
@@ -147,85 +147,91 @@ impl Endpoint {
 
     /// Its JSON body. Where nothing of it is required it may be left out.
     pub(super) fn body<B: ToSchema>(self) -> Self {
-        self.say(|it| {
+        self.describe_with(|it| {
             let required = match B::schema() {
                 RefOr::T(Schema::Object(object)) if object.required.is_empty() => Required::False,
                 RefOr::T(_) | RefOr::Ref(_) => Required::True,
             };
-            let content = ContentBuilder::new().schema(Some(it.reference::<B>())).build();
+            let content = ContentBuilder::new().schema(Some(it.schema_ref::<B>())).build();
             let body = RequestBodyBuilder::new().content(JSON, content).required(Some(required));
             it.operation.request_body = Some(body.build().into());
         })
-        .problems(problem_codes::OF_BODIES)
+        .problems(problem_codes::BODY_PROBLEMS)
     }
 
     /// 200 with that JSON.
-    pub(super) fn answers<A: ToSchema>(self, description: &'static str) -> Self {
-        self.answers_with::<A>(200, description)
+    pub(super) fn returns<A: ToSchema>(self, description: &'static str) -> Self {
+        self.returns_with_status::<A>(200, description)
     }
 
     /// That status with that JSON.
-    pub(super) fn answers_with<A: ToSchema>(self, status: u16, description: &'static str) -> Self {
-        self.say(move |it| {
-            let content = ContentBuilder::new().schema(Some(it.reference::<A>())).build();
-            it.answer(status, description, Some((JSON, content)));
+    pub(super) fn returns_with_status<A: ToSchema>(
+        self,
+        status: u16,
+        description: &'static str,
+    ) -> Self {
+        self.describe_with(move |it| {
+            let content = ContentBuilder::new().schema(Some(it.schema_ref::<A>())).build();
+            it.add_response(status, description, Some((JSON, content)));
         })
     }
 
     /// 200 with that text.
-    pub(super) fn answers_text(
+    pub(super) fn returns_text(
         self,
         content_type: &'static str,
         description: &'static str,
     ) -> Self {
-        self.say(move |it| {
+        self.describe_with(move |it| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let content = ContentBuilder::new().schema(Some(text)).build();
-            it.answer(200, description, Some((content_type, content)));
+            it.add_response(200, description, Some((content_type, content)));
         })
     }
 
     /// 200 with a file.
-    pub(super) fn answers_bytes(self, description: &'static str) -> Self {
-        self.say(move |it| it.answer(200, description, Some(("*/*", Content::default()))))
+    pub(super) fn returns_bytes(self, description: &'static str) -> Self {
+        self.describe_with(move |it| {
+            it.add_response(200, description, Some(("*/*", Content::default())))
+        })
     }
 
     /// 200 with a text whose parts are JSON of that kind: lines, or events.
-    pub(super) fn streams<A: ToSchema>(
+    pub(super) fn returns_stream<A: ToSchema>(
         self,
         content_type: &'static str,
         description: &'static str,
     ) -> Self {
-        self.say(move |it| {
-            let part = it.reference::<A>();
+        self.describe_with(move |it| {
+            let part = it.schema_ref::<A>();
             // What OpenAPI 3.2 calls `itemSchema`.
             let extension = utoipa::openapi::extensions::ExtensionsBuilder::new();
             let extension = extension.add("x-item-schema", serde_json::json!(part)).build();
             let text = ObjectBuilder::new().schema_type(Type::String);
             let text = text.description(Some(description));
             let content = ContentBuilder::new().schema(Some(text)).extensions(Some(extension));
-            it.answer(200, description, Some((content_type, content.build())));
+            it.add_response(200, description, Some((content_type, content.build())));
         })
     }
 
     /// A status without a body.
-    pub(super) fn answers_nothing(self, status: u16, description: &'static str) -> Self {
-        self.say(move |it| it.answer(status, description, None))
+    pub(super) fn returns_empty(self, status: u16, description: &'static str) -> Self {
+        self.describe_with(move |it| it.add_response(status, description, None))
     }
 
     /// A status by which the connection becomes a WebSocket.
-    pub(super) fn upgrades(self, description: &'static str) -> Self {
-        self.answers_nothing(101, description).problems(&["websocket_required"])
+    pub(super) fn upgrades_to_websocket(self, description: &'static str) -> Self {
+        self.returns_empty(101, description).problems(&["websocket_required"])
     }
 
     /// What may go wrong, beyond what may with everything of its kind.
     pub(super) fn problems(self, codes: &'static [&'static str]) -> Self {
-        self.say(move |it| it.problems.extend(codes))
+        self.describe_with(move |it| it.problems.extend(codes))
     }
 
     /// It needs no credential.
-    pub(super) fn open(self) -> Self {
-        self.say(|it| it.is_open = true)
+    pub(super) fn public(self) -> Self {
+        self.describe_with(|it| it.is_open = true)
     }
 
     /// The path without what only the router understands.
@@ -234,9 +240,9 @@ impl Endpoint {
     }
 
     /// What the document says of it.
-    pub(super) fn describe(self) -> Description {
+    pub(super) fn describe(self) -> EndpointDescription {
         let mut operation = OperationBuilder::new();
-        let mut problems: BTreeSet<_> = problem_codes::OF_EVERYTHING.into();
+        let mut problems: BTreeSet<_> = problem_codes::COMMON_PROBLEMS.into();
         for name in self.path.split('/').filter_map(|part| part.strip_prefix('{')) {
             let name = name.trim_end_matches('}');
             operation = operation.parameter(path_parameter(name));
@@ -245,21 +251,21 @@ impl Endpoint {
             }
         }
         let (operation, schemas) = (operation.build(), Vec::new());
-        let mut description = Description { operation, schemas, problems, is_open: false };
-        self.says.into_iter().for_each(|say| say(&mut description));
+        let mut description = EndpointDescription { operation, schemas, problems, is_open: false };
+        self.description_steps.into_iter().for_each(|say| say(&mut description));
         description
     }
 }
 
-impl Description {
+impl EndpointDescription {
     /// What it says of the operation itself.
-    pub(super) fn operation(self, tag: &str) -> Operation {
+    pub(super) fn into_operation(self, tag: &str) -> Operation {
         let Self { mut operation, mut problems, is_open, .. } = self;
         operation.tags = Some(vec![tag.to_owned()]);
         if is_open {
             operation.security = Some(Vec::<SecurityRequirement>::new());
         } else {
-            problems.extend(problem_codes::OF_THE_DOOR);
+            problems.extend(problem_codes::ACCESS_PROBLEMS);
         }
         for (status, response) in problem_codes::responses(&problems) {
             operation.responses.responses.entry(status).or_insert(response.into());
@@ -271,7 +277,7 @@ impl Description {
         self.operation.parameters.get_or_insert_default().push(parameter.into());
     }
 
-    fn answer(&mut self, status: u16, description: &str, body: Option<(&str, Content)>) {
+    fn add_response(&mut self, status: u16, description: &str, body: Option<(&str, Content)>) {
         let responses = &mut self.operation.responses.responses;
         let answer = responses.entry(status.to_string());
         let answer = answer.or_insert_with(|| Response::new(description).into());
@@ -281,7 +287,7 @@ impl Description {
     }
 
     /// A reference to the schema, which is put among the others.
-    fn reference<T: ToSchema>(&mut self) -> RefOr<Schema> {
+    fn schema_ref<T: ToSchema>(&mut self) -> RefOr<Schema> {
         self.schemas.push((T::name().into_owned(), T::schema()));
         T::schemas(&mut self.schemas);
         Ref::from_schema_name(T::name()).into()
@@ -306,7 +312,7 @@ fn path_parameter(name: &str) -> Parameter {
 }
 
 /// The schema of an object with the properties of `T` and these.
-pub(super) fn extended<T: PartialSchema>(more: ObjectBuilder) -> RefOr<Schema> {
+pub(super) fn extend_schema<T: PartialSchema>(more: ObjectBuilder) -> RefOr<Schema> {
     let mut schema = T::schema();
     let more = more.build();
     if let RefOr::T(Schema::Object(object)) = &mut schema {

@@ -4,7 +4,7 @@
 //! and its stable `code` here. `docs/protocol.md` lists the codes.
 
 use super::problem_codes;
-use crate::auth::NotYours;
+use crate::auth::CriticalApprovalError;
 use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
@@ -12,7 +12,7 @@ use actix_web::{
 use greenroom_actors::{ports::JournalError, runtime::CursorError, session::CommandError};
 use greenroom_core::{
     cursor::InvalidCursor,
-    policy::{SettingsError, TooMany, Widening},
+    policy::{SettingsError, TooManyEntries, WideningError},
     session::Rejection,
 };
 use serde::Serialize;
@@ -97,10 +97,10 @@ impl Problem {
     }
 
     /// 403 for an answer that somebody else must give (G12).
-    fn not_yours(refusal: &NotYours) -> Self {
+    fn critical_approval_refused(refusal: &CriticalApprovalError) -> Self {
         let code = match refusal {
-            NotYours::ApproverRequired { .. } => "approver_required",
-            NotYours::FourEyes { .. } => "four_eyes",
+            CriticalApprovalError::ApproverRequired { .. } => "approver_required",
+            CriticalApprovalError::FourEyes { .. } => "four_eyes",
         };
         Self::new(StatusCode::FORBIDDEN, code, refusal.to_string())
     }
@@ -189,8 +189,8 @@ impl From<Rejection> for Problem {
             R::UnknownSession => Self::session_not_found(),
             R::SessionExists => conflict("session_exists"),
             R::SessionClosed => conflict("session_closed"),
-            R::WorksForAnother { parent } => conflict("child_session").with("parent", parent),
-            R::WidensChild { .. } => invalid("settings_widened"),
+            R::IsChildSession { parent } => conflict("child_session").with("parent", parent),
+            R::ChildSettingsWidened { .. } => invalid("settings_widened"),
             R::Busy { run_id } => conflict("session_busy").with("run_id", run_id),
             R::QueueFull { limit } => {
                 Self::too_many("queue_full", detail, limit as u64).retry_after(1)
@@ -198,16 +198,16 @@ impl From<Rejection> for Problem {
             R::MessageIdReused { message_id } => {
                 invalid("message_id_reused").with("message_id", message_id)
             }
-            R::NoRun => conflict("no_run"),
+            R::NoActiveRun => conflict("no_run"),
             R::RunNotActive { run_id } => conflict("run_not_active").with("run_id", run_id),
             R::UnknownApproval { .. } => Self::approval_not_found(),
-            R::AlreadyDecided { first, word: None } => {
+            R::AlreadyDecided { decisions: first, answer: None } => {
                 conflict("already_decided").with("first", first)
             }
-            R::AlreadyDecided { first: _, word: Some(word) } => {
+            R::AlreadyDecided { decisions: _, answer: Some(word) } => {
                 conflict("already_decided").with("first", word)
             }
-            R::WrongDecision { .. } => invalid("wrong_decision"),
+            R::UnsupportedAnswer { .. } => invalid("wrong_decision"),
             R::InvalidAnswer { .. } => invalid("invalid_answer"),
             R::RoleRequired { role } => {
                 Self::new(StatusCode::FORBIDDEN, "role_required", detail.clone()).with("role", role)
@@ -220,10 +220,10 @@ impl From<Rejection> for Problem {
             R::UnknownGrant { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "grant_not_found", detail.clone())
             }
-            R::TooMuchFeedback { limit } => {
+            R::FeedbackLimitReached { limit } => {
                 Self::too_many("too_much_feedback", detail, u64::from(limit))
             }
-            R::UnclearAnswer => invalid("unclear_answer"),
+            R::AmbiguousAnswer => invalid("unclear_answer"),
         }
     }
 }
@@ -250,9 +250,9 @@ impl From<CommandError> for Problem {
     }
 }
 
-impl From<NotYours> for Problem {
-    fn from(refusal: NotYours) -> Self {
-        Self::not_yours(&refusal)
+impl From<CriticalApprovalError> for Problem {
+    fn from(refusal: CriticalApprovalError) -> Self {
+        Self::critical_approval_refused(&refusal)
     }
 }
 
@@ -260,7 +260,9 @@ impl From<JournalError> for Problem {
     fn from(error: JournalError) -> Self {
         tracing::warn!(error = %error, "the journal did not answer");
         match error {
-            JournalError::Conflict | JournalError::OverBudget | JournalError::Unavailable(_) => {
+            JournalError::Conflict
+            | JournalError::BudgetExceeded
+            | JournalError::Unavailable(_) => {
                 unavailable("unavailable", "the database is unavailable")
             }
             JournalError::Corrupt(_) => Self::new(
@@ -279,7 +281,7 @@ impl From<CursorError> for Problem {
                 "cursor_invalid",
                 "the cursor's offset is not a place in the message that is open there",
             ),
-            CursorError::Ahead { head } => {
+            CursorError::BeyondHead { head } => {
                 let detail = format!("the cursor is ahead of the session, whose head is {head}");
                 Self::new(StatusCode::CONFLICT, "cursor_ahead", detail).with("head", head)
             }
@@ -294,15 +296,15 @@ impl From<InvalidCursor> for Problem {
     }
 }
 
-impl From<TooMany> for Problem {
-    fn from(error: TooMany) -> Self {
+impl From<TooManyEntries> for Problem {
+    fn from(error: TooManyEntries) -> Self {
         let field = error.field;
         Self::invalid(field, error.to_string())
     }
 }
 
-impl From<Widening> for Problem {
-    fn from(error: Widening) -> Self {
+impl From<WideningError> for Problem {
+    fn from(error: WideningError) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self::new(status, "settings_widened", error.to_string()).with("field", error.field)
     }
@@ -311,7 +313,7 @@ impl From<Widening> for Problem {
 impl From<SettingsError> for Problem {
     fn from(error: SettingsError) -> Self {
         match error {
-            SettingsError::TooMany(error) => error.into(),
+            SettingsError::TooManyEntries(error) => error.into(),
             SettingsError::Widening(error) => error.into(),
         }
     }
@@ -344,13 +346,13 @@ mod tests {
             (Rejection::SessionExists, 409, "session_exists", json!({})),
             (Rejection::SessionClosed, 409, "session_closed", json!({})),
             (
-                Rejection::WorksForAnother { parent: SessionId(nil) },
+                Rejection::IsChildSession { parent: SessionId(nil) },
                 409,
                 "child_session",
                 json!({"parent": id}),
             ),
             (
-                Rejection::WidensChild { problem: "wider".to_owned() },
+                Rejection::ChildSettingsWidened { problem: "wider".to_owned() },
                 422,
                 "settings_widened",
                 json!({}),
@@ -363,7 +365,7 @@ mod tests {
                 "message_id_reused",
                 json!({"message_id": "m"}),
             ),
-            (Rejection::NoRun, 409, "no_run", json!({})),
+            (Rejection::NoActiveRun, 409, "no_run", json!({})),
             (
                 Rejection::RunNotActive { run_id: RunId(nil) },
                 409,
@@ -377,7 +379,7 @@ mod tests {
                 json!({}),
             ),
             (
-                Rejection::AlreadyDecided { first: vec![], word: None },
+                Rejection::AlreadyDecided { decisions: vec![], answer: None },
                 409,
                 "already_decided",
                 json!({"first": []}),
@@ -390,7 +392,7 @@ mod tests {
                 "unknown_step",
                 json!({"call_id": id}),
             ),
-            (Rejection::UnclearAnswer, 422, "unclear_answer", json!({})),
+            (Rejection::AmbiguousAnswer, 422, "unclear_answer", json!({})),
         ];
         for (rejection, status, code, extra) in cases {
             check(rejection, status, code, &extra);
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_says_when_to_try_again() {
+    fn temporary_problems_have_retry_after() {
         for (error, status, code) in [
             (CommandError::MailboxFull, 429, "mailbox_full"),
             (CommandError::Parked { error: "x".into() }, 503, "session_parked"),
@@ -416,7 +418,7 @@ mod tests {
     fn e3_cursors_that_lead_nowhere() {
         check(InvalidCursor, 400, "cursor_invalid", &json!({}));
         check(CursorError::Invalid, 400, "cursor_invalid", &json!({}));
-        let ahead = CursorError::Ahead { head: Seq(7) };
+        let ahead = CursorError::BeyondHead { head: Seq(7) };
         check(ahead, 409, "cursor_ahead", &json!({"head": 7}));
     }
 

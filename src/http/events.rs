@@ -1,14 +1,16 @@
 //! A session's events, as pages or as a stream; and, for administrators, everybody's (E2, E3).
 
 use super::{
-    Problem, State, commands,
+    Problem, State,
+    access_control::Caller,
+    commands,
     endpoint::{EVENT_STREAM, Endpoint, LAST_EVENT_ID},
-    follow::Follow,
-    guard::Caller,
-    problem_codes::OF_CURSORS,
-    read, sse,
+    extract,
+    problem_codes::CURSOR_PROBLEMS,
+    sse,
+    stream_filter::StreamFilter,
 };
-use crate::dialect::{Dialect, Flat, Frame};
+use crate::dialect::{Dialect, FlatFrame, Frame};
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{cursor::Cursor, ids::Seq, session::EventRecord};
@@ -16,20 +18,23 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 /// Events on a page where the client says nothing, and at most.
-const PAGE: (usize, usize) = (100, 500);
+const PAGE_LIMITS: (usize, usize) = (100, 500);
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/session/{session_id}/events", events)
-            .named("session_events", "A session's events: a page, or a stream that goes on.")
+            .operation("session_events", "A session's events: a page, or a stream that goes on.")
             .query::<EventsQuery>()
-            .at_most("limit", PAGE)
+            .limit_param("limit", PAGE_LIMITS)
             .query::<DialectQuery>()
             .header(LAST_EVENT_ID, "Where the stream was left; it wins over `after`")
-            .answers::<Page>("A page of events, in the dialect that was asked for")
-            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line, as things happen")
-            .problems(OF_CURSORS)
+            .returns::<EventPage>("A page of events, in the dialect that was asked for")
+            .returns_stream::<FlatFrame>(
+                EVENT_STREAM,
+                "One frame in each `data:` line, as things happen",
+            )
+            .problems(CURSOR_PROBLEMS)
             .problems(&["session_not_found", "unknown_dialect", "too_many_subscribers"]),
     ]
 }
@@ -38,9 +43,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 pub(super) fn admin_endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/events", all_events)
-            .named("all_events", "The events of all sessions from now on, without text on its way.")
+            .operation(
+                "all_events",
+                "The events of all sessions from now on, without text on its way.",
+            )
             .query::<DialectQuery>()
-            .streams::<Flat>(EVENT_STREAM, "One frame in each `data:` line; there is no `id:`")
+            .returns_stream::<FlatFrame>(
+                EVENT_STREAM,
+                "One frame in each `data:` line; there is no `id:`",
+            )
             .problems(&["forbidden", "unknown_dialect"]),
     ]
 }
@@ -60,8 +71,8 @@ pub(super) struct DialectQuery {
 }
 
 /// The dialect that `?dialect=` of a request asks for, or the native one.
-pub(super) fn asked_for(request: &HttpRequest) -> Result<Dialect, Problem> {
-    let name = read::query::<DialectQuery>(request)?.dialect;
+pub(super) fn parse_dialect(request: &HttpRequest) -> Result<Dialect, Problem> {
+    let name = extract::parse_query::<DialectQuery>(request)?.dialect;
     let name = name.as_deref().map(str::parse).transpose();
     let unknown = |error: crate::dialect::UnknownDialect| {
         Problem::bad_request("unknown_dialect", error.to_string())
@@ -75,21 +86,21 @@ async fn events(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let query: EventsQuery = read::query(&request)?;
-    let dialect = asked_for(&request)?;
-    let cursor = read::cursor(&request, query.after.as_deref())?;
-    let session = commands::session_for(&state, &caller.0, session_id).await?;
-    state.runtime.check_cursor(session_id, cursor).await?;
-    if read::wants_stream(&request) {
-        sse::check_room(&state, &session)?;
-        return Ok(sse::of_session(&state, &session, cursor, Follow::Everything, dialect));
+    let session_id = extract::path_id(&request, "session_id")?;
+    let query: EventsQuery = extract::parse_query(&request)?;
+    let dialect = parse_dialect(&request)?;
+    let cursor = extract::parse_cursor(&request, query.after.as_deref())?;
+    let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    state.runtime.validate_cursor(session_id, cursor).await?;
+    if extract::accepts_event_stream(&request) {
+        sse::check_subscriber_limit(&state, &session)?;
+        return Ok(sse::stream_session(&state, &session, cursor, StreamFilter::All, dialect));
     }
-    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
-    let records = state.runtime.journal.read(session_id, cursor.seq, limit).await?;
+    let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
+    let records = state.runtime.journal.load_events(session_id, cursor.seq, limit).await?;
     let next = records.last().map_or(cursor.seq, |record| record.seq);
     let item = |record: EventRecord| {
-        let (agent, cursor) = (session.agent.clone(), Cursor::after(record.seq));
+        let (agent, cursor) = (session.agent.clone(), Cursor::after_seq(record.seq));
         FeedItem { session_id, agent, cursor, kind: FeedKind::Event(record.into()) }
     };
     let items: Vec<_> = records.into_iter().map(|record| (record.at, item(record))).collect();
@@ -98,14 +109,14 @@ async fn events(
         dialect.encode(item, *at, &state.redactor, |frame| frames.push(frame));
     }
     let events = frames.iter().map(Frame::flat).collect();
-    Ok(HttpResponse::Ok().json(Page { events, next }))
+    Ok(HttpResponse::Ok().json(EventPage { events, next }))
 }
 
 /// A page of events.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EventPage)]
-struct Page<'a> {
-    events: Vec<Flat<'a>>,
+struct EventPage<'a> {
+    events: Vec<FlatFrame<'a>>,
     /// Where the next page begins, also when there is none yet.
     next: Seq,
 }
@@ -116,6 +127,6 @@ async fn all_events(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    Ok(sse::of_all(&state, asked_for(&request)?))
+    caller.require_admin()?;
+    Ok(sse::stream_all(&state, parse_dialect(&request)?))
 }

@@ -3,10 +3,11 @@
 //! and read as the client takes them.
 
 use super::{
-    AppState, Problem, State, commands,
+    AppState, Problem, State,
+    access_control::Caller,
+    commands,
     endpoint::{Endpoint, JSON_LINES},
-    guard::Caller,
-    read,
+    extract,
 };
 use crate::auth::Role;
 use actix_web::{HttpRequest, HttpResponse, http::header, web::Bytes};
@@ -20,26 +21,26 @@ use greenroom_core::{
     ids::{AgentName, SessionId, UserId},
     model::{openai, request::ModelRequest},
     session::{EventRecord, SessionEvent, SessionRow, SessionState, evolve},
-    usage::Spending,
+    usage::ModelUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 /// Sessions whose rows are read at once.
-const PAGE: usize = 50;
+const SESSION_PAGE_SIZE: usize = 50;
 /// Sessions of one export where the client says nothing, and at most.
-const SESSIONS: (usize, usize) = (1_000, 100_000);
+const SESSION_LIMITS: (usize, usize) = (1_000, 100_000);
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/export", export)
-            .named("export", "Conversations as JSON lines, the newest first.")
-            .explained("In the form that tools for fine-tuning and evaluation read.")
+            .operation("export", "Conversations as JSON lines, the newest first.")
+            .description("In the form that tools for fine-tuning and evaluation read.")
             .query::<ExportQuery>()
-            .at_most("limit", SESSIONS)
-            .streams::<Conversation>(JSON_LINES, "A session in each line")
+            .limit_param("limit", SESSION_LIMITS)
+            .returns_stream::<ExportedConversation>(JSON_LINES, "A session in each line")
             .problems(&["forbidden", "invalid_id", "session_not_found"]),
     ]
 }
@@ -47,7 +48,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A session, as it is exported: `messages` and `tools` are those of OpenAI's chat format.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ExportedConversation)]
-struct Conversation<'a> {
+struct ExportedConversation<'a> {
     session_id: SessionId,
     user_id: &'a UserId,
     agent: &'a AgentName,
@@ -58,7 +59,7 @@ struct Conversation<'a> {
     tools: Value,
     /// What people think of it.
     feedback: Vec<Value>,
-    usage: Spending,
+    usage: ModelUsage,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -81,9 +82,10 @@ async fn export(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let query: ExportQuery = read::query(&request)?;
-    let left = read::page_size("limit", query.limit, SESSIONS.0, SESSIONS.1)?;
-    let asked = read::id("user", query.user.as_deref())?;
+    let query: ExportQuery = extract::parse_query(&request)?;
+    let left =
+        extract::validate_page_size("limit", query.limit, SESSION_LIMITS.0, SESSION_LIMITS.1)?;
+    let asked = extract::parse_optional_id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
     let owner = match asked {
         Some(_) if caller.0.role < Role::Admin && asked != own => {
@@ -93,13 +95,16 @@ async fn export(
         None if caller.0.role == Role::Admin => None,
         None => own,
     };
-    let before = read::id::<SessionId>("before", query.before.as_deref())?;
-    let rows = match read::id::<SessionId>("session_id", query.session_id.as_deref())? {
-        Some(session_id) => vec![commands::session_for(&state, &caller.0, session_id).await?],
-        None => Vec::new(),
-    };
+    let before = extract::parse_optional_id::<SessionId>("before", query.before.as_deref())?;
+    let rows =
+        match extract::parse_optional_id::<SessionId>("session_id", query.session_id.as_deref())? {
+            Some(session_id) => {
+                vec![commands::load_visible_session(&state, &caller.0, session_id).await?]
+            }
+            None => Vec::new(),
+        };
     let is_one = !rows.is_empty();
-    let place = Place { rows, owner, before, left, is_last: is_one };
+    let place = ExportProgress { rows, owner, before, remaining: left, is_last: is_one };
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, JSON_LINES))
         .insert_header((header::CACHE_CONTROL, "no-store"))
@@ -110,31 +115,31 @@ async fn export(
 }
 
 /// Where an export stands.
-struct Place {
+struct ExportProgress {
     /// Sessions whose lines come next, the last first.
     rows: Vec<SessionRow>,
     owner: Option<UserId>,
     before: Option<SessionId>,
-    left: usize,
+    remaining: usize,
     is_last: bool,
 }
 
-type Line = (Result<Bytes, JournalError>, Option<Place>);
+type ExportStep = (Result<Bytes, JournalError>, Option<ExportProgress>);
 
 /// The next line. If the log can't be read any more, the connection breaks rather than look complete.
-async fn next_line(state: &AppState, mut place: Place) -> Option<Line> {
+async fn next_line(state: &AppState, mut place: ExportProgress) -> Option<ExportStep> {
     loop {
         let Some(row) = place.rows.pop() else {
-            if place.is_last || place.left == 0 {
+            if place.is_last || place.remaining == 0 {
                 return None;
             }
-            let limit = place.left.min(PAGE);
+            let limit = place.remaining.min(SESSION_PAGE_SIZE);
             let (owner, before) = (place.owner.clone(), place.before);
             let query = SessionQuery { owner, before, limit, ..SessionQuery::default() };
-            match state.runtime.journal.sessions(query).await {
+            match state.runtime.journal.list_sessions(query).await {
                 Ok(rows) => {
                     place.is_last = rows.len() < limit;
-                    place.left -= rows.len();
+                    place.remaining -= rows.len();
                     place.before = rows.last().map(|row| row.session_id).or(place.before);
                     place.rows = rows;
                     place.rows.reverse();
@@ -153,13 +158,17 @@ async fn next_line(state: &AppState, mut place: Place) -> Option<Line> {
 }
 
 async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, JournalError> {
-    let mut past = SessionState::vacant(row.session_id);
+    let mut past = SessionState::new(row.session_id);
     let mut feedback = Vec::new();
     loop {
-        let page = state.runtime.journal.read(row.session_id, past.head, LOG_PAGE_EVENTS).await?;
+        let page = state
+            .runtime
+            .journal
+            .load_events(row.session_id, past.last_seq, LOG_PAGE_EVENTS)
+            .await?;
         let is_last = page.len() < LOG_PAGE_EVENTS;
         for record in &page {
-            feedback.extend(said_of(record));
+            feedback.extend(export_feedback(record));
             past = evolve(past, record);
         }
         if is_last {
@@ -174,12 +183,13 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
     let rules = governance.rules(&row.agent, row.parent.as_deref(), state.runtime.tools.as_ref());
     let model = rules.agent.models.first().cloned().unwrap_or_default();
     // All that was said, also where a request would leave out the oldest of it.
-    let request = ModelRequest { messages, ..context::assemble(&past, &rules, model.clone()) };
-    let body = openai::encode(&request, openai::Options::default());
+    let request =
+        ModelRequest { messages, ..context::assemble_request(&past, &rules, model.clone()) };
+    let body = openai::encode(&request, openai::EncodeOptions::default());
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut messages = body["messages"].clone();
-    redact_texts(state, &mut messages);
-    let line = Conversation {
+    redact_embedded_json(state, &mut messages);
+    let line = ExportedConversation {
         session_id: row.session_id,
         user_id: &row.owner,
         agent: &row.agent,
@@ -191,10 +201,10 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
         feedback,
         usage: row.usage,
     };
-    Ok(Some(format!("{}\n", state.redactor.scrubbed(json!(line)))))
+    Ok(Some(format!("{}\n", state.redactor.redact_value(json!(line)))))
 }
 
-fn said_of(record: &EventRecord) -> Option<Value> {
+fn export_feedback(record: &EventRecord) -> Option<Value> {
     let SessionEvent::FeedbackGiven { feedback, by } = &record.event else { return None };
     let mut told = json!(feedback);
     told["by"] = json!(by);
@@ -204,11 +214,11 @@ fn said_of(record: &EventRecord) -> Option<Value> {
 }
 
 /// Arguments and results are JSON within texts there, where no key would be seen.
-fn redact_texts(state: &AppState, messages: &mut Value) {
+fn redact_embedded_json(state: &AppState, messages: &mut Value) {
     let redact = |text: &mut Value| {
         let inner = text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
         if let Some(inner @ (Value::Object(_) | Value::Array(_))) = inner {
-            *text = state.redactor.scrubbed(inner).to_string().into();
+            *text = state.redactor.redact_value(inner).to_string().into();
         }
     };
     for message in messages.as_array_mut().into_iter().flatten() {
@@ -219,7 +229,7 @@ fn redact_texts(state: &AppState, messages: &mut Value) {
             redact(&mut message["content"]);
         }
     }
-    // Looking for calls leaves a `null` where there are none.
+    // ChangeSource for calls leaves a `null` where there are none.
     for message in messages.as_array_mut().into_iter().flatten() {
         if let Some(members) = message.as_object_mut() {
             members.retain(|name, value| name != "tool_calls" || !value.is_null());

@@ -2,13 +2,13 @@
 //! session, and so is stored, streamed and exported with it.
 
 use super::{
-    AppState, Problem, State, commands, endpoint::Endpoint, guard::Caller,
-    problem_codes::OF_COMMANDS, read::Json,
+    AppState, Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract::Json,
+    problem_codes::COMMAND_PROBLEMS,
 };
 use actix_web::{HttpResponse, http::StatusCode};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
-    feedback::{Feedback, Rating, Verdict},
+    feedback::{CallRating, Feedback, MessageRating},
     ids::{CallId, MessageId, RunId, Seq, SessionId},
     limits::REASON_BYTES_MAX,
     session::{EventRecord, Input, SessionEvent},
@@ -23,11 +23,11 @@ const LOG_PAGES_SEARCHED: usize = 40;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/agent/feedback", give)
-            .named("give_feedback", "What a person thinks of an answer, or of a call.")
-            .explained("A message of the model is rated; a call gets a verdict.")
-            .body::<Opinion>()
-            .answers::<Taken>("It is an event of the session now")
-            .problems(OF_COMMANDS)
+            .operation("give_feedback", "What a person thinks of an answer, or of a call.")
+            .description("A message of the model is rated; a call gets a verdict.")
+            .body::<FeedbackRequest>()
+            .returns::<FeedbackResponse>("It is an event of the session now")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["message_not_found", "call_not_found", "too_much_feedback"]),
     ]
 }
@@ -35,7 +35,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// Feedback that was taken.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FeedbackTaken)]
-struct Taken {
+struct FeedbackResponse {
     session_id: SessionId,
     /// The run it is about.
     run_id: Option<RunId>,
@@ -44,22 +44,22 @@ struct Taken {
 /// What somebody thinks.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Opinion {
+struct FeedbackRequest {
     session_id: SessionId,
     #[serde(default)]
     message_id: Option<MessageId>,
     #[serde(default)]
     call_id: Option<CallId>,
     #[serde(default)]
-    rating: Option<Rating>,
+    rating: Option<MessageRating>,
     #[serde(default)]
-    verdict: Option<Verdict>,
+    verdict: Option<CallRating>,
     #[serde(default)]
     comment: Option<String>,
 }
 
-impl Opinion {
-    fn parse(self) -> Result<Feedback, Problem> {
+impl FeedbackRequest {
+    fn into_feedback(self) -> Result<Feedback, Problem> {
         let Self { session_id: _, message_id, call_id, rating, verdict, comment } = self;
         let comment = comment.filter(|comment| !comment.trim().is_empty());
         if comment.as_ref().is_some_and(|comment| comment.len() > REASON_BYTES_MAX) {
@@ -97,28 +97,28 @@ impl Opinion {
 async fn give(
     state: State,
     caller: Caller,
-    Json(opinion): Json<Opinion>,
+    Json(opinion): Json<FeedbackRequest>,
 ) -> Result<HttpResponse, Problem> {
     let session_id = opinion.session_id;
-    let feedback = opinion.parse()?;
-    commands::session_for(&state, &caller.0, session_id).await?;
-    let run_id = run_of(&state, session_id, &feedback).await?;
+    let feedback = opinion.into_feedback()?;
+    commands::load_visible_session(&state, &caller.0, session_id).await?;
+    let run_id = find_run(&state, session_id, &feedback).await?;
     let input = Input::GiveFeedback { feedback, run_id, by: caller.0.user.clone() };
-    state.runtime.command(session_id, input).await?;
-    Ok(HttpResponse::Ok().json(Taken { session_id, run_id }))
+    state.runtime.execute(session_id, input).await?;
+    Ok(HttpResponse::Ok().json(FeedbackResponse { session_id, run_id }))
 }
 
 /// The run in which that was said or called. What is judged is mostly near the end of the log.
-async fn run_of(
+async fn find_run(
     state: &AppState,
     session_id: SessionId,
     feedback: &Feedback,
 ) -> Result<Option<RunId>, Problem> {
     let journal = &state.runtime.journal;
-    let mut end = journal.head(session_id).await?.0;
+    let mut end = journal.load_head(session_id).await?.0;
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(LOG_PAGE_EVENTS as u64);
-        let page = journal.read(session_id, Seq(start), LOG_PAGE_EVENTS).await?;
+        let page = journal.load_events(session_id, Seq(start), LOG_PAGE_EVENTS).await?;
         if let Some(found) = page.iter().find(|record| is_about(record, feedback)) {
             return Ok(found.run_id);
         }

@@ -6,20 +6,21 @@
 
 mod requests;
 
-use self::requests::{Question, Sent};
+use self::requests::{ApprovalSelector, SubmittedRequest};
 use super::{
-    Problem, State, commands,
-    decisions::{self, Answer},
+    Problem, State,
+    access_control::{self, Caller, SURFACE_HEADER},
+    answers::{self, AnswerRequest},
+    commands,
     endpoint::Endpoint,
-    follow::Follow,
-    guard::{self, Caller, SURFACE},
-    read,
-    talk::{Line, Talk},
+    extract,
+    stream_filter::StreamFilter,
     workflows, ws,
     ws_frames::{self, ClientFrame},
+    ws_protocol::{WebSocketConnection, WebSocketProtocol},
 };
 use crate::dialect::gateway::{
-    ClientMessage, EditedStep, Frame, NotUnderstood, ServerMessage, decode, encode,
+    ClientMessage, ClientMessageError, EditedStep, GatewayFrame, ServerMessage, decode, encode,
 };
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use bytestring::ByteString;
@@ -37,15 +38,15 @@ use utoipa::IntoParams;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/gateway", gateway)
-            .named("gateway", "A WebSocket in the words of a chat front end.")
-            .explained(
+            .operation("gateway", "A WebSocket in the words of a chat front end.")
+            .description(
                 "The client sends `chat.send`, `tool.approval.response`, `preflight.approval` and \
                  `elicitation.response`; the server `chat.stream.*`, `tool.*`, `preflight.checklist`, \
                  `elicitation.request` and `error`. `docs/protocol.md` has the details.",
             )
             .query::<GatewayQuery>()
-            .header(SURFACE, "`cli` or `rest`: through what the person answers")
-            .upgrades("The connection is a WebSocket from here on")
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
+            .upgrades_to_websocket("The connection is a WebSocket from here on")
             .problems(&["surface_invalid"]),
     ]
 }
@@ -64,73 +65,81 @@ async fn gateway(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
-    let GatewayQuery { details } = read::query(&request)?;
-    let surface = match guard::surface(&request, &caller.0)? {
+    let GatewayQuery { details } = extract::parse_query(&request)?;
+    let surface = match access_control::resolve_surface(&request, &caller.0)? {
         Surface::Cli => Surface::Cli,
         Surface::Rest | Surface::Websocket | Surface::Dashboard => Surface::Websocket,
     };
-    let talk = Gateway { details, surface, requests: HashMap::new() };
-    ws::start(&state, caller.0, talk, &request, payload)
+    let talk = GatewayProtocol { include_native: details, surface, requests: HashMap::new() };
+    ws::start_socket(&state, caller.0, talk, &request, payload)
 }
 
 /// What is said on one connection.
-struct Gateway {
+struct GatewayProtocol {
     /// Whether the client wants to hear what the dialect has no word for.
-    details: bool,
+    include_native: bool,
     surface: Surface,
     /// The requests that are streamed.
     requests: HashMap<MessageId, (SessionId, RunId)>,
 }
 
 /// A frame that was carried out.
-enum Done {
-    Sent(Box<Sent>),
+enum GatewayOutput {
+    Submitted(Box<SubmittedRequest>),
     Answered,
 }
 
-impl Talk for Gateway {
+impl WebSocketProtocol for GatewayProtocol {
     type Request = ClientMessage;
-    type Done = Done;
-    type Stream = MessageId;
+    type Output = GatewayOutput;
+    type Key = MessageId;
 
-    fn hear(&self, text: &str) -> ClientFrame<ClientMessage> {
+    fn parse_frame(&self, text: &str) -> ClientFrame<ClientMessage> {
         ClientFrame::parse(text, |message| decode(message).map_err(Problem::from))
     }
 
-    fn carry_out(
+    fn handle_request(
         &self,
         request: ClientMessage,
-        line: &Line<MessageId>,
-    ) -> LocalBoxFuture<'static, Result<Done, Problem>> {
+        line: &WebSocketConnection<MessageId>,
+    ) -> LocalBoxFuture<'static, Result<GatewayOutput, Problem>> {
         let (state, principal) = (line.state.clone(), line.principal.clone());
-        let (surface, details) = (self.surface, self.details);
+        let (surface, details) = (self.surface, self.include_native);
         match request {
             ClientMessage::ChatSend { id, session_id, content, after, workflow } => {
-                let room = if line.has(&id) { Ok(()) } else { line.check_room() };
-                let workflow = workflow.map(workflows::wish).transpose();
+                let room =
+                    if line.is_subscribed(&id) { Ok(()) } else { line.check_subscription_limit() };
+                let workflow = workflow.map(workflows::parse_workflow).transpose();
                 let streamed = self.requests.values().map(|(_, run_id)| *run_id).collect();
                 async move {
                     room?;
                     let workflow = workflow?;
-                    let wish = requests::Wish { id, session_id, content, after, details, workflow };
-                    let sent = requests::send(&state, &principal, wish, streamed).await?;
-                    Ok(Done::Sent(Box::new(sent)))
+                    let wish = requests::ChatSendRequest {
+                        id,
+                        session_id,
+                        content,
+                        after,
+                        include_native: details,
+                        workflow,
+                    };
+                    let sent = requests::submit_request(&state, &principal, wish, streamed).await?;
+                    Ok(GatewayOutput::Submitted(Box::new(sent)))
                 }
                 .boxed_local()
             }
             ClientMessage::ToolApproval { call_id, approved, for_session } => async move {
-                let question = Question::OfCall(call_id);
-                let row = requests::asked(&state, &principal, question).await?;
+                let question = ApprovalSelector::Call(call_id);
+                let row = requests::find_approval(&state, &principal, question).await?;
                 let answer = answer_to_call(&call_id.to_string(), approved, for_session)?;
-                decisions::decide(&state, &principal, &row, answer, surface).await?;
-                Ok(Done::Answered)
+                answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                Ok(GatewayOutput::Answered)
             }
             .boxed_local(),
             ClientMessage::Elicitation { approval_id, accepted, content } => async move {
-                let row = commands::approval_for(&state, &principal, approval_id).await?;
-                let answer = Answer::to_a_tool(accepted, content);
-                decisions::decide(&state, &principal, &row, answer, surface).await?;
-                Ok(Done::Answered)
+                let row = commands::load_visible_approval(&state, &principal, approval_id).await?;
+                let answer = AnswerRequest::for_elicitation(accepted, content);
+                answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                Ok(GatewayOutput::Answered)
             }
             .boxed_local(),
             ClientMessage::Preflight { request_id, approved, edited_steps } => {
@@ -139,26 +148,31 @@ impl Talk for Gateway {
                     let (session_id, run_id) = found.ok_or_else(|| {
                         Problem::invalid("requestId", "there is no such request on this connection")
                     })?;
-                    let question = Question::Preflight { session_id, run_id };
-                    let row = requests::asked(&state, &principal, question).await?;
+                    let question = ApprovalSelector::Preflight { session_id, run_id };
+                    let row = requests::find_approval(&state, &principal, question).await?;
                     let answer = answer_to_preflight(approved, edited_steps)?;
-                    decisions::decide(&state, &principal, &row, answer, surface).await?;
-                    Ok(Done::Answered)
+                    answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                    Ok(GatewayOutput::Answered)
                 }
                 .boxed_local()
             }
         }
     }
 
-    fn done(&mut self, _: Option<&Value>, done: Done, line: &mut Line<MessageId>) -> Vec<String> {
+    fn apply_output(
+        &mut self,
+        _: Option<&Value>,
+        done: GatewayOutput,
+        line: &mut WebSocketConnection<MessageId>,
+    ) -> Vec<String> {
         match done {
-            Done::Sent(sent) => self.follow(*sent, line),
+            GatewayOutput::Submitted(sent) => self.stream_request(*sent, line),
             // What it leads to is told on the stream.
-            Done::Answered => Vec::new(),
+            GatewayOutput::Answered => Vec::new(),
         }
     }
 
-    fn refusal(&self, id: Option<&Value>, problem: &Problem) -> String {
+    fn error_frame(&self, id: Option<&Value>, problem: &Problem) -> String {
         let id = match id {
             Some(Value::String(id)) => MessageId::parse(id).ok(),
             Some(Value::Number(id)) => MessageId::parse(&id.to_string()).ok(),
@@ -169,7 +183,7 @@ impl Talk for Gateway {
         let (code, message) = (problem.code, problem.detail.clone());
         // These are the frame's own.
         extra.retain(|name, _| !["type", "requestId", "code", "message"].contains(&name.as_str()));
-        text(&Frame {
+        to_json(&GatewayFrame {
             cursor: None,
             session_id: None,
             message: ServerMessage::Error { request_id: id, code, message, extra },
@@ -177,53 +191,72 @@ impl Talk for Gateway {
     }
 }
 
-impl Gateway {
+impl GatewayProtocol {
     /// Streams the request that was sent; what was asked before comes at once.
-    fn follow(&mut self, sent: Sent, line: &mut Line<MessageId>) -> Vec<String> {
-        let Sent { session, run_id, following, cursor, asked_again } = sent;
-        self.requests.retain(|id, _| line.has(id));
+    fn stream_request(
+        &mut self,
+        sent: SubmittedRequest,
+        line: &mut WebSocketConnection<MessageId>,
+    ) -> Vec<String> {
+        let SubmittedRequest {
+            session,
+            run_id,
+            followed_run: following,
+            cursor,
+            resent_approvals: asked_again,
+        } = sent;
+        self.requests.retain(|id, _| line.is_subscribed(id));
         let request_id = following.request_id.clone();
         self.requests.insert(request_id.clone(), (session.session_id, run_id));
         let (clock, redactor) = (line.state.runtime.clock.clone(), line.state.redactor.clone());
         let encode = move |item: &_, put: &mut dyn FnMut(ByteString)| {
-            encode(item, &following, clock.now(), &redactor, &mut |frame| put(text(&frame).into()));
+            encode(item, &following, clock.now(), &redactor, &mut |frame| {
+                put(to_json(&frame).into())
+            });
         };
-        let follow = Follow::Run { run_id, until_pause: false };
-        line.attach(request_id, &session, cursor, follow, encode);
-        asked_again.iter().map(text).collect()
+        let follow = StreamFilter::Run { run_id, until_pause: false };
+        line.subscribe(request_id, &session, cursor, follow, encode);
+        asked_again.iter().map(to_json).collect()
     }
 }
 
-fn text(frame: &Frame) -> String {
+fn to_json(frame: &GatewayFrame) -> String {
     // Plain data: serialising it can't fail.
     serde_json::to_string(frame).unwrap_or_default()
 }
 
 /// The word on one call, as every surface takes it.
-fn answer_to_call(call_id: &str, approved: bool, for_session: bool) -> Result<Answer, Problem> {
+fn answer_to_call(
+    call_id: &str,
+    approved: bool,
+    for_session: bool,
+) -> Result<AnswerRequest, Problem> {
     let decision = if approved { "approve" } else { "reject" };
     let mut answer = json!({"decision": decision, "steps": [{"call_id": call_id}]});
     if for_session {
         answer["for_session"] = json!({});
     }
-    read::parse_value(answer)
+    extract::deserialize_value(answer)
 }
 
 /// The word on a plan made beforehand, as every surface takes it.
-fn answer_to_preflight(approved: bool, steps: Option<Vec<EditedStep>>) -> Result<Answer, Problem> {
+fn answer_to_preflight(
+    approved: bool,
+    steps: Option<Vec<EditedStep>>,
+) -> Result<AnswerRequest, Problem> {
     let mut answer = json!({"decision": if approved { "approve" } else { "reject" }});
     if let Some(steps) = steps {
         answer["steps"] = json!(steps);
     }
-    read::parse_value(answer)
+    extract::deserialize_value(answer)
 }
 
-impl From<NotUnderstood> for Problem {
-    fn from(error: NotUnderstood) -> Self {
+impl From<ClientMessageError> for Problem {
+    fn from(error: ClientMessageError) -> Self {
         match error {
-            NotUnderstood::NoType => Self::invalid("type", error.to_string()),
-            NotUnderstood::UnknownType(kind) => ws_frames::unknown_type(&kind),
-            NotUnderstood::Invalid(error) => read::wrong_value(error),
+            ClientMessageError::MissingType => Self::invalid("type", error.to_string()),
+            ClientMessageError::UnknownType(kind) => ws_frames::unknown_type(&kind),
+            ClientMessageError::Invalid(error) => extract::invalid_value(error),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What people granted for a session (G9): listed and revoked here, given with an approval.
 
 use super::{
-    Problem, State, commands, endpoint::Endpoint, guard::Caller, problem_codes::OF_COMMANDS, read,
+    Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract,
+    problem_codes::COMMAND_PROBLEMS,
 };
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use greenroom_core::{
@@ -18,17 +19,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = "/agent/session/{session_id}/grants/{grant_id}";
     vec![
         Endpoint::get(all, list)
-            .named("list_grants", "What people approved for the whole session.")
-            .answers::<Grants>("The grants")
+            .operation("list_grants", "What people approved for the whole session.")
+            .returns::<Grants>("The grants")
             .problems(&["session_not_found"]),
         Endpoint::new(Method::DELETE, all, revoke_all)
-            .named("revoke_grants", "Revokes all of them.")
-            .answers_nothing(204, "They hold no more")
-            .problems(OF_COMMANDS),
+            .operation("revoke_grants", "Revokes all of them.")
+            .returns_empty(204, "They hold no more")
+            .problems(COMMAND_PROBLEMS),
         Endpoint::new(Method::DELETE, one, revoke)
-            .named("revoke_grant", "Revokes one of them.")
-            .answers_nothing(204, "It holds no more")
-            .problems(OF_COMMANDS)
+            .operation("revoke_grant", "Revokes one of them.")
+            .returns_empty(204, "It holds no more")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["grant_not_found"]),
     ]
 }
@@ -41,8 +42,8 @@ struct Grants {
 
 /// `GET /agent/session/{id}/grants`
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let session_id: SessionId = read::path_id(&request, "session_id")?;
-    let session = commands::session_for(&state, &caller.0, session_id).await?;
+    let session_id: SessionId = extract::path_id(&request, "session_id")?;
+    let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
     Ok(HttpResponse::Ok().json(Grants { grants: session.grants }))
 }
 
@@ -52,7 +53,7 @@ async fn revoke_all(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    revoke_some(&state, &caller, &request, None).await
+    revoke_grants(&state, &caller, &request, None).await
 }
 
 /// `DELETE /agent/session/{id}/grants/{grant_id}`
@@ -61,20 +62,20 @@ async fn revoke(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let grant_id: GrantId = read::path_id(&request, "grant_id")?;
-    revoke_some(&state, &caller, &request, Some(grant_id)).await
+    let grant_id: GrantId = extract::path_id(&request, "grant_id")?;
+    revoke_grants(&state, &caller, &request, Some(grant_id)).await
 }
 
-async fn revoke_some(
+async fn revoke_grants(
     state: &State,
     caller: &Caller,
     request: &HttpRequest,
     grant_id: Option<GrantId>,
 ) -> Result<HttpResponse, Problem> {
-    let session_id: SessionId = read::path_id(request, "session_id")?;
-    let session = commands::session_for(state, &caller.0, session_id).await?;
+    let session_id: SessionId = extract::path_id(request, "session_id")?;
+    let session = commands::load_visible_session(state, &caller.0, session_id).await?;
     let by = caller.0.user.clone();
     let input = Input::RevokeGrants { grant_id, by };
-    state.runtime.command(session.session_id, input).await?;
+    state.runtime.execute(session.session_id, input).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -2,15 +2,15 @@
 
 use super::{
     Problem, State,
+    access_control::{self, Caller, SURFACE_HEADER},
     endpoint::Endpoint,
-    guard::{self, Caller, SURFACE},
-    read::{self, Json},
+    extract::{self, Json},
 };
 use crate::{
-    audit::{Action, Actor, Entry, Outcome},
+    audit::{AuditAction, AuditActor, AuditEntry, AuditOutcome},
     auth::{
         ApiKey, KeyId, KeyStore, Role,
-        key::{self, KEY_NAME_CHARS_MAX, KEYS_MAX},
+        api_key::{self, KEY_NAME_CHARS_MAX, KEYS_MAX},
     },
 };
 use actix_web::{
@@ -26,19 +26,19 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/keys", list)
-            .named("list_keys", "API keys, revoked ones too.")
-            .answers::<Keys>("The keys, the oldest first; none shows what it opens with")
+            .operation("list_keys", "API keys, revoked ones too.")
+            .returns::<Keys>("The keys, the oldest first; none shows what it opens with")
             .problems(&["forbidden", "not_found"]),
         Endpoint::post("/admin/keys", create)
-            .named("create_key", "Makes an API key.")
-            .header(SURFACE, "`cli` or `rest`: through what it is made")
-            .body::<Wish>()
-            .answers_with::<FreshKey>(201, "The one answer that has the key itself")
+            .operation("create_key", "Makes an API key.")
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is made")
+            .body::<CreateKeyRequest>()
+            .returns_with_status::<CreateKeyResponse>(201, "The one answer that has the key itself")
             .problems(&["forbidden", "not_found", "surface_invalid", "too_many_keys", "internal"]),
         Endpoint::new(Method::DELETE, "/admin/keys/{key_id}", revoke)
-            .named("revoke_key", "Revokes an API key; it opens nothing from here on.")
-            .header(SURFACE, "`cli` or `rest`: through what it is revoked")
-            .answers::<ApiKey>("The key as it is now")
+            .operation("revoke_key", "Revokes an API key; it opens nothing from here on.")
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is revoked")
+            .returns::<ApiKey>("The key as it is now")
             .problems(&["forbidden", "not_found", "surface_invalid", "key_not_found"]),
     ]
 }
@@ -51,9 +51,9 @@ struct Keys {
 
 /// A key that was just made.
 #[derive(Serialize, ToSchema)]
-struct FreshKey {
+struct CreateKeyResponse {
     #[serde(flatten)]
-    about: ApiKey,
+    key_info: ApiKey,
     /// The key itself, which is shown this once.
     key: String,
 }
@@ -62,7 +62,7 @@ struct FreshKey {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CreateKey)]
-struct Wish {
+struct CreateKeyRequest {
     /// Who shall call with it; `user` says the same.
     #[serde(rename = "user_id", alias = "user")]
     user: UserId,
@@ -73,25 +73,26 @@ struct Wish {
     name: Option<String>,
 }
 
-fn store(state: &State) -> Result<&dyn KeyStore, Problem> {
+fn key_store(state: &State) -> Result<&dyn KeyStore, Problem> {
     let absent = || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no keys");
-    state.auth.keys().ok_or_else(absent)
+    state.auth.key_store().ok_or_else(absent)
 }
 
-fn entry(
+fn audit_entry(
     state: &State,
     caller: &Caller,
     request: &HttpRequest,
-    action: Action,
+    action: AuditAction,
     key: &ApiKey,
-) -> Result<Entry, Problem> {
-    let actor = Actor::calling(&caller.0, guard::surface(request, &caller.0)?);
+) -> Result<AuditEntry, Problem> {
+    let actor =
+        AuditActor::from_principal(&caller.0, access_control::resolve_surface(request, &caller.0)?);
     let details = json!({
         "key_id": key.key_id, "user_id": key.user, "role": key.role, "name": key.name,
     });
     let now = state.runtime.clock.now();
-    let entry = Entry::new(now, action, Outcome::Done, Some(actor));
-    Ok(Entry { details: Some(details), ..entry })
+    let entry = AuditEntry::new(now, action, AuditOutcome::Done, Some(actor));
+    Ok(AuditEntry { details: Some(details), ..entry })
 }
 
 /// `POST /admin/keys`: the one answer that has the key itself.
@@ -99,16 +100,16 @@ async fn create(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    Json(wish): Json<Wish>,
+    Json(wish): Json<CreateKeyRequest>,
 ) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let store = store(&state)?;
+    caller.require_admin()?;
+    let store = key_store(&state)?;
     let too_long = |name: &String| name.chars().count() > KEY_NAME_CHARS_MAX;
     if wish.name.as_ref().is_some_and(too_long) {
         let detail = format!("may have at most {KEY_NAME_CHARS_MAX} characters");
         return Err(Problem::invalid("name", detail));
     }
-    if store.keys().await?.len() >= KEYS_MAX {
+    if store.list_keys().await?.len() >= KEYS_MAX {
         let detail = format!("there are {KEYS_MAX} keys, revoked ones included");
         return Err(Problem::too_many("too_many_keys", detail, KEYS_MAX as u64));
     }
@@ -120,22 +121,22 @@ async fn create(
         created_at: state.runtime.clock.now(),
         revoked_at: None,
     };
-    let text = key::fresh_key();
-    let hash = key::hash_of(&text).ok_or_else(|| {
+    let text = api_key::generate_key();
+    let hash = api_key::hash_key(&text).ok_or_else(|| {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Problem::new(status, "internal", "the fresh key has not the form of one")
     })?;
-    let entry = entry(&state, &caller, &request, Action::KeyCreated, &key)?;
-    store.add_key(&key, hash, entry).await?;
+    let entry = audit_entry(&state, &caller, &request, AuditAction::KeyCreated, &key)?;
+    store.store_key(&key, hash, entry).await?;
     tracing::info!(key_id = %key.key_id, user = %key.user, role = %key.role, "key created");
-    let fresh = FreshKey { about: key, key: text };
+    let fresh = CreateKeyResponse { key_info: key, key: text };
     Ok(HttpResponse::Created().insert_header(("Cache-Control", "no-store")).json(fresh))
 }
 
 /// `GET /admin/keys`: revoked ones too.
 async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let keys = store(&state)?.keys().await?;
+    caller.require_admin()?;
+    let keys = key_store(&state)?.list_keys().await?;
     Ok(HttpResponse::Ok().json(Keys { keys }))
 }
 
@@ -145,14 +146,14 @@ async fn revoke(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
-    let key_id: KeyId = read::path_id(&request, "key_id")?;
-    let found = store(&state)?.keys().await?.into_iter().find(|key| key.key_id == key_id);
+    caller.require_admin()?;
+    let key_id: KeyId = extract::path_id(&request, "key_id")?;
+    let found = key_store(&state)?.list_keys().await?.into_iter().find(|key| key.key_id == key_id);
     let unknown = || Problem::new(StatusCode::NOT_FOUND, "key_not_found", "there is no such key");
     let mut key = found.ok_or_else(unknown)?;
     if key.revoked_at.is_none() {
         let now = state.runtime.clock.now();
-        let entry = entry(&state, &caller, &request, Action::KeyRevoked, &key)?;
+        let entry = audit_entry(&state, &caller, &request, AuditAction::KeyRevoked, &key)?;
         state.auth.revoke_key(key_id, now, entry).await?;
         tracing::info!(key_id = %key_id, user = %key.user, "key revoked");
         key.revoked_at = Some(now);

@@ -1,6 +1,6 @@
 //! Who is calling, and what they can choose from: what a client asks first.
 
-use super::{Problem, State, endpoint::Endpoint, guard::Caller};
+use super::{Problem, State, access_control::Caller, endpoint::Endpoint};
 use actix_web::HttpResponse;
 use greenroom_core::{
     approval::Role,
@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/me", read)
-            .named("me", "Who is calling, and the agents there are.")
-            .answers::<Me>("The caller"),
+            .operation("me", "Who is calling, and the agents there are.")
+            .returns::<Me>("The caller"),
     ]
 }
 

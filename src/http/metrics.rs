@@ -2,7 +2,7 @@
 
 pub use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{Problem, State, endpoint::Endpoint, guard::Caller};
+use super::{Problem, State, access_control::Caller, endpoint::Endpoint};
 use actix_web::{
     Error, HttpResponse,
     body::{BoxBody, MessageBody},
@@ -10,7 +10,7 @@ use actix_web::{
     http::{StatusCode, header},
     middleware::Next,
 };
-use greenroom_actors::circuit::CIRCUITS;
+use greenroom_actors::circuit_breaker::CIRCUIT_PATH_PREFIX;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use std::{collections::BTreeMap, time::Instant};
 
@@ -19,12 +19,13 @@ const BUCKETS: [(&str, &[f64]); 5] = [
     ("greenroom_journal_batch_commits", &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
     ("greenroom_journal_batch_seconds", &[0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
     ("greenroom_bus_lag_seconds", &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
-    ("greenroom_http_request_seconds", SECONDS),
-    ("greenroom_model_first_token_seconds", SECONDS),
+    ("greenroom_http_request_seconds", LATENCY_BUCKETS),
+    ("greenroom_model_first_token_seconds", LATENCY_BUCKETS),
 ];
 
 /// Upper bounds of times that somebody waits.
-const SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const LATENCY_BUCKETS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// Installs the recorder for the whole process; the handle goes into
 /// [`super::AppState::metrics`]. Once per process.
@@ -66,24 +67,24 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/metrics", render)
-            .named("metrics", "What the server counts, for Prometheus.")
-            .answers_text("text/plain", "Prometheus' text format")
+            .operation("metrics", "What the server counts, for Prometheus.")
+            .returns_text("text/plain", "Prometheus' text format")
             .problems(&["forbidden", "not_found"]),
     ]
 }
 
 /// `GET /metrics`
 async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
-    caller.must_be_admin()?;
+    caller.require_admin()?;
     let absent = || Problem::new(StatusCode::NOT_FOUND, "not_found", "metrics are switched off");
     let handle = state.metrics.as_ref().ok_or_else(absent)?;
-    let live = u32::try_from(state.runtime.live_sessions().await).unwrap_or(u32::MAX);
+    let live = u32::try_from(state.runtime.live_session_count().await).unwrap_or(u32::MAX);
     metrics::gauge!("greenroom_live_sessions").set(f64::from(live));
-    let waiting = u32::try_from(state.runtime.waiting_approvals().await).unwrap_or(u32::MAX);
+    let waiting = u32::try_from(state.runtime.pending_approval_count().await).unwrap_or(u32::MAX);
     metrics::gauge!("greenroom_approvals_waiting").set(f64::from(waiting));
     measure_actors(&state);
-    for circuit in state.runtime.board.snapshots(CIRCUITS) {
-        let endpoint = circuit.path[CIRCUITS.len()..].to_owned();
+    for circuit in state.runtime.status_board.snapshots(CIRCUIT_PATH_PREFIX) {
+        let endpoint = circuit.path[CIRCUIT_PATH_PREFIX.len()..].to_owned();
         let open = match circuit.state.as_str() {
             "open" => 1.0,
             "half_open" => 0.5,
@@ -100,9 +101,9 @@ async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
 /// What the board says, summed up by kind: bounded, however many sessions are live.
 fn measure_actors(state: &State) {
     // Kinds of which none is left are shown as such.
-    let mut kinds: BTreeMap<&str, Kind> =
-        KINDS.iter().map(|kind| (*kind, Kind::default())).collect();
-    for actor in state.runtime.board.snapshots("/") {
+    let mut kinds: BTreeMap<&str, ActorKindTotals> =
+        KINDS.iter().map(|kind| (*kind, ActorKindTotals::default())).collect();
+    for actor in state.runtime.status_board.snapshots("/") {
         let kind = kinds.entry(actor.kind).or_default();
         kind.count += 1;
         kind.waiting += u32::from(actor.waiting.is_some());
@@ -124,7 +125,7 @@ const KINDS: [&str; 6] =
     ["Session", "LlmStream", "ToolExecutor", "Subscriber", "FirehoseSubscriber", "Socket"];
 
 #[derive(Default)]
-struct Kind {
+struct ActorKindTotals {
     count: u32,
     waiting: u32,
     depth: u32,

@@ -2,66 +2,66 @@
 //! ([`error`]). Handlers check who asks and what, and hand inputs to the runtime; nothing here
 //! decides what a session does. Startup builds [`AppState`] and calls [`configure`].
 
+mod access_control;
 #[cfg(test)]
 mod access_tests;
 mod actors;
+mod answers;
 mod approvals;
 mod audit;
-mod changes;
+mod change_stream;
 mod chat;
 mod commands;
 mod context;
 mod dashboard;
-mod decisions;
-#[cfg(test)]
-mod document_tests;
-mod encoder;
 mod endpoint;
 pub mod error;
 mod events;
 mod export;
+mod extract;
 mod feedback;
-mod follow;
+mod frame_encoder;
 mod gateway;
 mod grants;
-mod guard;
+mod health;
 mod keys;
 mod me;
 mod messages;
 pub mod metrics;
 mod openapi;
-mod operations;
+#[cfg(test)]
+mod openapi_tests;
 mod origin;
 mod pipe;
 mod policy;
 mod problem_codes;
-mod read;
+mod request_limiter;
 mod resources;
+mod session_stream;
 mod sessions;
 mod settings;
 mod sse;
 mod statistics;
-mod stream;
-mod talk;
+mod stream_filter;
 #[cfg(test)]
 mod tests;
-mod throttle;
 mod tools;
 mod workflows;
 mod ws;
+mod ws_frame_splitter;
 mod ws_frames;
-mod ws_input;
+mod ws_protocol;
 
 pub use error::Problem;
-pub use throttle::Throttle;
+pub use request_limiter::RequestLimiter;
 
 use self::endpoint::Endpoint;
 use crate::{
     audit::AuditLog,
-    auth::{Authenticator, CriticalRule},
+    auth::{Authenticator, CriticalApprovalRule},
     redaction::Redactor,
-    skill::Library,
-    workflow::Workflows,
+    skill::SkillLibrary,
+    workflow::WorkflowLibrary,
 };
 use actix_web::{HttpRequest, Resource, dev::Extensions, middleware::from_fn, web};
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
@@ -82,7 +82,7 @@ use std::{
 };
 
 /// Heartbeats without any sign of the client; after so many it counts as gone.
-const SILENT_HEARTBEATS_MAX: u32 = 3;
+const MISSED_HEARTBEATS_MAX: u32 = 3;
 
 /// What the handlers share. Cloning is cheap; all clones are one.
 #[derive(Clone)]
@@ -92,10 +92,10 @@ pub struct AppState {
     /// Who is calling.
     pub auth: Arc<Authenticator>,
     /// Who may agree to critical steps.
-    pub critical: CriticalRule,
+    pub critical_approval: CriticalApprovalRule,
     /// Where decisions without an event are noted; without it nothing is, and `/admin/audit` is
     /// absent.
-    pub audit: Option<Arc<dyn AuditLog>>,
+    pub audit_log: Option<Arc<dyn AuditLog>>,
     /// What may leave.
     pub redactor: Arc<Redactor>,
     /// The agent of a session that names none; the others are the runtime's
@@ -108,11 +108,11 @@ pub struct AppState {
     /// Renders `/metrics`; without it that resource is absent.
     pub metrics: Option<metrics::PrometheusHandle>,
     /// The skills there are.
-    pub skills: Arc<Library>,
+    pub skills: Arc<SkillLibrary>,
     /// The workflows there are in files.
-    pub workflows: Arc<Workflows>,
+    pub workflows: Arc<WorkflowLibrary>,
     /// Requests per principal; make it with [`HttpLimits::throttle`].
-    pub throttle: Arc<Throttle>,
+    pub request_limiter: Arc<RequestLimiter>,
     /// Held while a user's settings change, and shared by who gives a session settings within
     /// them: so that no change is lost and no session stays wider than its user (G4).
     pub settings_lock: Arc<tokio::sync::RwLock<()>>,
@@ -158,8 +158,8 @@ impl Default for HttpLimits {
 
 impl HttpLimits {
     /// The throttle that keeps to `requests_per_second`.
-    pub fn throttle(&self) -> Throttle {
-        Throttle::new(self.requests_per_second)
+    pub fn request_limiter(&self) -> RequestLimiter {
+        RequestLimiter::new(self.requests_per_second)
     }
 }
 
@@ -171,11 +171,11 @@ impl AppState {
         Self {
             runtime,
             auth: Arc::new(auth),
-            critical: CriticalRule::default(),
-            audit: None,
+            critical_approval: CriticalApprovalRule::default(),
+            audit_log: None,
             redactor: Arc::default(),
             default_agent,
-            throttle: Arc::new(limits.throttle()),
+            request_limiter: Arc::new(limits.request_limiter()),
             limits: Arc::new(limits),
             allowed_origins: Arc::default(),
             metrics: None,
@@ -188,19 +188,19 @@ impl AppState {
 
     /// Replaces the limits, and the throttle that keeps to them.
     pub fn with_limits(mut self, limits: HttpLimits) -> Self {
-        self.throttle = Arc::new(limits.throttle());
+        self.request_limiter = Arc::new(limits.request_limiter());
         self.limits = Arc::new(limits);
         self
     }
 
     /// The settings of that user.
-    async fn user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
-        let stored = self.runtime.journal.settings(user).await?;
-        Ok(stored.unwrap_or_else(|| (*self.runtime.governance().settings).clone()))
+    async fn load_user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
+        let stored = self.runtime.journal.load_settings(user).await?;
+        Ok(stored.unwrap_or_else(|| (*self.runtime.governance().default_settings).clone()))
     }
 
     /// The agent of that name; the error says which there are.
-    fn agent(&self, name: &AgentName) -> Result<Arc<AgentProfile>, Problem> {
+    fn find_agent(&self, name: &AgentName) -> Result<Arc<AgentProfile>, Problem> {
         let agents = &self.runtime.governance().agents;
         let unknown = || {
             let names: Vec<_> = agents.keys().map(|name| format!("`{name}`")).collect();
@@ -222,7 +222,7 @@ type State = web::Data<AppState>;
 pub fn configure(cfg: &mut web::ServiceConfig, state: AppState) {
     let surface = web::scope("")
         // The last one wrapped is the first one asked.
-        .wrap(from_fn(guard::guard))
+        .wrap(from_fn(access_control::enforce_access))
         .wrap(from_fn(metrics::observe))
         .configure(routes)
         .default_service(web::to(not_found));
@@ -249,14 +249,14 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
         ("quality", feedback::endpoints()),
         ("quality", statistics::endpoints()),
         ("quality", export::endpoints()),
-        ("websockets", stream::endpoints()),
+        ("websockets", session_stream::endpoints()),
         ("websockets", gateway::endpoints()),
         ("administration", actors::endpoints()),
         ("administration", events::admin_endpoints()),
         ("administration", keys::endpoints()),
         ("administration", audit::endpoints()),
         ("operations", metrics::endpoints()),
-        ("operations", operations::endpoints()),
+        ("operations", health::endpoints()),
         ("operations", openapi::endpoints()),
         ("operations", dashboard::endpoints()),
     ];
@@ -294,7 +294,8 @@ fn routes(cfg: &mut web::ServiceConfig) {
 
 async fn not_found(request: HttpRequest) -> Result<&'static str, Problem> {
     let status = actix_web::http::StatusCode::NOT_FOUND;
-    let detail = format!("there is nothing at {}", greenroom_core::text::cut(request.path(), 200));
+    let detail =
+        format!("there is nothing at {}", greenroom_core::text::truncate(request.path(), 200));
     Err(Problem::new(status, "not_found", detail))
 }
 
@@ -305,17 +306,20 @@ pub fn on_connect(heartbeat: Duration) -> impl Fn(&dyn Any, &mut Extensions) + S
     move |connection, _| {
         let stream = connection.downcast_ref::<actix_web::rt::net::TcpStream>();
         if let Some(stream) = stream
-            && let Err(error) = prepare(stream, heartbeat)
+            && let Err(error) = set_socket_options(stream, heartbeat)
         {
             tracing::debug!(error = %error, "could not set the options of a connection");
         }
     }
 }
 
-fn prepare(stream: &actix_web::rt::net::TcpStream, heartbeat: Duration) -> io::Result<()> {
+fn set_socket_options(
+    stream: &actix_web::rt::net::TcpStream,
+    heartbeat: Duration,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
-    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(heartbeat * SILENT_HEARTBEATS_MAX))?;
+    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(heartbeat * MISSED_HEARTBEATS_MAX))?;
     // Elsewhere it shows when the system gives up.
     #[cfg(not(target_os = "linux"))]
     let _ = heartbeat;

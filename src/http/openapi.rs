@@ -3,10 +3,11 @@
 //! nothing that this source does not. What is tried on the page needs one.
 
 use super::{
-    Problem, dashboard,
+    Problem,
+    access_control::COOKIE,
+    dashboard,
     endpoint::{Endpoint, Schemas},
     error::ProblemDocument,
-    guard::COOKIE,
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -50,46 +51,46 @@ const TAGS: [(&str, &str); 8] = [
 ];
 
 /// The page: a few lines around the vendored files of Swagger UI.
-const PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+const DOCS_PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
     <title>Greenroom: HTTP API</title><meta name=\"viewport\" content=\"width=device-width\">\
     <link rel=\"icon\" href=\"docs/favicon-32x32.png\">\
     <link rel=\"stylesheet\" href=\"docs/swagger-ui.css\"></head><body><div id=\"api\"></div>\
     <script src=\"docs/swagger-ui-bundle.js\"></script><script src=\"docs/start.js\"></script>\
     </body></html>\n";
 /// What starts it. Nobody else's validator hears of the document.
-const START: &str = "SwaggerUIBundle({url: 'openapi.json', dom_id: '#api', deepLinking: true, \
+const DOCS_SCRIPT: &str = "SwaggerUIBundle({url: 'openapi.json', dom_id: '#api', deepLinking: true, \
     validatorUrl: null, docExpansion: 'list', defaultModelsExpandDepth: 0});\n";
 /// Only our own files run or load.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+const DOCS_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// The files of Swagger UI that the page needs.
 const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
 /// For files that change with the binary.
-const A_DAY: &str = "public, max-age=86400";
+const CACHE_ONE_DAY: &str = "public, max-age=86400";
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/openapi.json", read)
-            .named("openapi", "This document.")
-            .answers::<Document>("An OpenAPI 3.1 document")
-            .open(),
+            .operation("openapi", "This document.")
+            .returns::<OpenApiDocument>("An OpenAPI 3.1 document")
+            .public(),
         Endpoint::get("/docs", page)
-            .named("docs", "A page to read this document, and to try it.")
-            .answers_text("text/html", "The page")
-            .open(),
+            .operation("docs", "A page to read this document, and to try it.")
+            .returns_text("text/html", "The page")
+            .public(),
         Endpoint::get("/docs/{file}", file)
-            .named("docs_file", "A file of that page.")
-            .answers_bytes("The file, in its own content type")
+            .operation("docs_file", "A file of that page.")
+            .returns_bytes("The file, in its own content type")
             .problems(&["not_found"])
-            .open(),
+            .public(),
     ]
 }
 
 /// An OpenAPI document.
 #[derive(ToSchema)]
 #[schema(value_type = Object)]
-struct Document(());
+struct OpenApiDocument(());
 
 static DOCUMENT: LazyLock<Bytes> =
     LazyLock::new(|| Bytes::from(serde_json::to_vec(&document()).unwrap_or_default()));
@@ -104,14 +105,14 @@ async fn read() -> HttpResponse {
 
 /// `GET /docs`
 async fn page() -> HttpResponse {
-    own("text/html; charset=utf-8", "no-cache", PAGE)
+    static_response("text/html; charset=utf-8", "no-cache", DOCS_PAGE)
 }
 
 /// `GET /docs/{file}`
 async fn file(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = request.match_info().query("file");
     if name == "start.js" {
-        return Ok(own("text/javascript; charset=utf-8", A_DAY, START));
+        return Ok(static_response("text/javascript; charset=utf-8", CACHE_ONE_DAY, DOCS_SCRIPT));
     }
     let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
     let known = FILES.contains(&name).then(|| Arc::new(utoipa_swagger_ui::Config::from("")));
@@ -119,13 +120,14 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let found = found.ok().flatten().ok_or_else(missing)?;
     let mut answer = HttpResponse::Ok();
     answer.insert_header((header::CONTENT_TYPE, found.content_type));
-    Ok(dashboard::guarded(&mut answer, POLICY, A_DAY).body(found.bytes.into_owned()))
+    Ok(dashboard::with_security_headers(&mut answer, DOCS_CSP, CACHE_ONE_DAY)
+        .body(found.bytes.into_owned()))
 }
 
-fn own(kind: &'static str, caching: &'static str, text: &'static str) -> HttpResponse {
+fn static_response(kind: &'static str, caching: &'static str, text: &'static str) -> HttpResponse {
     let mut answer = HttpResponse::Ok();
     answer.insert_header((header::CONTENT_TYPE, kind));
-    dashboard::guarded(&mut answer, POLICY, caching).body(text)
+    dashboard::with_security_headers(&mut answer, DOCS_CSP, caching).body(text)
 }
 
 /// The document of all that [`super::endpoints`] lists.
@@ -137,7 +139,7 @@ pub(super) fn document() -> OpenApi {
         let (method, path) = (method(&endpoint), endpoint.documented_path());
         let mut description = endpoint.describe();
         schemas.append(&mut description.schemas);
-        paths = paths.path(path, PathItem::new(method, description.operation(tag)));
+        paths = paths.path(path, PathItem::new(method, description.into_operation(tag)));
     }
     let cookie = SecurityScheme::ApiKey(ApiKey::Cookie(ApiKeyValue::new(COOKIE)));
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();

@@ -2,7 +2,7 @@
 //! able to use what the browser knows. Pure.
 
 /// Whether `origin` is the site at `host` itself, or one of `allowed`.
-pub(super) fn is_welcome(origin: &str, host: Option<&str>, allowed: &[String]) -> bool {
+pub(super) fn is_allowed_origin(origin: &str, host: Option<&str>, allowed: &[String]) -> bool {
     let listed = allowed.iter().any(|known| known.eq_ignore_ascii_case(origin));
     let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     let own = match (authority, host) {
@@ -34,8 +34,8 @@ mod tests {
             ("", false),
             ("127.0.0.1:7878", false),
         ] {
-            assert_eq!(is_welcome(origin, host, &allowed), welcome, "{origin}");
+            assert_eq!(is_allowed_origin(origin, host, &allowed), welcome, "{origin}");
         }
-        assert!(!is_welcome("http://127.0.0.1:7878", None, &[]));
+        assert!(!is_allowed_origin("http://127.0.0.1:7878", None, &[]));
     }
 }

@@ -4,12 +4,12 @@
 //! Subscribers and connections of one client live on one thread, so this is plain shared memory
 //! and no channel.
 
-use super::follow::{Follow, Scope};
+use super::stream_filter::{FilterMatch, StreamFilter};
 use actix_web::rt;
 use bytestring::ByteString;
 use greenroom_actors::{
-    feed::{FeedItem, Offer, Outlet},
-    subscriber::{Drained, Stop},
+    feed::{DeliveryOutcome, FeedItem, Outlet},
+    subscriber::{OutletDrained, StopSubscriber},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -26,10 +26,10 @@ const BYTES_MAX: usize = 256 * 1024;
 
 /// The pipe; clones are one.
 #[derive(Clone, Default)]
-pub(super) struct Pipe(Rc<RefCell<Inner>>);
+pub(super) struct Pipe(Rc<RefCell<PipeState>>);
 
 #[derive(Default)]
-struct Inner {
+struct PipeState {
     frames: VecDeque<ByteString>,
     bytes: usize,
     waker: Option<Waker>,
@@ -39,27 +39,27 @@ struct Inner {
 
 /// What one outlet and the reader tell each other.
 #[derive(Default)]
-struct Flags {
+struct PipeFlags {
     /// Something was refused for want of room.
-    refused: Cell<bool>,
+    was_full: Cell<bool>,
     /// Nothing more comes.
-    ended: Cell<bool>,
+    has_ended: Cell<bool>,
 }
 
 /// Encodes what a subscriber tells and puts it into the pipe.
 pub(super) struct PipeOutlet<E> {
     pipe: Pipe,
-    flags: Rc<Flags>,
-    follow: Follow,
+    flags: Rc<PipeFlags>,
+    filter: StreamFilter,
     encode: E,
     frames: metrics::Counter,
 }
 
 /// The reader's hold on one subscriber; letting go stops it.
 pub(super) struct Subscription {
-    flags: Rc<Flags>,
-    drained: actix::Recipient<Drained>,
-    stop: actix::Recipient<Stop>,
+    flags: Rc<PipeFlags>,
+    drained: actix::Recipient<OutletDrained>,
+    stop: actix::Recipient<StopSubscriber>,
     gauge: metrics::Gauge,
 }
 
@@ -68,21 +68,22 @@ impl Pipe {
     /// frames of each item.
     pub(super) fn attach<A, E>(
         &self,
-        follow: Follow,
+        follow: StreamFilter,
         transport: &'static str,
         encode: E,
         subscribe: impl FnOnce(Box<dyn Outlet>) -> actix::Addr<A>,
     ) -> Subscription
     where
-        A: actix::Actor + actix::Handler<Drained> + actix::Handler<Stop>,
-        A::Context: actix::dev::ToEnvelope<A, Drained> + actix::dev::ToEnvelope<A, Stop>,
+        A: actix::Actor + actix::Handler<OutletDrained> + actix::Handler<StopSubscriber>,
+        A::Context:
+            actix::dev::ToEnvelope<A, OutletDrained> + actix::dev::ToEnvelope<A, StopSubscriber>,
         E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     {
-        let flags = Rc::<Flags>::default();
+        let flags = Rc::<PipeFlags>::default();
         let frames = metrics::counter!("greenroom_frames_total", "transport" => transport);
         let gauge = metrics::gauge!("greenroom_subscribers", "transport" => transport);
         let (pipe, flags_too) = (self.clone(), flags.clone());
-        let outlet = PipeOutlet { pipe, flags: flags_too, follow, encode, frames };
+        let outlet = PipeOutlet { pipe, flags: flags_too, filter: follow, encode, frames };
         let address = subscribe(Box::new(outlet));
         gauge.increment(1.0);
         let (drained, stop) = (address.clone().recipient(), address.recipient());
@@ -116,18 +117,18 @@ impl Pipe {
         }
     }
 
-    fn room(&self) -> Offer {
+    fn check_capacity(&self) -> DeliveryOutcome {
         let inner = self.0.borrow();
         if inner.closed {
-            Offer::Gone
+            DeliveryOutcome::Closed
         } else if inner.frames.len() >= FRAMES_MAX || inner.bytes >= BYTES_MAX {
-            Offer::Full
+            DeliveryOutcome::Full
         } else {
-            Offer::Taken
+            DeliveryOutcome::Accepted
         }
     }
 
-    fn put(&self, frame: ByteString) {
+    fn push(&self, frame: ByteString) {
         let mut inner = self.0.borrow_mut();
         inner.bytes += frame.len();
         inner.frames.push_back(frame);
@@ -135,40 +136,44 @@ impl Pipe {
 }
 
 impl<E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> Outlet for PipeOutlet<E> {
-    fn offer(&mut self, item: &FeedItem) -> Offer {
-        if self.flags.ended.get() {
-            return Offer::Gone;
+    fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome {
+        if self.flags.has_ended.get() {
+            return DeliveryOutcome::Closed;
         }
-        let scope = self.follow.scope(item);
-        if scope == Scope::Outside {
-            return if self.pipe.room() == Offer::Gone { Offer::Gone } else { Offer::Taken };
+        let scope = self.filter.classify(item);
+        if scope == FilterMatch::Excluded {
+            return if self.pipe.check_capacity() == DeliveryOutcome::Closed {
+                DeliveryOutcome::Closed
+            } else {
+                DeliveryOutcome::Accepted
+            };
         }
-        match self.pipe.room() {
-            Offer::Taken => {}
-            Offer::Full => {
-                self.flags.refused.set(true);
-                return Offer::Full;
+        match self.pipe.check_capacity() {
+            DeliveryOutcome::Accepted => {}
+            DeliveryOutcome::Full => {
+                self.flags.was_full.set(true);
+                return DeliveryOutcome::Full;
             }
-            Offer::Gone => return Offer::Gone,
+            DeliveryOutcome::Closed => return DeliveryOutcome::Closed,
         }
-        if scope == Scope::Last {
-            self.flags.ended.set(true);
+        if scope == FilterMatch::Last {
+            self.flags.has_ended.set(true);
         }
         let (pipe, frames) = (&self.pipe, &self.frames);
         (self.encode)(item, &mut |frame| {
             frames.increment(1);
-            pipe.put(frame);
+            pipe.push(frame);
         });
         // Also where there is nothing to say: it may have been the last.
         self.pipe.wake();
-        Offer::Taken
+        DeliveryOutcome::Accepted
     }
 }
 
 impl<E> Drop for PipeOutlet<E> {
     /// The subscriber has stopped, for whatever reason: the reader must not wait for it.
     fn drop(&mut self) {
-        self.flags.ended.set(true);
+        self.flags.has_ended.set(true);
         self.pipe.wake();
     }
 }
@@ -176,13 +181,13 @@ impl<E> Drop for PipeOutlet<E> {
 impl Subscription {
     /// Whether nothing more comes after what is in the pipe.
     pub(super) fn has_ended(&self) -> bool {
-        self.flags.ended.get()
+        self.flags.has_ended.get()
     }
 
     /// Tells the subscriber that there is room again, if it was refused any.
-    pub(super) fn room_again(&self) {
-        if self.flags.refused.take() {
-            let drained = self.drained.send(Drained);
+    pub(super) fn notify_drained(&self) {
+        if self.flags.was_full.take() {
+            let drained = self.drained.send(OutletDrained);
             // If it is gone, its outlet is too, and the reader knows.
             rt::spawn(async move { drained.await.unwrap_or_default() });
         }
@@ -192,9 +197,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.gauge.decrement(1.0);
-        self.flags.ended.set(true);
+        self.flags.has_ended.set(true);
         // A full mailbox does not take this; but then its next offer finds nobody.
-        drop(self.stop.try_send(Stop));
+        drop(self.stop.try_send(StopSubscriber));
     }
 }
 
@@ -214,7 +219,7 @@ mod tests {
         PipeOutlet {
             pipe: pipe.clone(),
             flags: Rc::default(),
-            follow: Follow::Everything,
+            filter: StreamFilter::All,
             encode: |_: &FeedItem, put: &mut dyn FnMut(ByteString)| put("x".repeat(1000).into()),
             frames: metrics::Counter::noop(),
         }
@@ -235,23 +240,25 @@ mod tests {
     fn e4_a_full_pipe_refuses_and_takes_again_once_read() {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
-        let taken = (0..10_000).take_while(|_| outlet.offer(&item()) == Offer::Taken).count();
+        let taken = (0..10_000)
+            .take_while(|_| outlet.try_send(&item()) == DeliveryOutcome::Accepted)
+            .count();
         assert_eq!(taken, BYTES_MAX.div_ceil(1000));
-        assert!(outlet.flags.refused.get());
+        assert!(outlet.flags.was_full.get());
         let waker = noop_waker();
         let cx = Context::from_waker(&waker);
         let Poll::Ready(frames) = pipe.poll_frames(&cx) else { panic!("frames are ready") };
         assert_eq!(frames.len(), taken);
         assert!(pipe.poll_frames(&cx).is_pending());
-        assert_eq!(outlet.offer(&item()), Offer::Taken);
+        assert_eq!(outlet.try_send(&item()), DeliveryOutcome::Accepted);
     }
 
     #[test]
-    fn nobody_reads_any_more() {
+    fn closed_pipe_reports_gone() {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
         pipe.close();
-        assert_eq!(outlet.offer(&item()), Offer::Gone);
+        assert_eq!(outlet.try_send(&item()), DeliveryOutcome::Closed);
     }
 
     #[test]
@@ -259,8 +266,8 @@ mod tests {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
         let broken = FeedItem { kind: FeedKind::Broken("gone".into()), ..item() };
-        assert_eq!(outlet.offer(&broken), Offer::Taken);
-        assert!(outlet.flags.ended.get());
-        assert_eq!(outlet.offer(&item()), Offer::Gone);
+        assert_eq!(outlet.try_send(&broken), DeliveryOutcome::Accepted);
+        assert!(outlet.flags.has_ended.get());
+        assert_eq!(outlet.try_send(&item()), DeliveryOutcome::Closed);
     }
 }

@@ -2,17 +2,17 @@
 
 use super::{
     AppState, Problem, State,
+    access_control::Caller,
     endpoint::Endpoint,
-    guard::Caller,
-    read::{self, Json},
+    extract::{self, Json},
 };
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_core::{
     agent::AgentProfile,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, Cell, Cost, JudgeContext, Matrix, Risk, Settings, Tool, Verdict,
-        judge as judge_call, judge_any,
+        Autonomy, Cost, JudgeContext, Matrix, MatrixCell, Risk, Settings, Tool, Verdict,
+        judge_call, judge_tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -24,16 +24,19 @@ use utoipa::{IntoParams, ToSchema};
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/policy", read)
-            .named("policy", "The policy's table, and what the caller would get from each tool.")
-            .explained("What depends on arguments is left out; for that there is the judge.")
+            .operation(
+                "policy",
+                "The policy's table, and what the caller would get from each tool.",
+            )
+            .description("What depends on arguments is left out; for that there is the judge.")
             .query::<PolicyQuery>()
-            .answers::<PolicyView>("The policy")
+            .returns::<PolicyView>("The policy")
             .problems(&["invalid_id", "unknown_agent"]),
         Endpoint::post("/agent/judge", judge)
-            .named("judge", "What would happen with a call of the caller's.")
-            .explained("It runs nothing and records nothing; what was spent is not looked at.")
-            .body::<Question>()
-            .answers::<Ruling>("The judge's word")
+            .operation("judge", "What would happen with a call of the caller's.")
+            .description("It runs nothing and records nothing; what was spent is not looked at.")
+            .body::<JudgeRequest>()
+            .returns::<VerdictView>("The judge's word")
             .problems(&["unknown_agent"]),
     ]
 }
@@ -50,7 +53,7 @@ struct PolicyView {
     /// The risks, the lowest first.
     risks: Vec<Risk>,
     /// A row for each level, with a cell for each risk.
-    matrix: Vec<Vec<Cell>>,
+    matrix: Vec<Vec<MatrixCell>>,
     tools: Vec<ToolAtLevels>,
 }
 
@@ -59,13 +62,13 @@ struct PolicyView {
 struct ToolAtLevels {
     name: ToolName,
     /// At each level, the lowest first.
-    levels: Vec<Ruling>,
+    levels: Vec<VerdictView>,
 }
 
 /// The judge's word on a call.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-enum Ruling {
+enum VerdictView {
     /// It runs.
     Allow {
         /// Why, for people.
@@ -104,21 +107,21 @@ struct PolicyQuery {
 /// `GET /agent/policy`: the table, and what the caller would get from each tool at every level, and
 /// why. What depends on arguments is left out: that is for [`judge`].
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let name = read::query::<PolicyQuery>(&request)?.agent;
-    let agent = agent(&state, read::id("agent", name.as_deref())?)?;
-    let settings = state.user_settings(&caller.0.user).await?;
+    let name = extract::parse_query::<PolicyQuery>(&request)?.agent;
+    let agent = resolve_agent(&state, extract::parse_optional_id("agent", name.as_deref())?)?;
+    let settings = state.load_user_settings(&caller.0.user).await?;
     let matrix = state.runtime.governance().matrix.clone();
-    let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let judge = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
     let tools = state
         .runtime
         .tools
-        .book()
+        .tool_registry()
         .iter()
-        .filter(|tool| agent.may_use(tool.name.as_str()))
+        .filter(|tool| agent.can_use_tool(tool.name.as_str()))
         .map(|tool| {
             let levels = Autonomy::ALL.map(|level| {
                 let settings = Settings { autonomy_level: level, ..settings.clone() };
-                Ruling::from(judge_any(tool, &judge.context(&settings)))
+                VerdictView::from(judge_tool(tool, &judge.context(&settings)))
             });
             ToolAtLevels { name: tool.name.clone(), levels: levels.into() }
         })
@@ -138,7 +141,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JudgeQuestion)]
-struct Question {
+struct JudgeRequest {
     tool: String,
     #[serde(default)]
     arguments: Map<String, Value>,
@@ -153,34 +156,34 @@ struct Question {
 async fn judge(
     state: State,
     caller: Caller,
-    Json(question): Json<Question>,
+    Json(question): Json<JudgeRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let agent = agent(&state, question.agent)?;
-    let user = state.user_settings(&caller.0.user).await?;
-    let book = state.runtime.tools.book();
+    let agent = resolve_agent(&state, question.agent)?;
+    let user = state.load_user_settings(&caller.0.user).await?;
+    let book = state.runtime.tools.tool_registry();
     let unknown = || Problem::invalid("tool", "the agent has no tool of that name");
-    let tool = book.get(&question.tool).filter(|tool| agent.may_use(tool.name.as_str()));
+    let tool = book.get(&question.tool).filter(|tool| agent.can_use_tool(tool.name.as_str()));
     let tool: &Tool = tool.ok_or_else(unknown)?;
     let arguments = Value::Object(question.arguments);
     if let Err(problem) = tool.validate(&arguments) {
-        return Ok(HttpResponse::Ok().json(Ruling::Invalid { why: problem }));
+        return Ok(HttpResponse::Ok().json(VerdictView::Invalid { why: problem }));
     }
     let level = question.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
     let matrix = state.runtime.governance().matrix.clone();
-    let judge = Judge { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let judge = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
     let verdict = judge_call(tool, &arguments, &judge.context(&settings));
-    Ok(HttpResponse::Ok().json(state.redactor.shown(&Ruling::from(verdict))))
+    Ok(HttpResponse::Ok().json(state.redactor.redact(&VerdictView::from(verdict))))
 }
 
 /// Who judges.
-struct Judge<'a> {
+struct JudgeInputs<'a> {
     agent: &'a AgentProfile,
     matrix: &'a Matrix,
     user: &'a str,
 }
 
-impl Judge<'_> {
+impl JudgeInputs<'_> {
     fn context<'b>(&'b self, settings: &'b Settings) -> JudgeContext<'b> {
         JudgeContext {
             settings,
@@ -189,20 +192,20 @@ impl Judge<'_> {
             user: self.user,
             session: "",
             agent: self.agent.name.as_str(),
-            remaining: None,
+            remaining_budget: None,
         }
     }
 }
 
-fn agent(state: &AppState, name: Option<AgentName>) -> Result<Arc<AgentProfile>, Problem> {
-    state.agent(name.as_ref().unwrap_or(&state.default_agent))
+fn resolve_agent(state: &AppState, name: Option<AgentName>) -> Result<Arc<AgentProfile>, Problem> {
+    state.find_agent(name.as_ref().unwrap_or(&state.default_agent))
 }
 
-impl From<Verdict> for Ruling {
+impl From<Verdict> for VerdictView {
     fn from(verdict: Verdict) -> Self {
         match verdict {
-            Verdict::Allow { why, cost } => Self::Allow { why, cost },
-            Verdict::Ask { why, cost, .. } | Verdict::OverBudget { why, cost } => {
+            Verdict::Allow { reason: why, cost } => Self::Allow { why, cost },
+            Verdict::Ask { reason: why, cost, .. } | Verdict::OverBudget { reason: why, cost } => {
                 Self::Ask { why, cost }
             }
             Verdict::Deny(denial) => {

@@ -84,12 +84,12 @@ pub(super) const ALL: [(&str, u16); 71] = [
 ];
 
 /// May come of any request.
-pub(super) const OF_EVERYTHING: [&str; 1] = ["origin_forbidden"];
+pub(super) const COMMON_PROBLEMS: [&str; 1] = ["origin_forbidden"];
 /// Of any that needs a credential, which is looked up.
-pub(super) const OF_THE_DOOR: [&str; 4] =
+pub(super) const ACCESS_PROBLEMS: [&str; 4] =
     ["unauthorized", "rate_limited", "corrupt", "unavailable"];
 /// Of any that has a body.
-pub(super) const OF_BODIES: &[&str] = &[
+pub(super) const BODY_PROBLEMS: &[&str] = &[
     "malformed_json",
     "body_cut",
     "body_too_slow",
@@ -98,7 +98,7 @@ pub(super) const OF_BODIES: &[&str] = &[
     "invalid_request",
 ];
 /// Of any that tells a session something.
-pub(super) const OF_COMMANDS: &[&str] = &[
+pub(super) const COMMAND_PROBLEMS: &[&str] = &[
     "session_not_found",
     "session_closed",
     "mailbox_full",
@@ -108,7 +108,7 @@ pub(super) const OF_COMMANDS: &[&str] = &[
     "unavailable",
 ];
 /// Of any that a message is sent with.
-pub(super) const OF_MESSAGES: &[&str] = &[
+pub(super) const MESSAGE_PROBLEMS: &[&str] = &[
     "child_session",
     "session_busy",
     "message_too_large",
@@ -120,7 +120,7 @@ pub(super) const OF_MESSAGES: &[&str] = &[
     "workflow_unavailable",
 ];
 /// Of any that answers a question.
-pub(super) const OF_ANSWERS: &[&str] = &[
+pub(super) const ANSWER_PROBLEMS: &[&str] = &[
     "surface_invalid",
     "approver_required",
     "role_required",
@@ -137,10 +137,10 @@ pub(super) const OF_ANSWERS: &[&str] = &[
     "invalid_grant",
 ];
 /// Of any that makes a session.
-pub(super) const OF_CREATING: &[&str] =
+pub(super) const CREATE_SESSION_PROBLEMS: &[&str] =
     &["forbidden", "unknown_agent", "settings_widened", "too_many_sessions"];
 /// Of any that streams a session from a cursor.
-pub(super) const OF_CURSORS: &[&str] = &["cursor_invalid", "cursor_ahead"];
+pub(super) const CURSOR_PROBLEMS: &[&str] = &["cursor_invalid", "cursor_ahead"];
 
 /// Whether there is that code with that status.
 pub(super) fn is_known(code: &str, status: u16) -> bool {

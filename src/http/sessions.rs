@@ -2,25 +2,25 @@
 
 use super::{
     Problem, State,
-    commands::{self, CreateSession},
-    endpoint::{Endpoint, Schemas, extended},
-    guard::Caller,
-    problem_codes::{OF_COMMANDS, OF_CREATING},
-    read::{self, Json},
+    access_control::Caller,
+    commands::{self, CreateSessionRequest},
+    endpoint::{Endpoint, Schemas, extend_schema},
+    extract::{self, Json},
+    problem_codes::{COMMAND_PROBLEMS, CREATE_SESSION_PROBLEMS},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{Method, StatusCode},
 };
-use greenroom_actors::ports::{Descent, SessionQuery};
+use greenroom_actors::ports::{ParentFilter, SessionQuery};
 use greenroom_core::{
     Timestamp,
-    delegation::{Origin, Parent},
+    delegation::{Parent, RootRun},
     ids::{AgentName, CallId, RunId, Seq, SessionId, UserId},
     limits::TITLE_CHARS_MAX,
-    policy::{Autonomy, Settings, SettingsPatch, narrowed},
+    policy::{Autonomy, Settings, SettingsPatch, session_settings},
     session::{Input, SessionRow, SessionStatus},
-    usage::Spending,
+    usage::ModelUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,54 +31,59 @@ use utoipa::{
 };
 
 /// Sessions on a page where the client says nothing, and at most.
-const PAGE: (usize, usize) = (50, 200);
+const PAGE_LIMITS: (usize, usize) = (50, 200);
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let one = "/agent/session/{session_id}";
     vec![
         Endpoint::get("/agent/session", list)
-            .named("list_sessions", "Sessions, the newest first.")
-            .explained("Administrators get everybody's, or one user's; others their own.")
-            .query::<ListQuery>()
-            .at_most("limit", PAGE)
-            .answers::<SessionPage>("A page of sessions")
+            .operation("list_sessions", "Sessions, the newest first.")
+            .description("Administrators get everybody's, or one user's; others their own.")
+            .query::<ListSessionsQuery>()
+            .limit_param("limit", PAGE_LIMITS)
+            .returns::<SessionPage>("A page of sessions")
             .problems(&["forbidden", "invalid_id"]),
         Endpoint::post("/agent/session", create)
-            .named("create_session", "Creates a session.")
-            .explained("Its settings may be narrower than its user's, never wider.")
-            .body::<CreateSession>()
-            .answers::<SessionView>("The session")
-            .problems(OF_COMMANDS)
-            .problems(OF_CREATING),
+            .operation("create_session", "Creates a session.")
+            .description("Its settings may be narrower than its user's, never wider.")
+            .body::<CreateSessionRequest>()
+            .returns::<SessionView>("The session")
+            .problems(COMMAND_PROBLEMS)
+            .problems(CREATE_SESSION_PROBLEMS),
         Endpoint::get(one, read)
-            .named("read_session", "A session.")
-            .answers::<SessionView>("The session, with its `head`")
+            .operation("read_session", "A session.")
+            .returns::<SessionView>("The session, with its `head`")
             .problems(&["session_not_found"]),
         Endpoint::new(Method::DELETE, one, close)
-            .named("close_session", "Closes a session, or removes it for good.")
-            .explained("What is closed can still be read. `purge=true` removes it, closed or not.")
+            .operation("close_session", "Closes a session, or removes it for good.")
+            .description(
+                "What is closed can still be read. `purge=true` removes it, closed or not.",
+            )
             .query::<CloseQuery>()
-            .answers::<CloseAnswer>("The session as it is now")
-            .problems(OF_COMMANDS)
+            .returns::<CloseResponse>("The session as it is now")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["child_session"]),
         Endpoint::new(Method::PATCH, "/agent/session/{session_id}/settings", change_settings)
-            .named("change_session_settings", "Changes settings and title; what is absent stays.")
-            .body::<SettingsWish>()
-            .answers::<SessionView>("The session")
-            .problems(OF_COMMANDS)
+            .operation(
+                "change_session_settings",
+                "Changes settings and title; what is absent stays.",
+            )
+            .body::<SessionSettingsPatch>()
+            .returns::<SessionView>("The session")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["settings_widened"]),
         Endpoint::post("/agent/session/{session_id}/cancel", cancel)
-            .named("cancel_run", "Cancels the run that is going, or the one that is named.")
+            .operation("cancel_run", "Cancels the run that is going, or the one that is named.")
             .body::<CancelBody>()
-            .answers::<Cancelled>("The run that was cancelled")
-            .problems(OF_COMMANDS)
+            .returns::<CancelResponse>("The run that was cancelled")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["no_run", "run_not_active"]),
         Endpoint::post("/agent/session/{session_id}/fork", fork)
-            .named("fork_session", "A new session that goes on from what was said in this one.")
+            .operation("fork_session", "A new session that goes on from what was said in this one.")
             .body::<ForkBody>()
-            .answers::<SessionView>("The new session")
-            .problems(OF_COMMANDS)
+            .returns::<SessionView>("The new session")
+            .problems(COMMAND_PROBLEMS)
             .problems(&["forbidden", "too_many_sessions"]),
     ]
 }
@@ -100,7 +105,7 @@ struct SessionView {
     #[schema(value_type = Settings)]
     settings: Arc<Settings>,
     /// What it has used so far.
-    usage: Spending,
+    usage: ModelUsage,
     created_at: Timestamp,
     updated_at: Timestamp,
     /// Its last event.
@@ -121,7 +126,7 @@ struct ParentView {
     run_id: RunId,
     call_id: CallId,
     /// The run that people watch.
-    root: Origin,
+    root: RootRun,
     /// How many sessions are above it.
     depth: u32,
 }
@@ -188,14 +193,14 @@ struct SessionPage {
 /// A session that was closed, or one that is gone.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
-enum CloseAnswer {
+enum CloseResponse {
     Closed(Box<SessionView>),
-    Purged(Purged),
+    Purged(PurgeResponse),
 }
 
 /// A session that is gone.
 #[derive(Serialize, ToSchema)]
-struct Purged {
+struct PurgeResponse {
     session_id: SessionId,
     status: PurgedStatus,
 }
@@ -209,7 +214,7 @@ enum PurgedStatus {
 
 /// A run that was cancelled.
 #[derive(Serialize, ToSchema)]
-struct Cancelled {
+struct CancelResponse {
     session_id: SessionId,
     run_id: RunId,
     /// `cancelled`.
@@ -217,22 +222,22 @@ struct Cancelled {
 }
 
 /// An answer without secrets (E7): a title may be what somebody said.
-fn shown(state: &State, view: &impl Serialize) -> HttpResponse {
-    HttpResponse::Ok().json(state.redactor.shown(view))
+fn redacted_response(state: &State, view: &impl Serialize) -> HttpResponse {
+    HttpResponse::Ok().json(state.redactor.redact(view))
 }
 
 /// `POST /agent/session`
 async fn create(
     state: State,
     caller: Caller,
-    Json(wish): Json<CreateSession>,
+    Json(wish): Json<CreateSessionRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let row = commands::create(&state, &caller.0, wish).await?;
-    Ok(shown(&state, &SessionView::from(row)))
+    let row = commands::create_session(&state, &caller.0, wish).await?;
+    Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ListQuery {
+struct ListSessionsQuery {
     limit: Option<usize>,
     /// Only those created before this one.
     #[param(value_type = Option<SessionId>)]
@@ -251,47 +256,48 @@ struct ListQuery {
 /// `GET /agent/session`: those that people started; `?children=true` has those that sessions started
 /// among them, `?parent=` alone those that this one did.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let query: ListQuery = read::query(&request)?;
-    let user = read::id("user_id", query.user_id.as_deref())?;
+    let query: ListSessionsQuery = extract::parse_query(&request)?;
+    let user = extract::parse_optional_id("user_id", query.user_id.as_deref())?;
     let owner = match user {
-        Some(user) => Some(commands::acting_for(&caller.0, Some(user))?),
+        Some(user) => Some(commands::resolve_acting_user(&caller.0, Some(user))?),
         // Administrators see everybody's.
         None if caller.0.is_admin() => None,
         None => Some(caller.0.user.clone()),
     };
-    let before = read::id::<SessionId>("before", query.before.as_deref())?;
-    let limit = read::page_size("limit", query.limit, PAGE.0, PAGE.1)?;
+    let before = extract::parse_optional_id::<SessionId>("before", query.before.as_deref())?;
+    let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
     // One more than the page tells whether there is another.
-    let parent = read::id::<SessionId>("parent", query.parent.as_deref())?;
+    let parent = extract::parse_optional_id::<SessionId>("parent", query.parent.as_deref())?;
     let descent = match parent {
-        Some(parent) => Descent::ChildrenOf(parent),
-        None if query.children => Descent::Any,
-        None => Descent::Roots,
+        Some(parent) => ParentFilter::ChildrenOf(parent),
+        None if query.children => ParentFilter::Any,
+        None => ParentFilter::Roots,
     };
-    let query = SessionQuery { owner, descent, before, limit: limit + 1 };
-    let mut rows = state.runtime.journal.sessions(query).await?;
+    let query = SessionQuery { owner, parent_filter: descent, before, limit: limit + 1 };
+    let mut rows = state.runtime.journal.list_sessions(query).await?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|row| row.session_id);
     let sessions = rows.into_iter().map(SessionView::from).collect();
-    Ok(shown(&state, &SessionPage { sessions, next }))
+    Ok(redacted_response(&state, &SessionPage { sessions, next }))
 }
 
 /// `GET /agent/session/{session_id}`
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
-    let head = Some(state.runtime.journal.head(session_id).await?);
-    let children = children_of(&state, session_id).await?;
+    let session_id = extract::path_id(&request, "session_id")?;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    let head = Some(state.runtime.journal.load_head(session_id).await?);
+    let children = list_children(&state, session_id).await?;
     let children = Some(children.into_iter().map(ChildView::from).collect());
-    Ok(shown(&state, &SessionView { head, children, ..row.into() }))
+    Ok(redacted_response(&state, &SessionView { head, children, ..row.into() }))
 }
 
 /// The newest of its children (S8); `GET /agent/session?parent=` lists all.
-async fn children_of(state: &State, parent: SessionId) -> Result<Vec<SessionRow>, Problem> {
-    let descent = Descent::ChildrenOf(parent);
-    let query = SessionQuery { descent, limit: PAGE.1, ..SessionQuery::default() };
-    Ok(state.runtime.journal.sessions(query).await?)
+async fn list_children(state: &State, parent: SessionId) -> Result<Vec<SessionRow>, Problem> {
+    let descent = ParentFilter::ChildrenOf(parent);
+    let query =
+        SessionQuery { parent_filter: descent, limit: PAGE_LIMITS.1, ..SessionQuery::default() };
+    Ok(state.runtime.journal.list_sessions(query).await?)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -308,12 +314,12 @@ async fn close(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let purge = read::query::<CloseQuery>(&request)?.purge;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
+    let session_id = extract::path_id(&request, "session_id")?;
+    let purge = extract::parse_query::<CloseQuery>(&request)?.purge;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
     if let Some(parent) = row.parent.filter(|_| purge) {
         let parent = parent.session_id;
-        if state.runtime.journal.session(parent).await?.is_some() {
+        if state.runtime.journal.load_session(parent).await?.is_some() {
             let detail = "it is gone with the session that started it, and not before";
             return Err(
                 Problem::new(StatusCode::CONFLICT, "child_session", detail).with("parent", parent)
@@ -322,28 +328,28 @@ async fn close(
     }
     if purge {
         state.runtime.purge(session_id, caller.0.user.clone()).await?;
-        let purged = Purged { session_id, status: PurgedStatus::Purged };
-        return Ok(HttpResponse::Ok().json(CloseAnswer::Purged(purged)));
+        let purged = PurgeResponse { session_id, status: PurgedStatus::Purged };
+        return Ok(HttpResponse::Ok().json(CloseResponse::Purged(purged)));
     }
-    let input = Input::Close { by: caller.0.user.clone(), partial: None };
-    state.runtime.command(session_id, input).await?;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(shown(&state, &CloseAnswer::Closed(Box::new(row.into()))))
+    let input = Input::CloseSession { by: caller.0.user.clone(), partial: None };
+    state.runtime.execute(session_id, input).await?;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    Ok(redacted_response(&state, &CloseResponse::Closed(Box::new(row.into()))))
 }
 
 /// Changes to a session's settings, and its `title`.
-struct SettingsWish;
+struct SessionSettingsPatch;
 
-impl PartialSchema for SettingsWish {
+impl PartialSchema for SessionSettingsPatch {
     fn schema() -> RefOr<Schema> {
         let title = ObjectBuilder::new()
             .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
             .max_length(Some(TITLE_CHARS_MAX));
-        extended::<SettingsPatch>(ObjectBuilder::new().property("title", title))
+        extend_schema::<SettingsPatch>(ObjectBuilder::new().property("title", title))
     }
 }
 
-impl ToSchema for SettingsWish {
+impl ToSchema for SessionSettingsPatch {
     fn name() -> Cow<'static, str> {
         "SessionSettingsPatch".into()
     }
@@ -360,24 +366,24 @@ async fn change_settings(
     request: HttpRequest,
     Json(mut wish): Json<serde_json::Map<String, Value>>,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
+    let session_id = extract::path_id(&request, "session_id")?;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
     let title = match wish.remove("title") {
         None => None,
         Some(Value::Null) => Some(None),
-        Some(Value::String(title)) => Some(Some(commands::checked_title(title)?)),
+        Some(Value::String(title)) => Some(Some(commands::validate_title(title)?)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             return Err(Problem::invalid("title", "title must be a string or null"));
         }
     };
-    let change: SettingsPatch = read::parse_value(Value::Object(wish))?;
+    let change: SettingsPatch = extract::deserialize_value(Value::Object(wish))?;
     let _unchanged = state.settings_lock.read().await;
     // What stays is within what the user allows: whatever narrows that narrows the session.
-    narrowed(&state.user_settings(&row.owner).await?, &change)?;
-    let input = Input::ChangeSettings { change, title, by: caller.0.user.clone() };
-    state.runtime.command(session_id, input).await?;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
-    Ok(shown(&state, &SessionView::from(row)))
+    session_settings(&state.load_user_settings(&row.owner).await?, &change)?;
+    let input = Input::ChangeSettings { patch: change, title, by: caller.0.user.clone() };
+    state.runtime.execute(session_id, input).await?;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
 /// From where.
@@ -397,10 +403,10 @@ async fn fork(
     request: HttpRequest,
     Json(body): Json<ForkBody>,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let source = commands::session_for(&state, &caller.0, session_id).await?;
-    let row = commands::fork(&state, &caller.0, &source, body.at_seq, body.title).await?;
-    Ok(shown(&state, &SessionView::from(row)))
+    let session_id = extract::path_id(&request, "session_id")?;
+    let source = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    let row = commands::fork_session(&state, &caller.0, &source, body.at_seq, body.title).await?;
+    Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
 /// Which run.
@@ -418,8 +424,8 @@ async fn cancel(
     request: HttpRequest,
     Json(body): Json<CancelBody>,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = read::path_id(&request, "session_id")?;
-    let row = commands::session_for(&state, &caller.0, session_id).await?;
-    let run_id = commands::cancel(&state, &caller.0, &row, body.run_id).await?;
-    Ok(HttpResponse::Ok().json(Cancelled { session_id, run_id, status: "cancelled" }))
+    let session_id = extract::path_id(&request, "session_id")?;
+    let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
+    let run_id = commands::cancel_run(&state, &caller.0, &row, body.run_id).await?;
+    Ok(HttpResponse::Ok().json(CancelResponse { session_id, run_id, status: "cancelled" }))
 }

@@ -1,12 +1,13 @@
 //! Users' settings (G4): one's own, or another's for administrators.
 
 use super::{
-    AppState, Problem, State, commands,
-    endpoint::{Endpoint, Schemas, extended},
-    guard::{self, Caller, SURFACE},
-    read::{self, Json},
+    AppState, Problem, State,
+    access_control::{self, Caller, SURFACE_HEADER},
+    commands,
+    endpoint::{Endpoint, Schemas, extend_schema},
+    extract::{self, Json},
 };
-use crate::audit::{Action, Actor, Entry, Outcome};
+use crate::audit::{AuditAction, AuditActor, AuditEntry, AuditOutcome};
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use greenroom_actors::{ports::SessionQuery, session::CommandError};
 use greenroom_core::{
@@ -29,17 +30,17 @@ const SESSIONS_PAGE: usize = 200;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/settings", read)
-            .named("read_settings", "What a user allows.")
-            .query::<WhoseQuery>()
-            .answers::<UserSettings>("The settings")
+            .operation("read_settings", "What a user allows.")
+            .query::<SettingsQuery>()
+            .returns::<UserSettings>("The settings")
             .problems(&["forbidden", "invalid_id"]),
         Endpoint::new(Method::PATCH, "/agent/settings", change)
-            .named("change_settings", "Changes what a user allows; what is absent stays.")
-            .explained("Sessions that would then be wider than their user are narrowed.")
-            .query::<WhoseQuery>()
-            .header(SURFACE, "`cli` or `rest`: through what it is changed")
+            .operation("change_settings", "Changes what a user allows; what is absent stays.")
+            .description("Sessions that would then be wider than their user are narrowed.")
+            .query::<SettingsQuery>()
+            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is changed")
             .body::<SettingsPatch>()
-            .answers::<UserSettings>("The settings")
+            .returns::<UserSettings>("The settings")
             .problems(&["forbidden", "invalid_id", "surface_invalid"])
             .problems(&["mailbox_full", "draining"]),
     ]
@@ -64,7 +65,7 @@ impl PartialSchema for UserSettings<'_> {
             .required("user_id")
             .property("autonomy_name", name)
             .required("autonomy_name");
-        extended::<Settings>(more)
+        extend_schema::<Settings>(more)
     }
 }
 
@@ -80,28 +81,28 @@ impl ToSchema for UserSettings<'_> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct WhoseQuery {
+struct SettingsQuery {
     /// Another user's, for administrators; `character_id` says the same.
     #[param(value_type = Option<UserId>)]
     #[serde(alias = "character_id")]
     user_id: Option<String>,
 }
 
-fn whose(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem> {
-    let query: WhoseQuery = read::query(request)?;
-    let user = read::id("user_id", query.user_id.as_deref())?;
-    commands::acting_for(&caller.0, user)
+fn target_user(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem> {
+    let query: SettingsQuery = extract::parse_query(request)?;
+    let user = extract::parse_optional_id("user_id", query.user_id.as_deref())?;
+    commands::resolve_acting_user(&caller.0, user)
 }
 
-fn view<'a>(user_id: &'a UserId, settings: &'a Settings) -> UserSettings<'a> {
+fn settings_view<'a>(user_id: &'a UserId, settings: &'a Settings) -> UserSettings<'a> {
     UserSettings { settings, user_id, autonomy_name: settings.autonomy_level.name() }
 }
 
 /// `GET /agent/settings`
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let user = whose(&request, &caller)?;
-    let settings = state.user_settings(&user).await?;
-    Ok(HttpResponse::Ok().json(view(&user, &settings)))
+    let user = target_user(&request, &caller)?;
+    let settings = state.load_user_settings(&user).await?;
+    Ok(HttpResponse::Ok().json(settings_view(&user, &settings)))
 }
 
 /// `PATCH /agent/settings`: what is absent stays.
@@ -111,35 +112,43 @@ async fn change(
     request: HttpRequest,
     Json(patch): Json<SettingsPatch>,
 ) -> Result<HttpResponse, Problem> {
-    let user = whose(&request, &caller)?;
-    let actor = Actor::calling(&caller.0, guard::surface(&request, &caller.0)?);
-    let settings = store(&state, &actor, &user, &patch).await?;
+    let user = target_user(&request, &caller)?;
+    let actor = AuditActor::from_principal(
+        &caller.0,
+        access_control::resolve_surface(&request, &caller.0)?,
+    );
+    let settings = update_settings(&state, &actor, &user, &patch).await?;
     tracing::info!(user = %user, by = %caller.0.user, "settings changed");
-    Ok(HttpResponse::Ok().json(view(&user, &settings)))
+    Ok(HttpResponse::Ok().json(settings_view(&user, &settings)))
 }
 
-async fn store(
+async fn update_settings(
     state: &AppState,
-    actor: &Actor,
+    actor: &AuditActor,
     user: &UserId,
     patch: &SettingsPatch,
 ) -> Result<Settings, Problem> {
     let _alone = state.settings_lock.write().await;
-    let settings = patch.applied_to(&state.user_settings(user).await?)?;
+    let settings = patch.apply(&state.load_user_settings(user).await?)?;
     // Sessions first: what fails half-way leaves them narrower than need be, never wider.
     narrow_sessions(state, actor, user, &settings).await?;
-    state.runtime.journal.put_settings(user, &settings).await?;
+    state.runtime.journal.store_settings(user, &settings).await?;
     let actor = Some(actor.clone());
-    let (action, now) = (Action::UserSettingsChanged, state.runtime.clock.now());
+    let (action, now) = (AuditAction::UserSettingsChanged, state.runtime.clock.now());
     let details = Some(json!({"user_id": user, "settings": settings}));
-    state.note(Entry { details, ..Entry::new(now, action, Outcome::Done, actor) }).await?;
+    state
+        .record_audit(AuditEntry {
+            details,
+            ..AuditEntry::new(now, action, AuditOutcome::Done, actor)
+        })
+        .await?;
     Ok(settings)
 }
 
 /// Narrows the user's sessions to what the user allows from now on (G4).
 async fn narrow_sessions(
     state: &AppState,
-    actor: &Actor,
+    actor: &AuditActor,
     user: &UserId,
     allowed: &Settings,
 ) -> Result<(), Problem> {
@@ -148,20 +157,20 @@ async fn narrow_sessions(
     loop {
         let (owner, limit) = (Some(user.clone()), SESSIONS_PAGE);
         let query = SessionQuery { owner, before, limit, ..SessionQuery::default() };
-        let page = runtime.journal.sessions(query).await?;
+        let page = runtime.journal.list_sessions(query).await?;
         for session in page.iter().filter(|session| session.status != SessionStatus::Closed) {
-            if session.settings.check_within(allowed).is_ok() {
+            if session.settings.validate_within(allowed).is_ok() {
                 continue;
             }
             let input = match session.parent {
-                Some(_) => Input::Narrow { within: Arc::new(allowed.clone()) },
+                Some(_) => Input::NarrowSettings { parent_settings: Arc::new(allowed.clone()) },
                 None => Input::ChangeSettings {
-                    change: session.settings.within(allowed).into(),
+                    patch: session.settings.narrowed_to(allowed).into(),
                     title: None,
                     by: actor.user.clone(),
                 },
             };
-            match runtime.command(session.session_id, input).await {
+            match runtime.execute(session.session_id, input).await {
                 // Closed meanwhile; or it rests, and is narrowed when it comes back.
                 Ok(_)
                 | Err(

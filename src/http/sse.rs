@@ -6,9 +6,9 @@
 
 use super::{
     AppState, Problem,
-    encoder::{Encoder, Shape},
-    follow::Follow,
+    frame_encoder::{FrameEncoder, FrameFormat},
     pipe::{Pipe, Subscription},
+    stream_filter::StreamFilter,
 };
 use crate::dialect::Dialect;
 use actix_web::{
@@ -30,44 +30,47 @@ use std::{
 const RETRY_MS: u64 = 1_000;
 
 /// The stream of one session from `cursor`, which was checked.
-pub(super) fn of_session(
+pub(super) fn stream_session(
     state: &AppState,
     session: &SessionRow,
     cursor: Cursor,
-    follow: Follow,
+    follow: StreamFilter,
     dialect: Dialect,
 ) -> HttpResponse {
     let pipe = Pipe::default();
-    let encoder = Encoder::new(state, dialect, Shape::Event { with_id: true });
-    let subscription = pipe.attach(follow, "sse", encoder.into_encode(), |outlet| {
+    let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
+    let subscription = pipe.attach(follow, "sse", encoder.into_fn(), |outlet| {
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });
-    respond(Body::new(pipe, subscription, state.limits.heartbeat))
+    event_stream_response(EventStreamBody::new(pipe, subscription, state.limits.heartbeat))
 }
 
 /// The stream of all sessions from now on. Its frames have no `id:`: there is no one log to
 /// resume from.
-pub(super) fn of_all(state: &AppState, dialect: Dialect) -> HttpResponse {
+pub(super) fn stream_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     let pipe = Pipe::default();
-    let encoder = Encoder::new(state, dialect, Shape::Event { with_id: false });
-    let subscription = pipe.attach(Follow::Everything, "sse", encoder.into_encode(), |outlet| {
+    let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: false });
+    let subscription = pipe.attach(StreamFilter::All, "sse", encoder.into_fn(), |outlet| {
         state.runtime.subscribe_all(outlet)
     });
-    respond(Body::new(pipe, subscription, state.limits.heartbeat))
+    event_stream_response(EventStreamBody::new(pipe, subscription, state.limits.heartbeat))
 }
 
 /// Whether the session has room for one more subscriber (X4).
-pub(super) fn check_room(state: &AppState, session: &SessionRow) -> Result<(), Problem> {
+pub(super) fn check_subscriber_limit(
+    state: &AppState,
+    session: &SessionRow,
+) -> Result<(), Problem> {
     let max = state.limits.subscribers_per_session_max;
-    if state.runtime.subscribers(session.session_id) < max {
+    if state.runtime.subscriber_count(session.session_id) < max {
         return Ok(());
     }
     let detail = format!("the session has {max} subscribers already");
     Err(Problem::too_many("too_many_subscribers", detail, max as u64).retry_after(1))
 }
 
-fn respond(body: Body) -> HttpResponse {
+fn event_stream_response(body: EventStreamBody) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
         .insert_header((header::CACHE_CONTROL, "no-store"))
@@ -76,34 +79,34 @@ fn respond(body: Body) -> HttpResponse {
 }
 
 /// The response's body.
-struct Body {
+struct EventStreamBody {
     pipe: Pipe,
     subscription: Subscription,
     /// Ticks at the earliest when the connection has been silent for its period.
     heartbeat: Interval,
     wrote_at: Instant,
-    greeted: bool,
+    has_sent_retry: bool,
 }
 
-impl Body {
+impl EventStreamBody {
     fn new(pipe: Pipe, subscription: Subscription, heartbeat: Duration) -> Self {
         let wrote_at = Instant::now();
         let heartbeat = interval_at(wrote_at + heartbeat, heartbeat);
-        Self { pipe, subscription, heartbeat, wrote_at, greeted: false }
+        Self { pipe, subscription, heartbeat, wrote_at, has_sent_retry: false }
     }
 }
 
-impl Stream for Body {
+impl Stream for EventStreamBody {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if !self.greeted {
+        if !self.has_sent_retry {
             // At once, so that the client knows that it is connected.
-            self.greeted = true;
+            self.has_sent_retry = true;
             return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n\n")))));
         }
         if let Poll::Ready(mut frames) = self.pipe.poll_frames(cx) {
-            self.subscription.room_again();
+            self.subscription.notify_drained();
             self.wrote_at = Instant::now();
             let bytes = match frames.len() {
                 1 => frames.pop_front().unwrap_or_default().into_bytes(),
@@ -122,14 +125,14 @@ impl Stream for Body {
                 continue;
             }
             // Also in case the word that there is room was lost.
-            self.subscription.room_again();
+            self.subscription.notify_drained();
             return Poll::Ready(Some(Ok(Bytes::from_static(b": alive\n\n"))));
         }
         Poll::Pending
     }
 }
 
-impl Drop for Body {
+impl Drop for EventStreamBody {
     fn drop(&mut self) {
         self.pipe.close();
     }

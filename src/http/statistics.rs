@@ -3,15 +3,15 @@
 //! nothing can drift from it, what was recorded before this version counts, and a question nobody
 //! asks costs nothing. What it looked at is said with it.
 
-mod figures;
-mod log;
+mod counters;
+mod log_scanner;
 mod timeline;
 
 use self::{
-    figures::{Counted, Figures},
-    log::Log,
+    counters::{Figures, StatisticsCounters},
+    log_scanner::LogScanner,
 };
-use super::{AppState, Problem, State, endpoint::Endpoint, guard::Caller, read};
+use super::{AppState, Problem, State, access_control::Caller, endpoint::Endpoint, extract};
 use crate::auth::Role;
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::SessionQuery};
@@ -24,20 +24,20 @@ use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 
 /// Sessions that are looked at where the client says nothing, and at most.
-const SESSIONS: (usize, usize) = (100, 500);
+const SESSION_LIMITS: (usize, usize) = (100, 500);
 /// Events that are looked at; then it is enough.
 const EVENTS_MAX: usize = 50_000;
 /// Requests that scan at once; others wait for their turn.
-static SCANNING: Semaphore = Semaphore::const_new(2);
+static SCAN_PERMITS: Semaphore = Semaphore::const_new(2);
 
 /// What stands here.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/statistics", read)
-            .named("statistics", "How agents, workflows, models, tools and people are doing.")
+            .operation("statistics", "How agents, workflows, models, tools and people are doing.")
             .query::<StatisticsQuery>()
-            .at_most("sessions", SESSIONS)
-            .answers::<Statistics>("Counted from the logs of the newest sessions")
+            .limit_param("sessions", SESSION_LIMITS)
+            .returns::<Statistics>("Counted from the logs of the newest sessions")
             .problems(&["forbidden", "invalid_id"]),
     ]
 }
@@ -55,9 +55,14 @@ struct StatisticsQuery {
 
 /// `GET /agent/statistics`
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let query: StatisticsQuery = read::query(&request)?;
-    let limit = read::page_size("sessions", query.sessions, SESSIONS.0, SESSIONS.1)?;
-    let asked = read::id("user", query.user.as_deref())?;
+    let query: StatisticsQuery = extract::parse_query(&request)?;
+    let limit = extract::validate_page_size(
+        "sessions",
+        query.sessions,
+        SESSION_LIMITS.0,
+        SESSION_LIMITS.1,
+    )?;
+    let asked = extract::parse_optional_id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
     let owner = match asked {
         Some(_) if caller.0.role < Role::Admin && asked != own => {
@@ -67,8 +72,8 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         None if caller.0.role == Role::Admin => None,
         None => own,
     };
-    let _turn = SCANNING.acquire().await;
-    let wanted = Wanted { owner, since: query.since, limit };
+    let _turn = SCAN_PERMITS.acquire().await;
+    let wanted = StatisticsFilter { owner, since: query.since, limit };
     let (counted, looked_at) = scan(&state, wanted).await?;
     Ok(HttpResponse::Ok().json(Statistics { figures: counted.view(), looked_at }))
 }
@@ -78,12 +83,12 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
 struct Statistics {
     #[serde(flatten)]
     figures: Figures,
-    looked_at: LookedAt,
+    looked_at: ScanCoverage,
 }
 
 /// What was looked at.
 #[derive(Serialize, ToSchema)]
-struct LookedAt {
+struct ScanCoverage {
     sessions: usize,
     events: usize,
     /// Whether these were all that there are.
@@ -93,28 +98,31 @@ struct LookedAt {
 }
 
 /// What is to be counted.
-struct Wanted {
+struct StatisticsFilter {
     owner: Option<UserId>,
     since: Option<Timestamp>,
     limit: usize,
 }
 
-async fn scan(state: &AppState, wanted: Wanted) -> Result<(Counted, LookedAt), Problem> {
-    let Wanted { owner, since, limit } = wanted;
+async fn scan(
+    state: &AppState,
+    wanted: StatisticsFilter,
+) -> Result<(StatisticsCounters, ScanCoverage), Problem> {
+    let StatisticsFilter { owner, since, limit } = wanted;
     let journal = &state.runtime.journal;
     let query = SessionQuery { owner, limit: limit + 1, ..SessionQuery::default() };
-    let mut rows = journal.sessions(query).await?;
+    let mut rows = journal.list_sessions(query).await?;
     let mut looked_at =
-        LookedAt { sessions: 0, events: 0, complete: rows.len() <= limit, since: None };
+        ScanCoverage { sessions: 0, events: 0, complete: rows.len() <= limit, since: None };
     rows.truncate(limit);
-    let mut counted = Counted::default();
+    let mut counted = StatisticsCounters::default();
     for row in rows {
-        let mut log = Log::of(&row, since);
+        let mut log = LogScanner::new(&row, since);
         let mut after = Seq(0);
         loop {
-            let page = journal.read(row.session_id, after, LOG_PAGE_EVENTS).await?;
+            let page = journal.load_events(row.session_id, after, LOG_PAGE_EVENTS).await?;
             for record in &page {
-                log.take(record, &mut counted);
+                log.apply_event(record, &mut counted);
                 after = record.seq;
             }
             looked_at.events += page.len();
@@ -122,7 +130,7 @@ async fn scan(state: &AppState, wanted: Wanted) -> Result<(Counted, LookedAt), P
                 break;
             }
         }
-        log.end(&mut counted);
+        log.finish(&mut counted);
         looked_at.sessions += 1;
         looked_at.since = Some(row.created_at);
         if looked_at.events >= EVENTS_MAX {

@@ -1,10 +1,12 @@
 //! The surface through real sockets, on test parts.
 
 use super::{AppState, configure};
-use crate::auth::{Authenticator, Token};
+use crate::auth::{AdminToken, Authenticator};
 use actix_web::{App, HttpServer, dev::ServerHandle};
 use futures::{SinkExt as _, StreamExt as _};
-use greenroom_actors::testing::{FakeTools, Gate, Reply, ScriptedModel, World, within_patience};
+use greenroom_actors::testing::{
+    FakeTools, Gate, ModelReply, ScriptedModel, TestRuntime, with_timeout,
+};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio_tungstenite::tungstenite::{
@@ -13,20 +15,20 @@ use tokio_tungstenite::tungstenite::{
 
 const TOKEN: &str = "0123456789abcdef";
 
-struct Surface {
-    world: World,
+struct HttpTestServer {
+    runtime: TestRuntime,
     address: SocketAddr,
     server: ServerHandle,
 }
 
-type Client =
+type TestSocket =
     tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
-impl Surface {
+impl HttpTestServer {
     async fn start(model: ScriptedModel) -> Self {
-        let world = World::start(model, FakeTools::none()).await;
-        let auth = Authenticator::new(Token::from_text(TOKEN).unwrap());
-        let state = AppState::new(world.runtime.clone(), auth, World::agent());
+        let world = TestRuntime::start(model, FakeTools::new()).await;
+        let auth = Authenticator::new(AdminToken::parse(TOKEN).unwrap());
+        let state = AppState::new(world.runtime.clone(), auth, TestRuntime::agent());
         let app = move || {
             let state = state.clone();
             App::new().configure(|cfg| configure(cfg, state))
@@ -37,10 +39,10 @@ impl Surface {
         let server = server.run();
         let handle = server.handle();
         actix_web::rt::spawn(server);
-        Self { world, address, server: handle }
+        Self { runtime: world, address, server: handle }
     }
 
-    async fn connect(&self, path: &str, origin: Option<&str>) -> Result<Client, u16> {
+    async fn connect(&self, path: &str, origin: Option<&str>) -> Result<TestSocket, u16> {
         let mut request = format!("ws://{}{path}", self.address).into_client_request().unwrap();
         let headers = request.headers_mut();
         headers.insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
@@ -62,7 +64,7 @@ impl Surface {
 }
 
 /// Frames up to and including the first that `is_last`.
-async fn frames(client: &mut Client, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+async fn frames(client: &mut TestSocket, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let read = async {
         let mut frames = Vec::new();
         loop {
@@ -74,10 +76,10 @@ async fn frames(client: &mut Client, is_last: impl Fn(&Value) -> bool) -> Vec<Va
             }
         }
     };
-    within_patience("frames", read).await
+    with_timeout("frames", read).await
 }
 
-async fn say(client: &mut Client, frame: Value) {
+async fn say(client: &mut TestSocket, frame: Value) {
     client.send(Message::text(frame.to_string())).await.unwrap();
 }
 
@@ -89,10 +91,10 @@ fn text_of(frames: &[Value], session: &str) -> String {
 
 #[actix_web::test]
 async fn e2_one_websocket_carries_many_sessions() {
-    let replies = ["the one", "the other"].map(Reply::text);
-    let surface = Surface::start(ScriptedModel::saying(replies)).await;
-    let one = surface.world.create().await.to_string();
-    let other = surface.world.create().await.to_string();
+    let replies = ["the one", "the other"].map(ModelReply::text);
+    let surface = HttpTestServer::start(ScriptedModel::with_replies(replies)).await;
+    let one = surface.runtime.create_session().await.to_string();
+    let other = surface.runtime.create_session().await.to_string();
     let mut client = surface.connect("/agent/stream", None).await.unwrap();
     for (id, session) in [(1, &one), (2, &other)] {
         say(&mut client, json!({"type": "subscribe", "id": id, "session_id": session})).await;
@@ -112,20 +114,21 @@ async fn e2_one_websocket_carries_many_sessions() {
 
 #[actix_web::test]
 async fn w2_an_administrator_watches_all_sessions_on_the_same_websocket() {
-    let surface = Surface::start(ScriptedModel::saying([Reply::text("hello")])).await;
+    let surface =
+        HttpTestServer::start(ScriptedModel::with_replies([ModelReply::text("hello")])).await;
     let mut client = surface.connect("/agent/stream", None).await.unwrap();
     say(&mut client, json!({"type": "watch", "id": 1})).await;
     let ack = frames(&mut client, |frame| frame["type"] == "ack").await;
     assert_eq!(ack[0]["watching"], true);
     let tailing = async {
-        let board = &surface.world.runtime.board;
+        let board = &surface.runtime.runtime.status_board;
         while !board.snapshots("/subscribers/all/").iter().any(|actor| actor.state == "tailing") {
             tokio::task::yield_now().await;
         }
     };
-    within_patience("the watcher", tailing).await;
-    let session = surface.world.create().await;
-    surface.world.submit(session, "hi").await;
+    with_timeout("the watcher", tailing).await;
+    let session = surface.runtime.create_session().await;
+    surface.runtime.submit(session, "hi").await;
     let heard = frames(&mut client, |frame| frame["type"] == "done").await;
     assert!(heard.iter().all(|frame| frame["session_id"] == session.to_string()));
     let seqs: Vec<_> = heard.iter().filter_map(|frame| frame["seq"].as_u64()).collect();
@@ -138,8 +141,8 @@ async fn w2_an_administrator_watches_all_sessions_on_the_same_websocket() {
 
 #[actix_web::test]
 async fn garbage_is_answered_and_the_connection_stays_until_it_is_binary() {
-    let surface = Surface::start(ScriptedModel::saying([])).await;
-    let session = surface.world.create().await;
+    let surface = HttpTestServer::start(ScriptedModel::with_replies([])).await;
+    let session = surface.runtime.create_session().await;
     let path = format!("/agent/stream/{session}");
     let mut client = surface.connect(&path, None).await.unwrap();
     client.send(Message::text("{nonsense")).await.unwrap();
@@ -148,7 +151,7 @@ async fn garbage_is_answered_and_the_connection_stays_until_it_is_binary() {
     let codes: Vec<_> = answers.iter().filter_map(|frame| frame["code"].as_str()).collect();
     assert_eq!(codes, ["malformed_json", "no_run"]);
     client.send(Message::binary(vec![1])).await.unwrap();
-    let close = within_patience("the close", async {
+    let close = with_timeout("the close", async {
         loop {
             if let Message::Close(reason) = client.next().await.unwrap().unwrap() {
                 return reason.unwrap().code;
@@ -161,7 +164,7 @@ async fn garbage_is_answered_and_the_connection_stays_until_it_is_binary() {
 
 #[actix_web::test]
 async fn x3_a_page_of_another_site_gets_no_websocket() {
-    let surface = Surface::start(ScriptedModel::saying([])).await;
+    let surface = HttpTestServer::start(ScriptedModel::with_replies([])).await;
     let own = format!("http://{}", surface.address);
     assert!(surface.connect("/agent/stream", Some(&own)).await.is_ok());
     for (origin, status) in [("http://evil.test", 403), ("null", 403)] {
@@ -174,9 +177,9 @@ async fn x3_a_page_of_another_site_gets_no_websocket() {
 #[actix_web::test]
 async fn e3_a_websocket_resumes_inside_of_a_message() {
     let gate = Gate::closed();
-    let reply = Reply::new().say("héllo ").wait(&gate).say("world").done();
-    let surface = Surface::start(ScriptedModel::saying([reply])).await;
-    let session_id = surface.world.create().await;
+    let reply = ModelReply::new().delta("héllo ").wait(&gate).delta("world").done();
+    let surface = HttpTestServer::start(ScriptedModel::with_replies([reply])).await;
+    let session_id = surface.runtime.create_session().await;
     let path = format!("/agent/stream/{session_id}");
     let mut client = surface.connect(&path, None).await.unwrap();
     say(&mut client, json!({"type": "send", "message": "hi"})).await;
@@ -192,21 +195,21 @@ async fn e3_a_websocket_resumes_inside_of_a_message() {
 }
 
 /// More than pipe, flow control and socket buffers hold together.
-fn long_reply() -> (Reply, String) {
+fn long_reply() -> (ModelReply, String) {
     let pieces: Vec<_> = (0..2_000).map(|number| format!("{number:0>400} ")).collect();
-    let reply = pieces.iter().fold(Reply::new(), |reply, piece| reply.say(piece)).done();
+    let reply = pieces.iter().fold(ModelReply::new(), |reply, piece| reply.delta(piece)).done();
     (reply, pieces.concat())
 }
 
 #[actix_web::test]
 async fn e4_a_websocket_that_reads_late_misses_nothing_and_slows_nobody() {
     let (reply, text) = long_reply();
-    let surface = Surface::start(ScriptedModel::saying([reply])).await;
-    let session_id = surface.world.create().await;
+    let surface = HttpTestServer::start(ScriptedModel::with_replies([reply])).await;
+    let session_id = surface.runtime.create_session().await;
     let path = format!("/agent/stream/{session_id}");
     let mut client = surface.connect(&path, None).await.unwrap();
-    let run_id = surface.world.submit(session_id, "hi").await;
-    surface.world.run_end(session_id, run_id).await;
+    let run_id = surface.runtime.submit(session_id, "hi").await;
+    surface.runtime.wait_for_run_end(session_id, run_id).await;
     let heard = frames(&mut client, |frame| frame["type"] == "done").await;
     assert!(text_of(&heard, &session_id.to_string()) == text, "the text arrives whole");
     surface.stop().await;
@@ -215,8 +218,8 @@ async fn e4_a_websocket_that_reads_late_misses_nothing_and_slows_nobody() {
 #[actix_web::test]
 async fn e4_a_stream_that_is_read_late_misses_nothing_and_then_ends() {
     let (reply, text) = long_reply();
-    let surface = Surface::start(ScriptedModel::saying([reply])).await;
-    let session_id = surface.world.create().await;
+    let surface = HttpTestServer::start(ScriptedModel::with_replies([reply])).await;
+    let session_id = surface.runtime.create_session().await;
     let answer = reqwest_client()
         .post(format!("http://{}/agent/chat/stream", surface.address))
         .bearer_auth(TOKEN)
@@ -229,10 +232,10 @@ async fn e4_a_stream_that_is_read_late_misses_nothing_and_then_ends() {
         matches!(event, greenroom_core::session::SessionEvent::RunCompleted { .. }).then_some(())
     };
     surface
-        .world
+        .runtime
         .wait_for(session_id, "the end", |events| events.iter().find_map(|e| is_end(&e.event)))
         .await;
-    let body = within_patience("the body", answer.text()).await.unwrap();
+    let body = with_timeout("the body", answer.text()).await.unwrap();
     let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let heard: Vec<Value> = data.map(|json| serde_json::from_str(json).unwrap()).collect();
     let said: String = heard

@@ -1,10 +1,10 @@
 //! `GET /agent/tools`: the tools there are now, each with its risk and why, and the servers they
 //! come from, each with why it is not there (T2).
 
-use super::{Problem, State, endpoint::Endpoint, guard::Caller};
-use crate::{redaction::Redactor, skill::Broken};
+use super::{Problem, State, access_control::Caller, endpoint::Endpoint};
+use crate::{redaction::Redactor, skill::InvalidFile};
 use actix_web::HttpResponse;
-use greenroom_actors::tool_host::ServerStatus;
+use greenroom_actors::tool_servers::ServerStatus;
 use greenroom_core::{
     context::Skill,
     ids::ToolName,
@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/tools", list)
-            .named("list_tools", "Tools, each with its risk and why; tool servers; and skills.")
-            .answers::<ToolList>("What there is now"),
+            .operation("list_tools", "Tools, each with its risk and why; tool servers; and skills.")
+            .returns::<ToolList>("What there is now"),
     ]
 }
 
@@ -32,7 +32,7 @@ struct ToolList {
     skills: Vec<Skill>,
     /// For administrators: paths are the operator's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    broken_skills: Option<Vec<Broken>>,
+    broken_skills: Option<Vec<InvalidFile>>,
 }
 
 /// A tool.
@@ -59,8 +59,8 @@ struct ToolView {
 
 impl ToolView {
     /// The words of servers are theirs, and may quote a secret of the configuration (E7).
-    fn of(tool: &Tool, redactor: &Redactor) -> Self {
-        let told = |text: &str| redactor.text(text).into_owned();
+    fn from_tool(tool: &Tool, redactor: &Redactor) -> Self {
+        let told = |text: &str| redactor.redact_text(text).into_owned();
         Self {
             name: tool.name.clone(),
             server: tool.server.to_string(),
@@ -70,8 +70,8 @@ impl ToolView {
             risk_source: tool.risk_source.clone(),
             parallel: tool.parallel,
             repeatable: tool.repeatable,
-            available: tool.unavailable.is_none(),
-            unavailable_because: tool.unavailable.as_deref().map(told),
+            available: tool.unavailable_reason.is_none(),
+            unavailable_because: tool.unavailable_reason.as_deref().map(told),
         }
     }
 }
@@ -82,12 +82,12 @@ async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
         tools: state
             .runtime
             .tools
-            .book()
+            .tool_registry()
             .iter()
-            .map(|tool| ToolView::of(tool, &state.redactor))
+            .map(|tool| ToolView::from_tool(tool, &state.redactor))
             .collect(),
-        servers: state.redactor.scrubbed(json!(state.runtime.tools.servers())),
+        servers: state.redactor.redact_value(json!(state.runtime.tools.server_statuses())),
         skills: state.skills.skills(),
-        broken_skills: caller.0.is_admin().then(|| state.skills.broken()),
+        broken_skills: caller.0.is_admin().then(|| state.skills.invalid_files()),
     }))
 }

@@ -2,16 +2,16 @@
 //! of one is made here, before its message is submitted; the session keeps that, whatever becomes of
 //! the file.
 
-use super::{AppState, Problem, State, endpoint::Endpoint, guard::Caller};
-use crate::skill::Broken;
+use super::{AppState, Problem, State, access_control::Caller, endpoint::Endpoint};
+use crate::skill::InvalidFile;
 use actix_web::{HttpResponse, http::StatusCode};
 use greenroom_actors::ports::ServerPrompt;
 use greenroom_core::{
-    context::{InputKind, StartedWorkflow, Workflow, workflow},
+    context::{StartedWorkflow, Workflow, WorkflowInputType, workflow},
     ids::AgentName,
     limits::WORKFLOW_TEXT_BYTES_MAX,
     policy::Autonomy,
-    text::cut,
+    text::truncate,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -22,8 +22,11 @@ use utoipa::ToSchema;
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/workflows", list)
-            .named("list_workflows", "Workflows: those in files, and the prompts of tool servers.")
-            .answers::<WorkflowList>("What there is now"),
+            .operation(
+                "list_workflows",
+                "Workflows: those in files, and the prompts of tool servers.",
+            )
+            .returns::<WorkflowList>("What there is now"),
     ]
 }
 
@@ -33,7 +36,7 @@ struct WorkflowList {
     workflows: Vec<WorkflowView>,
     /// For administrators: paths are the operator's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    broken_workflows: Option<Vec<Broken>>,
+    broken_workflows: Option<Vec<InvalidFile>>,
 }
 
 /// A workflow.
@@ -42,12 +45,12 @@ struct WorkflowList {
 struct WorkflowView {
     /// What it is started by: a file's name, or `server:prompt`.
     name: String,
-    source: Source,
+    source: WorkflowSource,
     /// The server whose prompt it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
     description: String,
-    inputs: Vec<Input>,
+    inputs: Vec<WorkflowInput>,
     /// Globs over the tools that its run may use; `null` is all the agent's.
     tools: Option<Vec<String>>,
     /// The most that its run may do by itself.
@@ -60,7 +63,7 @@ struct WorkflowView {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = WorkflowSource)]
-enum Source {
+enum WorkflowSource {
     /// A file.
     File,
     /// A tool server's prompt.
@@ -70,9 +73,9 @@ enum Source {
 /// An input of a workflow.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WorkflowInput)]
-struct Input {
+struct WorkflowInput {
     name: String,
-    r#type: InputKind,
+    r#type: WorkflowInputType,
     #[serde(skip_serializing_if = "String::is_empty")]
     description: String,
     /// Whether there must be one.
@@ -88,7 +91,7 @@ struct Input {
 /// A workflow to start, by name.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WorkflowWish {
+pub(super) struct WorkflowRequest {
     /// A file's name, or `server:prompt`.
     pub(super) name: String,
     /// What it wants to know, by name.
@@ -97,32 +100,32 @@ pub(super) struct WorkflowWish {
 }
 
 /// Reads what a client asks for where its message is read in parts.
-pub(super) fn wish(value: Value) -> Result<WorkflowWish, Problem> {
+pub(super) fn parse_workflow(value: Value) -> Result<WorkflowRequest, Problem> {
     let read = serde_path_to_error::deserialize(value);
     read.map_err(|error| Problem::invalid("workflow", format!("workflow.{error}")))
 }
 
-impl WorkflowWish {
+impl WorkflowRequest {
     /// The message that stands for it.
-    pub(super) fn command(&self) -> String {
-        workflow::command(&self.name, &self.inputs)
+    pub(super) fn to_command(&self) -> String {
+        workflow::format_command(&self.name, &self.inputs)
     }
 }
 
 /// `GET /agent/workflows`
 async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
-    let files = state.workflows.all();
-    let prompts = state.runtime.tools.prompts().await;
+    let files = state.workflows.list();
+    let prompts = state.runtime.tools.list_prompts().await;
     let of_files = files.iter().map(|workflow| WorkflowView::from(&**workflow));
     let workflows = of_files.chain(prompts.into_iter().map(WorkflowView::from)).collect();
-    let broken_workflows = caller.0.is_admin().then(|| state.workflows.broken());
+    let broken_workflows = caller.0.is_admin().then(|| state.workflows.invalid_files());
     let list = WorkflowList { workflows, broken_workflows };
-    Ok(HttpResponse::Ok().json(state.redactor.shown(&list)))
+    Ok(HttpResponse::Ok().json(state.redactor.redact(&list)))
 }
 
 impl From<&Workflow> for WorkflowView {
     fn from(workflow: &Workflow) -> Self {
-        let inputs = workflow.inputs.iter().map(|(name, spec)| Input {
+        let inputs = workflow.inputs.iter().map(|(name, spec)| WorkflowInput {
             name: name.clone(),
             r#type: spec.kind,
             description: spec.description.clone(),
@@ -132,7 +135,7 @@ impl From<&Workflow> for WorkflowView {
         });
         Self {
             name: workflow.name.clone(),
-            source: Source::File,
+            source: WorkflowSource::File,
             server: None,
             description: workflow.description.clone(),
             inputs: inputs.collect(),
@@ -145,9 +148,9 @@ impl From<&Workflow> for WorkflowView {
 
 impl From<ServerPrompt> for WorkflowView {
     fn from(prompt: ServerPrompt) -> Self {
-        let inputs = prompt.arguments.into_iter().map(|argument| Input {
+        let inputs = prompt.arguments.into_iter().map(|argument| WorkflowInput {
             name: argument.name,
-            r#type: InputKind::String,
+            r#type: WorkflowInputType::String,
             description: argument.description,
             required: argument.required,
             default: None,
@@ -155,7 +158,7 @@ impl From<ServerPrompt> for WorkflowView {
         });
         Self {
             name: format!("{}:{}", prompt.server, prompt.name),
-            source: Source::Mcp,
+            source: WorkflowSource::Mcp,
             inputs: inputs.collect(),
             server: Some(prompt.server),
             description: prompt.description,
@@ -168,15 +171,21 @@ impl From<ServerPrompt> for WorkflowView {
 
 /// Errs where a workflow that is asked for can't be started, as far as can be told without asking
 /// the server whose prompt it is.
-pub(super) async fn check(state: &AppState, wish: &WorkflowWish) -> Result<(), Problem> {
-    let WorkflowWish { name, inputs } = wish;
+pub(super) async fn check_workflow(
+    state: &AppState,
+    wish: &WorkflowRequest,
+) -> Result<(), Problem> {
+    let WorkflowRequest { name, inputs } = wish;
     match state.workflows.get(name) {
-        Some(workflow) => start(&workflow, inputs).map(|_| ()),
-        None => prompt_of(state, name, inputs).await.map(|_| ()),
+        Some(workflow) => start_workflow(&workflow, inputs).map(|_| ()),
+        None => find_prompt(state, name, inputs).await.map(|_| ()),
     }
 }
 
-fn start(workflow: &Workflow, inputs: &Map<String, Value>) -> Result<StartedWorkflow, Problem> {
+fn start_workflow(
+    workflow: &Workflow,
+    inputs: &Map<String, Value>,
+) -> Result<StartedWorkflow, Problem> {
     workflow.start(inputs).map_err(|invalid| {
         let field = format!("workflow.inputs.{}", invalid.input);
         let field = field.trim_end_matches('.');
@@ -185,44 +194,48 @@ fn start(workflow: &Workflow, inputs: &Map<String, Value>) -> Result<StartedWork
 }
 
 /// The server and the prompt of that name, and what it is asked with.
-async fn prompt_of<'a>(
+async fn find_prompt<'a>(
     state: &AppState,
     name: &'a str,
     inputs: &Map<String, Value>,
 ) -> Result<(&'a str, &'a str, Map<String, Value>), Problem> {
     let missing = || {
-        let detail = format!("there is no workflow `{}`", cut(name, 128));
+        let detail = format!("there is no workflow `{}`", truncate(name, 128));
         problem("unknown_workflow", detail, "workflow.name")
     };
     let (server, prompt) = name.split_once(':').ok_or_else(missing)?;
-    let prompts = state.runtime.tools.prompts().await;
+    let prompts = state.runtime.tools.list_prompts().await;
     let of_name = |it: &&ServerPrompt| it.server == server && it.name == prompt;
     let known = prompts.iter().find(of_name).ok_or_else(missing)?;
     Ok((server, prompt, arguments(known, inputs)?))
 }
 
 /// What a run gets of the workflow that is asked for, or else of its agent's own.
-pub(super) async fn started(
+pub(super) async fn start_requested_workflow(
     state: &AppState,
     agent: &AgentName,
-    wish: Option<WorkflowWish>,
+    wish: Option<WorkflowRequest>,
 ) -> Result<Option<Arc<StartedWorkflow>>, Problem> {
     let profile = state.runtime.governance().agents.get(agent);
     let usual = || {
         let name = profile?.workflow.clone()?;
-        Some(WorkflowWish { name, inputs: Map::new() })
+        Some(WorkflowRequest { name, inputs: Map::new() })
     };
-    let Some(WorkflowWish { name, inputs }) = wish.or_else(usual) else { return Ok(None) };
+    let Some(WorkflowRequest { name, inputs }) = wish.or_else(usual) else { return Ok(None) };
     if let Some(workflow) = state.workflows.get(&name) {
-        return Ok(Some(Arc::new(start(&workflow, &inputs)?)));
+        return Ok(Some(Arc::new(start_workflow(&workflow, &inputs)?)));
     }
-    let (server, prompt, arguments) = prompt_of(state, &name, &inputs).await?;
-    let text = state.runtime.tools.prompt(server, prompt, arguments).await;
+    let (server, prompt, arguments) = find_prompt(state, &name, &inputs).await?;
+    let text = state.runtime.tools.get_prompt(server, prompt, arguments).await;
     let text = text.map_err(|error| {
         let detail = format!("the server's prompt can't be had: {error}");
-        problem("workflow_unavailable", state.redactor.text(&detail).into_owned(), "workflow.name")
+        problem(
+            "workflow_unavailable",
+            state.redactor.redact_text(&detail).into_owned(),
+            "workflow.name",
+        )
     })?;
-    let text = cut(&text, WORKFLOW_TEXT_BYTES_MAX).into();
+    let text = truncate(&text, WORKFLOW_TEXT_BYTES_MAX).into();
     let (tools, autonomy, preflight) = (None, None, false);
     Ok(Some(Arc::new(StartedWorkflow { name, inputs, text, tools, autonomy, preflight })))
 }
@@ -233,7 +246,7 @@ fn arguments(
     inputs: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
     let invalid = |name: &str, detail: &str| {
-        let field = format!("workflow.inputs.{}", cut(name, 64));
+        let field = format!("workflow.inputs.{}", truncate(name, 64));
         problem("invalid_workflow_input", format!("{field}: {detail}"), &field)
     };
     let mut arguments = Map::new();

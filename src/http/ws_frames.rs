@@ -1,6 +1,6 @@
 //! What clients say over the WebSockets of sessions, and how they are answered. Pure.
 
-use super::{Problem, commands::Message, decisions::Answer, read};
+use super::{Problem, answers::AnswerRequest, commands::MessageRequest, extract};
 use greenroom_core::{
     cursor::Cursor,
     ids::{ApprovalId, RunId, SessionId},
@@ -19,7 +19,7 @@ pub(super) struct ClientFrame<R> {
 
 /// What is asked. A session that is not named is the one of the address.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum StreamRequest {
     /// Stream this session, too.
     Subscribe { session_id: Option<SessionId>, after: Cursor },
     /// Stop streaming it.
@@ -29,11 +29,11 @@ pub(super) enum Request {
     /// Stop that.
     Unwatch,
     /// Submit a message.
-    Send { session_id: Option<SessionId>, message: Message },
+    Send { session_id: Option<SessionId>, message: MessageRequest },
     /// Cancel a run.
     Cancel { session_id: Option<SessionId>, run_id: Option<RunId> },
     /// Answer a question.
-    Decide { approval_id: ApprovalId, answer: Answer },
+    Decide { approval_id: ApprovalId, answer: AnswerRequest },
 }
 
 #[derive(Deserialize)]
@@ -63,14 +63,14 @@ struct Decide {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfSession {
+struct SessionParam {
     #[serde(default)]
     session_id: Option<SessionId>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bare {}
+struct NoParams {}
 
 impl<R> ClientFrame<R> {
     /// Reads a frame, whose members are read by `request`. Nonsense is a problem to answer with,
@@ -79,7 +79,7 @@ impl<R> ClientFrame<R> {
         text: &str,
         request: impl FnOnce(Map<String, Value>) -> Result<R, Problem>,
     ) -> Self {
-        let map: Map<String, Value> = match read::parse(text.as_bytes()) {
+        let map: Map<String, Value> = match extract::parse_json(text.as_bytes()) {
             Ok(map) => map,
             Err(problem) => return Self { id: None, request: Err(problem) },
         };
@@ -94,7 +94,7 @@ impl<R> ClientFrame<R> {
 }
 
 /// Reads the members of a frame. One that is not known is a problem: it may be a misspelt other.
-pub(super) fn request(mut map: Map<String, Value>) -> Result<Request, Problem> {
+pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest, Problem> {
     map.remove("id");
     let Some(Value::String(kind)) = map.remove("type") else {
         return Err(Problem::invalid("type", "a frame must have a `type`"));
@@ -111,37 +111,37 @@ pub(super) fn request(mut map: Map<String, Value>) -> Result<Request, Problem> {
                     return Err(greenroom_core::cursor::InvalidCursor.into());
                 }
             };
-            Ok(Request::Subscribe { session_id, after })
+            Ok(StreamRequest::Subscribe { session_id, after })
         }
         "unsubscribe" => {
-            let OfSession { session_id } = members(map)?;
-            Ok(Request::Unsubscribe { session_id })
+            let SessionParam { session_id } = members(map)?;
+            Ok(StreamRequest::Unsubscribe { session_id })
         }
-        "watch" => members(map).map(|Bare {}| Request::Watch),
-        "unwatch" => members(map).map(|Bare {}| Request::Unwatch),
+        "watch" => members(map).map(|NoParams {}| StreamRequest::Watch),
+        "unwatch" => members(map).map(|NoParams {}| StreamRequest::Unwatch),
         "send" => {
-            let OfSession { session_id } = members(taken(&mut map, &["session_id"]))?;
-            Ok(Request::Send { session_id, message: members(map)? })
+            let SessionParam { session_id } = members(split_members(&mut map, &["session_id"]))?;
+            Ok(StreamRequest::Send { session_id, message: members(map)? })
         }
         "cancel" => {
             let Cancel { session_id, run_id } = members(map)?;
-            Ok(Request::Cancel { session_id, run_id })
+            Ok(StreamRequest::Cancel { session_id, run_id })
         }
         "decide" => {
-            let own = taken(&mut map, &["approval_id", "plan_id"]);
+            let own = split_members(&mut map, &["approval_id", "plan_id"]);
             let Decide { approval_id } = members(own)?;
-            Ok(Request::Decide { approval_id, answer: members(map)? })
+            Ok(StreamRequest::Decide { approval_id, answer: members(map)? })
         }
         other => Err(unknown_type(&other.chars().take(32).collect::<String>())),
     }
 }
 
 fn members<T: DeserializeOwned>(map: Map<String, Value>) -> Result<T, Problem> {
-    read::parse_value(Value::Object(map))
+    extract::deserialize_value(Value::Object(map))
 }
 
 /// The members of those names, taken out of `map`.
-fn taken(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+fn split_members(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Value> {
     names.iter().filter_map(|name| map.remove_entry(*name)).collect()
 }
 
@@ -153,15 +153,15 @@ pub(super) fn unknown_type(kind: &str) -> Problem {
 
 /// The answer to a frame that was carried out; `fields` must be an object.
 pub(super) fn ack(id: Option<&Value>, fields: Value) -> String {
-    answer("ack", id, fields)
+    answer_frame("ack", id, fields)
 }
 
 /// The answer to a frame that was not.
 pub(super) fn error(id: Option<&Value>, problem: &Problem) -> String {
-    answer("error", id, problem.to_json())
+    answer_frame("error", id, problem.to_json())
 }
 
-fn answer(kind: &str, id: Option<&Value>, mut fields: Value) -> String {
+fn answer_frame(kind: &str, id: Option<&Value>, mut fields: Value) -> String {
     fields["type"] = json!(kind);
     fields["id"] = id.cloned().unwrap_or_default();
     fields.to_string()
@@ -173,8 +173,8 @@ mod tests {
 
     const SESSION: &str = "0198c0de-0000-7000-8000-000000000001";
 
-    fn read(value: Value) -> ClientFrame<Request> {
-        ClientFrame::parse(&value.to_string(), request)
+    fn read(value: Value) -> ClientFrame<StreamRequest> {
+        ClientFrame::parse(&value.to_string(), parse_request)
     }
 
     #[test]
@@ -184,23 +184,26 @@ mod tests {
             read(json!({"type": "subscribe", "id": 7, "session_id": SESSION, "after": "7.3"}));
         assert_eq!(frame.id, Some(json!(7)));
         assert!(matches!(frame.request.unwrap(),
-            Request::Subscribe { session_id: Some(found), after }
+            StreamRequest::Subscribe { session_id: Some(found), after }
                 if found == session && after.to_string() == "7.3"));
         let frame = read(json!({"type": "subscribe", "after": 12}));
         assert!(matches!(frame.request.unwrap(),
-            Request::Subscribe { session_id: None, after } if after.seq.0 == 12));
+            StreamRequest::Subscribe { session_id: None, after } if after.seq.0 == 12));
         let frame = read(json!({"type": "send", "session_id": SESSION, "message": "hi",
             "message_id": "m-1", "on_busy": "reject"}));
         assert!(matches!(frame.request.unwrap(),
-            Request::Send { message, .. } if message.message == "hi"));
+            StreamRequest::Send { message, .. } if message.message == "hi"));
         let frame = read(json!({"type": "decide", "plan_id": SESSION, "decision": "approve"}));
-        assert!(matches!(frame.request.unwrap(), Request::Decide { .. }));
-        assert!(matches!(read(json!({"type": "watch"})).request.unwrap(), Request::Watch));
-        assert!(matches!(read(json!({"type": "unwatch"})).request.unwrap(), Request::Unwatch));
+        assert!(matches!(frame.request.unwrap(), StreamRequest::Decide { .. }));
+        assert!(matches!(read(json!({"type": "watch"})).request.unwrap(), StreamRequest::Watch));
+        assert!(matches!(
+            read(json!({"type": "unwatch"})).request.unwrap(),
+            StreamRequest::Unwatch
+        ));
         let frame = read(json!({"type": "cancel"}));
         assert!(matches!(
             frame.request.unwrap(),
-            Request::Cancel { session_id: None, run_id: None }
+            StreamRequest::Cancel { session_id: None, run_id: None }
         ));
     }
 
@@ -239,7 +242,7 @@ mod tests {
             (r#"{"type": "send", "message": 1}"#, "invalid_request", json!(null)),
             (r#"{"type": "watch", "id": 6, "all": true}"#, "invalid_request", json!(6)),
         ] {
-            let frame = ClientFrame::parse(text, request);
+            let frame = ClientFrame::parse(text, parse_request);
             let problem = frame.request.unwrap_err();
             let answer: Value = serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
             assert_eq!((&answer["code"], &answer["id"]), (&json!(code), &id), "{text}");

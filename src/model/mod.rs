@@ -3,9 +3,9 @@
 //! Called by `LlmStream` through the port [`ModelClient`]. What is asked and what an answer means
 //! is the core's; here are only addresses, headers, bounds and time limits.
 
-mod silence;
+mod idle_timeout;
 
-use crate::configuration::{MaxTokensParameter, ModelEndpoint, Wire};
+use crate::configuration::{MaxTokensParameter, ModelEndpoint, ModelWireFormat};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures::{
@@ -20,7 +20,7 @@ use greenroom_core::model::{
     openai,
     request::ModelRequest,
 };
-use silence::{Watched, silent};
+use idle_timeout::{IdleTimeoutStream, idle_timeout_failure};
 use std::{
     collections::BTreeMap,
     error::Error as _,
@@ -35,13 +35,13 @@ const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// The configured models, ready to be called.
-pub struct HttpModels {
-    endpoints: BTreeMap<String, Arc<Endpoint>>,
+pub struct HttpModelClient {
+    endpoints: BTreeMap<String, Arc<ModelConnection>>,
     clock: Arc<dyn Clock>,
 }
 
-struct Endpoint {
-    model: ModelEndpoint,
+struct ModelConnection {
+    config: ModelEndpoint,
     /// Where every request goes.
     url: reqwest::Url,
     http: reqwest::Client,
@@ -49,7 +49,7 @@ struct Endpoint {
     first_token: metrics::Histogram,
 }
 
-impl HttpModels {
+impl HttpModelClient {
     /// Clients for these models. Errs when an address is none, or no TLS can be set up. Metrics must
     /// have been started.
     pub fn new(
@@ -58,8 +58,8 @@ impl HttpModels {
     ) -> anyhow::Result<Self> {
         let endpoint = |model: ModelEndpoint| {
             let path = match model.wire {
-                Wire::Anthropic => "/v1/messages",
-                Wire::OpenAi => "/chat/completions",
+                ModelWireFormat::Anthropic => "/v1/messages",
+                ModelWireFormat::OpenAi => "/chat/completions",
             };
             let url = format!("{}{path}", model.base_url);
             let url = url.parse().with_context(|| format!("the base_url of {}", model.name))?;
@@ -72,14 +72,14 @@ impl HttpModels {
             let name = model.name.clone();
             let first_token =
                 metrics::histogram!("greenroom_model_first_token_seconds", "model" => name.clone());
-            Ok((name, Arc::new(Endpoint { model, url, http, first_token })))
+            Ok((name, Arc::new(ModelConnection { config: model, url, http, first_token })))
         };
         let endpoints = models.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         Ok(Self { endpoints, clock })
     }
 }
 
-impl ModelClient for HttpModels {
+impl ModelClient for HttpModelClient {
     fn stream(
         &self,
         mut request: ModelRequest,
@@ -88,14 +88,14 @@ impl ModelClient for HttpModels {
             let failure = format!("the model `{}` is not configured", request.model);
             return stream::once(async { Err(ModelFailure::permanent(failure)) }).boxed();
         };
-        request.model.clone_from(&endpoint.model.model);
+        request.model.clone_from(&endpoint.config.model);
         let clock = self.clock.clone();
         let (asked_at, first_token) = (Instant::now(), endpoint.first_token.clone());
         // Boxed: a connection that opens needs more room than one that streams, and gives it back.
-        let opened = Box::pin(async move { endpoint.open(&request, clock.as_ref()).await });
+        let opened = Box::pin(async move { endpoint.open_stream(&request, clock.as_ref()).await });
         let mut waits = true;
         let heard = move |item: &Result<Vec<Delta>, ModelFailure>| {
-            if waits && item.as_ref().is_ok_and(|deltas| deltas.iter().any(says_something)) {
+            if waits && item.as_ref().is_ok_and(|deltas| deltas.iter().any(has_output)) {
                 waits = false;
                 first_token.record(asked_at.elapsed().as_secs_f64());
             }
@@ -104,7 +104,7 @@ impl ModelClient for HttpModels {
     }
 }
 
-fn says_something(delta: &Delta) -> bool {
+fn has_output(delta: &Delta) -> bool {
     match delta {
         Delta::Text(_) | Delta::Reasoning { .. } | Delta::CallStarted { .. } => true,
         Delta::ReasoningStarted { .. }
@@ -116,44 +116,46 @@ fn says_something(delta: &Delta) -> bool {
     }
 }
 
-impl Endpoint {
-    async fn open(
+impl ModelConnection {
+    async fn open_stream(
         &self,
         request: &ModelRequest,
         clock: &dyn Clock,
     ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
-        let silence_max = self.model.idle_timeout;
+        let silence_max = self.config.idle_timeout;
         let answered = timeout(silence_max, self.request(request).send()).await;
-        let response =
-            answered.map_err(|_| silent(silence_max))?.map_err(|error| broken(&error))?;
+        let response = answered
+            .map_err(|_| idle_timeout_failure(silence_max))?
+            .map_err(|error| connection_failure(&error))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(refused(response, silence_max, clock).await);
+            return Err(response_failure(response, silence_max, clock).await);
         }
-        let bytes = Watched::new(response.bytes_stream().boxed(), silence_max);
-        Ok(match self.model.wire {
-            Wire::Anthropic => parsed(bytes, anthropic::Parser::new()),
-            Wire::OpenAi => parsed(bytes, openai::Parser::new()),
+        let bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), silence_max);
+        Ok(match self.config.wire {
+            ModelWireFormat::Anthropic => parse_stream(bytes, anthropic::Parser::new()),
+            ModelWireFormat::OpenAi => parse_stream(bytes, openai::Parser::new()),
         })
     }
 
     fn request(&self, request: &ModelRequest) -> reqwest::RequestBuilder {
-        let key = self.model.api_key.as_ref().map(|key| key.expose());
+        let key = self.config.api_key.as_ref().map(|key| key.expose());
         let post = self.http.post(self.url.clone()).header("content-type", "application/json");
-        let traced = |post: reqwest::RequestBuilder| match request.trace {
+        let traced = |post: reqwest::RequestBuilder| match request.trace_context {
             Some(trace) => post.header("traceparent", trace.to_string()),
             None => post,
         };
-        traced(match self.model.wire {
-            Wire::Anthropic => {
+        traced(match self.config.wire {
+            ModelWireFormat::Anthropic => {
                 let post = post.header("anthropic-version", ANTHROPIC_VERSION);
                 let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
                 post.body(anthropic::encode(request))
             }
-            Wire::OpenAi => {
+            ModelWireFormat::OpenAi => {
                 let post = key.into_iter().fold(post, |post, key| post.bearer_auth(key));
-                let legacy = self.model.max_tokens_parameter == MaxTokensParameter::Legacy;
-                let options = openai::Options { legacy_max_tokens: legacy, ..Default::default() };
+                let legacy = self.config.max_tokens_parameter == MaxTokensParameter::Legacy;
+                let options =
+                    openai::EncodeOptions { legacy_max_tokens: legacy, ..Default::default() };
                 post.body(openai::encode(request, options))
             }
         })
@@ -161,21 +163,21 @@ impl Endpoint {
 }
 
 /// The stream of one answer: its bytes, and what reads them.
-struct Reading<W> {
-    bytes: Watched<BoxStream<'static, reqwest::Result<Bytes>>>,
-    parser: model_stream::Parser<W>,
+struct ResponseReader<W> {
+    bytes: IdleTimeoutStream<BoxStream<'static, reqwest::Result<Bytes>>>,
+    parser: model_stream::StreamParser<W>,
     /// What ended it, to be told after what was read before.
     failure: Option<ModelFailure>,
     ended: bool,
 }
 
-use greenroom_core::model::stream as model_stream;
+use greenroom_core::model::stream_parser as model_stream;
 
-fn parsed<W: model_stream::Wire + Send + 'static>(
-    bytes: Watched<BoxStream<'static, reqwest::Result<Bytes>>>,
-    parser: model_stream::Parser<W>,
+fn parse_stream<W: model_stream::EventDecoder + Send + 'static>(
+    bytes: IdleTimeoutStream<BoxStream<'static, reqwest::Result<Bytes>>>,
+    parser: model_stream::StreamParser<W>,
 ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
-    let reading = Reading { bytes, parser, failure: None, ended: false };
+    let reading = ResponseReader { bytes, parser, failure: None, ended: false };
     stream::unfold(reading, |mut reading| async move {
         loop {
             if let Some(failure) = reading.failure.take() {
@@ -188,7 +190,7 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
             let result = match reading.bytes.next().await {
                 Some(Ok(bytes)) => reading.parser.push(&bytes, &mut deltas),
                 Some(Err(failure)) => Err(failure),
-                None => reading.parser.end(&mut deltas),
+                None => reading.parser.finish(&mut deltas),
             };
             reading.ended = result.is_err() || reading.parser.is_finished();
             reading.failure = result.err();
@@ -202,16 +204,17 @@ fn parsed<W: model_stream::Wire + Send + 'static>(
 }
 
 /// What an answer with an error status tells of.
-async fn refused(
+async fn response_failure(
     response: reqwest::Response,
     silence_max: Duration,
     clock: &dyn Clock,
 ) -> ModelFailure {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let wait = failure::retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
+    let wait =
+        failure::parse_retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    let mut bytes = Watched::new(response.bytes_stream().boxed(), silence_max);
+    let mut bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), silence_max);
     while let Some(Ok(more)) = bytes.next().await {
         let room = ERROR_BODY_BYTES_MAX - body.len();
         body.extend_from_slice(&more[..more.len().min(room)]);
@@ -219,11 +222,11 @@ async fn refused(
             break;
         }
     }
-    failure::of_response(status, &body, wait)
+    failure::from_response(status, &body, wait)
 }
 
 /// A connection that failed. The address is left out: it may hold a key.
-fn broken(error: &reqwest::Error) -> ModelFailure {
+fn connection_failure(error: &reqwest::Error) -> ModelFailure {
     let kind = if error.is_timeout() {
         "the model did not answer in time"
     } else if error.is_connect() {
@@ -256,11 +259,11 @@ mod tests {
         let idle_timeout = Duration::from_millis(200);
         let endpoint = ModelEndpoint {
             idle_timeout,
-            ..ModelEndpoint::unlocked("deaf", Wire::OpenAi, address)
+            ..ModelEndpoint::without_key("deaf", ModelWireFormat::OpenAi, address)
         };
-        let models = HttpModels::new([endpoint], Arc::new(SystemClock)).unwrap();
+        let models = HttpModelClient::new([endpoint], Arc::new(SystemClock)).unwrap();
         let request = ModelRequest { model: "deaf".to_owned(), ..ModelRequest::default() };
         let heard: Vec<_> = models.stream(request).collect().await;
-        assert_eq!(heard, [Err(silent(idle_timeout))]);
+        assert_eq!(heard, [Err(idle_timeout_failure(idle_timeout))]);
     }
 }

@@ -8,32 +8,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::script::{Break, Fail, FaultSpec, Pace};
+use super::script::{FaultSpec, StatusFault, StreamBreak, StreamPacing};
 
 /// Most conversations whose attempts are counted; the oldest is forgotten.
 pub(super) const CONVERSATIONS_MAX: usize = 10_000;
 
 /// The fault that one attempt meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum ScriptedFault {
     /// An error status.
-    Fail(Fail),
+    Fail(StatusFault),
     /// An error event inside the stream.
-    Error(Break),
+    Error(StreamBreak),
     /// The connection is cut inside the stream.
-    Cut(Break),
+    Cut(StreamBreak),
     /// The stream stops without ending.
-    Stall(Break),
+    Stall(StreamBreak),
 }
 
 impl FaultSpec {
     /// The fault of the n-th attempt (from 0); `None` = it gets through.
-    pub fn at(&self, attempt: u32) -> Option<Fault> {
+    pub fn for_attempt(&self, attempt: u32) -> Option<ScriptedFault> {
         let schedule = [
-            self.fail.clone().map(|fail| (fail.times, Fault::Fail(fail))),
-            self.error.clone().map(|error| (error.times, Fault::Error(error))),
-            self.cut.clone().map(|cut| (cut.times, Fault::Cut(cut))),
-            self.stall.clone().map(|stall| (stall.times, Fault::Stall(stall))),
+            self.fail.clone().map(|fail| (fail.times, ScriptedFault::Fail(fail))),
+            self.error.clone().map(|error| (error.times, ScriptedFault::Error(error))),
+            self.cut.clone().map(|cut| (cut.times, ScriptedFault::Cut(cut))),
+            self.stall.clone().map(|stall| (stall.times, ScriptedFault::Stall(stall))),
         ];
         let mut before = 0_u32;
         for (times, fault) in schedule.into_iter().flatten() {
@@ -48,26 +48,26 @@ impl FaultSpec {
 }
 
 /// Which request this is of its rule and conversation.
-type Key = (usize, [u8; 32]);
+type AttemptKey = (usize, [u8; 32]);
 
 /// Counts attempts by rule and conversation, so that conversations do not disturb each other.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
-    counts: HashMap<Key, u32>,
-    order: VecDeque<Key>,
+pub(super) struct AttemptCounter {
+    counts: HashMap<AttemptKey, u32>,
+    order: VecDeque<AttemptKey>,
 }
 
-impl Attempts {
+impl AttemptCounter {
     /// The fault that the next attempt meets. Once one gets through, counting starts again.
     pub(super) fn next(
         &mut self,
         rule: usize,
         conversation: [u8; 32],
         spec: &FaultSpec,
-    ) -> Option<Fault> {
+    ) -> Option<ScriptedFault> {
         let key = (rule, conversation);
         let attempt = self.counts.get(&key).copied().unwrap_or(0);
-        let fault = spec.at(attempt);
+        let fault = spec.for_attempt(attempt);
         if fault.is_none() {
             if self.counts.remove(&key).is_some() {
                 self.order.retain(|known| *known != key);
@@ -88,14 +88,14 @@ impl Attempts {
 
 /// One event of a stream, encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct SseFrame {
     /// Its bytes on the wire.
     pub text: String,
     /// Characters of content it carries; structure carries none.
     pub content: usize,
 }
 
-impl Frame {
+impl SseFrame {
     /// A frame of structure.
     pub(super) fn plain(text: String) -> Self {
         Self { text, content: 0 }
@@ -104,7 +104,7 @@ impl Frame {
 
 /// One thing to do with the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum SocketAction {
     /// Write these bytes, on their own.
     Write(Bytes),
     /// Wait.
@@ -118,16 +118,18 @@ pub(super) enum Action {
 /// Turns a stream's frames into socket actions: pace, then the fault, then byte splitting.
 /// `error` is the frame that a mid-stream error sends.
 pub(super) fn schedule(
-    frames: Vec<Frame>,
-    pace: &Pace,
-    fault: Option<&Fault>,
-    error: Option<Frame>,
-) -> VecDeque<Action> {
+    frames: Vec<SseFrame>,
+    pace: &StreamPacing,
+    fault: Option<&ScriptedFault>,
+    error: Option<SseFrame>,
+) -> VecDeque<SocketAction> {
     let mut actions = VecDeque::new();
     let split = pace.wire_split.unwrap_or(usize::MAX);
     let after = match fault {
-        Some(Fault::Error(at) | Fault::Cut(at) | Fault::Stall(at)) => Some(at.after),
-        Some(Fault::Fail(_)) | None => None,
+        Some(ScriptedFault::Error(at) | ScriptedFault::Cut(at) | ScriptedFault::Stall(at)) => {
+            Some(at.after)
+        }
+        Some(ScriptedFault::Fail(_)) | None => None,
     };
     let mut sent = 0;
     for frame in frames {
@@ -135,11 +137,11 @@ pub(super) fn schedule(
             && frame.content > 0
             && sent + frame.content > after
         {
-            break_here(&mut actions, frame, fault, error, split);
+            push_break(&mut actions, frame, fault, error, split);
             return actions;
         }
         if frame.content > 0 && sent > 0 && pace.chunk_delay_ms > 0 {
-            actions.push_back(Action::Wait(Duration::from_millis(pace.chunk_delay_ms)));
+            actions.push_back(SocketAction::Wait(Duration::from_millis(pace.chunk_delay_ms)));
         }
         sent += frame.content;
         write(&mut actions, frame.text.as_bytes(), split);
@@ -149,45 +151,45 @@ pub(super) fn schedule(
         && let Some(last) = actions.pop_back()
     {
         let text = match last {
-            Action::Write(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Action::Wait(_) | Action::Cut | Action::Stall => String::new(),
+            SocketAction::Write(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            SocketAction::Wait(_) | SocketAction::Cut | SocketAction::Stall => String::new(),
         };
-        break_here(&mut actions, Frame::plain(text), fault, error, split);
+        push_break(&mut actions, SseFrame::plain(text), fault, error, split);
     }
     actions
 }
 
-fn break_here(
-    actions: &mut VecDeque<Action>,
-    frame: Frame,
-    fault: Option<&Fault>,
-    error: Option<Frame>,
+fn push_break(
+    actions: &mut VecDeque<SocketAction>,
+    frame: SseFrame,
+    fault: Option<&ScriptedFault>,
+    error: Option<SseFrame>,
     split: usize,
 ) {
     match fault {
-        Some(Fault::Cut(_)) => {
+        Some(ScriptedFault::Cut(_)) => {
             // Half an event, as a dying connection leaves it.
             write(actions, &frame.text.as_bytes()[..frame.text.len() / 2], split);
-            actions.push_back(Action::Cut);
+            actions.push_back(SocketAction::Cut);
         }
-        Some(Fault::Stall(_)) => actions.push_back(Action::Stall),
-        Some(Fault::Error(_)) => {
+        Some(ScriptedFault::Stall(_)) => actions.push_back(SocketAction::Stall),
+        Some(ScriptedFault::Error(_)) => {
             if let Some(error) = error {
                 write(actions, error.text.as_bytes(), split);
             }
         }
-        Some(Fault::Fail(_)) | None => {}
+        Some(ScriptedFault::Fail(_)) | None => {}
     }
 }
 
-fn write(actions: &mut VecDeque<Action>, bytes: &[u8], split: usize) {
+fn write(actions: &mut VecDeque<SocketAction>, bytes: &[u8], split: usize) {
     for piece in bytes.chunks(split) {
-        actions.push_back(Action::Write(Bytes::copy_from_slice(piece)));
+        actions.push_back(SocketAction::Write(Bytes::copy_from_slice(piece)));
     }
 }
 
 /// Cuts text into pieces of at most `chars` characters.
-pub(super) fn by_chars(text: &str, chars: usize) -> Vec<&str> {
+pub(super) fn split_by_chars(text: &str, chars: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -200,7 +202,7 @@ pub(super) fn by_chars(text: &str, chars: usize) -> Vec<&str> {
 }
 
 /// Cuts text into pieces of about `bytes` bytes, never inside a character.
-pub(super) fn by_bytes(text: &str, bytes: usize) -> Vec<&str> {
+pub(super) fn split_by_bytes(text: &str, bytes: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -219,32 +221,32 @@ pub(super) fn by_bytes(text: &str, bytes: usize) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn at(after: usize, times: Option<u32>) -> Break {
-        Break { after, times, status: None, message: None }
+    fn at(after: usize, times: Option<u32>) -> StreamBreak {
+        StreamBreak { after, times, status: None, message: None }
     }
 
     #[test]
     fn faults_take_their_turns_then_the_answer_gets_through() {
-        let fail = Fail { times: Some(2), ..Fail::default() };
+        let fail = StatusFault { times: Some(2), ..StatusFault::default() };
         let spec = FaultSpec {
             fail: Some(fail.clone()),
             cut: Some(at(4, Some(1))),
             ..FaultSpec::default()
         };
-        let mut attempts = Attempts::default();
+        let mut attempts = AttemptCounter::default();
         let mut next = |conversation: u8| attempts.next(0, [conversation; 32], &spec);
-        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
-        assert_eq!(next(2), Some(Fault::Fail(fail.clone())), "another conversation");
-        assert_eq!(next(1), Some(Fault::Fail(fail.clone())));
-        assert_eq!(next(1), Some(Fault::Cut(at(4, Some(1)))));
+        assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
+        assert_eq!(next(2), Some(ScriptedFault::Fail(fail.clone())), "another conversation");
+        assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
+        assert_eq!(next(1), Some(ScriptedFault::Cut(at(4, Some(1)))));
         assert_eq!(next(1), None);
-        assert_eq!(next(1), Some(Fault::Fail(fail)), "counting starts again");
+        assert_eq!(next(1), Some(ScriptedFault::Fail(fail)), "counting starts again");
     }
 
     #[test]
     fn only_so_many_conversations_are_counted() {
         let spec = FaultSpec { cut: Some(at(0, Some(1))), ..FaultSpec::default() };
-        let mut attempts = Attempts::default();
+        let mut attempts = AttemptCounter::default();
         for rule in 0..=CONVERSATIONS_MAX {
             assert!(attempts.next(rule, [0; 32], &spec).is_some());
         }
@@ -253,32 +255,45 @@ mod tests {
         assert_eq!(attempts.next(CONVERSATIONS_MAX, [0; 32], &spec), None);
     }
 
-    fn played(fault: Option<Fault>, pace: Pace) -> Vec<Action> {
-        let delta = |text: &str| Frame { text: text.to_owned(), content: text.len() };
-        let frames =
-            vec![Frame::plain("<".into()), delta("abcd"), delta("efgh"), Frame::plain(">".into())];
-        schedule(frames, &pace, fault.as_ref(), Some(Frame::plain("!".into()))).into()
+    fn played(fault: Option<ScriptedFault>, pace: StreamPacing) -> Vec<SocketAction> {
+        let delta = |text: &str| SseFrame { text: text.to_owned(), content: text.len() };
+        let frames = vec![
+            SseFrame::plain("<".into()),
+            delta("abcd"),
+            delta("efgh"),
+            SseFrame::plain(">".into()),
+        ];
+        schedule(frames, &pace, fault.as_ref(), Some(SseFrame::plain("!".into()))).into()
     }
 
-    fn writes(texts: &[&'static str]) -> Vec<Action> {
-        texts.iter().map(|text| Action::Write(Bytes::from_static(text.as_bytes()))).collect()
+    fn writes(texts: &[&'static str]) -> Vec<SocketAction> {
+        texts.iter().map(|text| SocketAction::Write(Bytes::from_static(text.as_bytes()))).collect()
     }
 
     #[test]
     fn a_stream_breaks_where_the_script_says() {
-        let pace = Pace::default();
-        let with = |texts: &[&'static str], end: Option<Action>| {
+        let pace = StreamPacing::default();
+        let with = |texts: &[&'static str], end: Option<SocketAction>| {
             writes(texts).into_iter().chain(end).collect::<Vec<_>>()
         };
         let cases = [
             (None, with(&["<", "abcd", "efgh", ">"], None)),
-            (Some(Fault::Cut(at(0, None))), with(&["<", "ab"], Some(Action::Cut))),
-            (Some(Fault::Cut(at(4, None))), with(&["<", "abcd", "ef"], Some(Action::Cut))),
-            (Some(Fault::Stall(at(5, None))), with(&["<", "abcd"], Some(Action::Stall))),
-            (Some(Fault::Error(at(4, None))), with(&["<", "abcd", "!"], None)),
+            (Some(ScriptedFault::Cut(at(0, None))), with(&["<", "ab"], Some(SocketAction::Cut))),
+            (
+                Some(ScriptedFault::Cut(at(4, None))),
+                with(&["<", "abcd", "ef"], Some(SocketAction::Cut)),
+            ),
+            (
+                Some(ScriptedFault::Stall(at(5, None))),
+                with(&["<", "abcd"], Some(SocketAction::Stall)),
+            ),
+            (Some(ScriptedFault::Error(at(4, None))), with(&["<", "abcd", "!"], None)),
             // Content shorter than `after`: before the end rather than never.
-            (Some(Fault::Stall(at(99, None))), with(&["<", "abcd", "efgh"], Some(Action::Stall))),
-            (Some(Fault::Error(at(99, None))), with(&["<", "abcd", "efgh", "!"], None)),
+            (
+                Some(ScriptedFault::Stall(at(99, None))),
+                with(&["<", "abcd", "efgh"], Some(SocketAction::Stall)),
+            ),
+            (Some(ScriptedFault::Error(at(99, None))), with(&["<", "abcd", "efgh", "!"], None)),
         ];
         for (fault, expected) in cases {
             assert_eq!(played(fault.clone(), pace), expected, "{fault:?}");
@@ -287,22 +302,22 @@ mod tests {
 
     #[test]
     fn pace_waits_between_deltas_and_splits_bytes() {
-        let wait = Action::Wait(Duration::from_millis(30));
-        let slow = Pace { chunk_delay_ms: 30, ..Pace::default() };
+        let wait = SocketAction::Wait(Duration::from_millis(30));
+        let slow = StreamPacing { chunk_delay_ms: 30, ..StreamPacing::default() };
         let mut expected = writes(&["<", "abcd"]);
         expected.push(wait);
         expected.extend(writes(&["efgh", ">"]));
         assert_eq!(played(None, slow), expected);
 
-        let split = Pace { wire_split: Some(3), ..Pace::default() };
+        let split = StreamPacing { wire_split: Some(3), ..StreamPacing::default() };
         assert_eq!(played(None, split), writes(&["<", "abc", "d", "efg", "h", ">"]));
     }
 
     #[test]
     fn pieces_never_break_a_character() {
-        assert_eq!(by_chars("äöü🚀x", 2), ["äö", "ü🚀", "x"]);
-        assert_eq!(by_bytes("aä🚀b", 1), ["a", "ä", "🚀", "b"]);
-        assert_eq!(by_bytes("abcde", 2), ["ab", "cd", "e"]);
-        assert!(by_chars("", 3).is_empty());
+        assert_eq!(split_by_chars("äöü🚀x", 2), ["äö", "ü🚀", "x"]);
+        assert_eq!(split_by_bytes("aä🚀b", 1), ["a", "ä", "🚀", "b"]);
+        assert_eq!(split_by_bytes("abcde", 2), ["ab", "cd", "e"]);
+        assert!(split_by_chars("", 3).is_empty());
     }
 }

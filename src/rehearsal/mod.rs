@@ -6,9 +6,9 @@
 //! describes the script format.
 
 mod anthropic;
+mod decoded_request;
 mod faults;
 mod openai;
-mod prompt;
 mod reply;
 mod script;
 mod script_file;
@@ -22,28 +22,28 @@ use std::net::{SocketAddr, TcpListener};
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, web};
 
-pub use prompt::Wire;
+pub use decoded_request::ProviderProtocol;
 pub use script::{Script, ScriptError};
-pub use server::{BAD_KEY, REQUEST_BYTES_MAX, REQUESTS_MAX, Received};
+pub use server::{INVALID_KEY, REQUEST_BYTES_MAX, REQUESTS_MAX, RecordedRequest};
 
-use server::Stage;
+use server::RehearsalState;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// A running rehearsal. Dropping it stops it too, without waiting.
-pub struct Rehearsal {
+pub struct RehearsalServer {
     address: SocketAddr,
     handle: ServerHandle,
-    stage: web::Data<Stage>,
+    stage: web::Data<RehearsalState>,
 }
 
-impl Rehearsal {
+impl RehearsalServer {
     /// Starts serving a script; port 0 picks a free one. Needs a running tokio runtime.
     pub fn start(script: Script, listen: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
-        let stage = web::Data::new(Stage::new(script));
+        let stage = web::Data::new(RehearsalState::new(script));
         let shared = stage.clone();
         let server =
             HttpServer::new(move || App::new().app_data(shared.clone()).configure(server::routes))
@@ -73,7 +73,7 @@ impl Rehearsal {
     }
 
     /// What was received so far, oldest first; at most [`REQUESTS_MAX`].
-    pub fn requests(&self) -> Vec<Received> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.stage.requests()
     }
 
@@ -83,7 +83,7 @@ impl Rehearsal {
     }
 }
 
-impl Drop for Rehearsal {
+impl Drop for RehearsalServer {
     fn drop(&mut self) {
         // The command is sent when `stop` is called; only its completion is not waited for.
         drop(self.handle.stop(false));

@@ -5,8 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::prompt::{Prompt, Turn};
-use super::script::{Content, Part, ResultKind, Rule, Script, Stop, UsageSpec, When};
+use super::decoded_request::{ChatMessage, DecodedRequest};
+use super::script::{
+    PartContent, PartTemplate, ResultKind, Rule, RuleConditions, Script, StopReason, UsageSpec,
+};
 use super::template::Renderer;
 
 /// Most parts in one reply, fan-outs included.
@@ -20,16 +22,16 @@ const ECHO_CHARS_MAX: usize = 400;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reply {
     /// Its parts, in order.
-    pub parts: Vec<Said>,
+    pub parts: Vec<ReplyPart>,
     /// Why it stopped.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// Token counts.
-    pub usage: Usage,
+    pub usage: TokenCounts,
 }
 
 /// One rendered part.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ReplyPart {
     /// Visible text.
     Text(String),
     /// Thinking.
@@ -49,7 +51,7 @@ pub(super) enum Said {
 
 /// Token counts of one exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct TokenCounts {
     /// All input tokens, cached ones included.
     pub input: u64,
     /// Output tokens.
@@ -59,12 +61,15 @@ pub(super) struct Usage {
 }
 
 /// The first rule that matches, with its position.
-pub(super) fn find<'s>(script: &'s Script, prompt: &Prompt) -> Option<(usize, &'s Rule)> {
-    script.rules.iter().enumerate().find(|(_, rule)| matches(&rule.when, prompt))
+pub(super) fn find_rule<'s>(
+    script: &'s Script,
+    prompt: &DecodedRequest,
+) -> Option<(usize, &'s Rule)> {
+    script.rules.iter().enumerate().find(|(_, rule)| rule_matches(&rule.conditions, prompt))
 }
 
-fn matches(when: &When, prompt: &Prompt) -> bool {
-    let last = prompt.last_outcomes();
+fn rule_matches(when: &RuleConditions, prompt: &DecodedRequest) -> bool {
+    let last = prompt.last_answered_calls();
     let result = |kind| match kind {
         ResultKind::Ok => !last.is_empty() && last.iter().all(|outcome| !outcome.error),
         ResultKind::Error => last.iter().any(|outcome| outcome.error),
@@ -88,22 +93,22 @@ fn matches(when: &When, prompt: &Prompt) -> bool {
 }
 
 /// What a rule answers to a prompt.
-pub(super) fn write(rule: &Rule, prompt: &Prompt) -> Reply {
+pub(super) fn render_reply(rule: &Rule, prompt: &DecodedRequest) -> Reply {
     let mut renderer = Renderer::new(variables(rule, prompt));
     let mut parts = Vec::new();
     for part in &rule.reply {
-        for said in render(part, &mut renderer) {
+        for said in render_part(part, &mut renderer) {
             if parts.len() < REPLY_PARTS_MAX {
                 parts.push(said);
             }
         }
     }
-    finish(parts, rule.stop, rule.usage, prompt)
+    finish_reply(parts, rule.stop, rule.usage, prompt)
 }
 
 /// The answer when no rule matches: it says so, politely.
-pub(super) fn echo(prompt: &Prompt) -> Reply {
-    let last = prompt.last_outcomes();
+pub(super) fn echo_reply(prompt: &DecodedRequest) -> Reply {
+    let last = prompt.last_answered_calls();
     let text = if last.is_empty() {
         format!(
             "This is the rehearsal model: I follow a script, and it has no line for \"{}\". \
@@ -119,7 +124,7 @@ pub(super) fn echo(prompt: &Prompt) -> Reply {
         }
         text
     };
-    finish(vec![Said::Text(text)], None, UsageSpec::default(), prompt)
+    finish_reply(vec![ReplyPart::Text(text)], None, UsageSpec::default(), prompt)
 }
 
 fn clip(text: &str) -> String {
@@ -129,9 +134,9 @@ fn clip(text: &str) -> String {
     }
 }
 
-fn variables(rule: &Rule, prompt: &Prompt) -> Value {
+fn variables(rule: &Rule, prompt: &DecodedRequest) -> Value {
     let mut variables = Map::new();
-    let outcomes = prompt.outcomes();
+    let outcomes = prompt.answered_calls();
     let mut by_tool: Map<String, Value> = Map::new();
     for outcome in &outcomes {
         let entry = by_tool.entry(outcome.tool.clone()).or_insert_with(|| Value::Array(Vec::new()));
@@ -139,7 +144,7 @@ fn variables(rule: &Rule, prompt: &Prompt) -> Value {
             results.push(outcome.result.clone());
         }
     }
-    let last = prompt.last_outcomes();
+    let last = prompt.last_answered_calls();
     let errors: Vec<&str> =
         last.iter().filter(|outcome| outcome.error).map(|outcome| outcome.text.as_str()).collect();
     variables.insert("errors".to_owned(), json!(errors));
@@ -151,8 +156,8 @@ fn variables(rule: &Rule, prompt: &Prompt) -> Value {
     variables.insert("model".to_owned(), json!(prompt.model));
     variables.insert("forced".to_owned(), json!(prompt.forced_tool));
     variables.insert("step".to_owned(), json!(prompt.step()));
-    variables.insert("turns".to_owned(), json!(user_turns(prompt)));
-    if let Some(pattern) = &rule.when.user
+    variables.insert("turns".to_owned(), json!(count_user_messages(prompt)));
+    if let Some(pattern) = &rule.conditions.user
         && let Some(captures) = pattern.captures(prompt.last_user())
     {
         for name in pattern.capture_names().flatten() {
@@ -164,76 +169,81 @@ fn variables(rule: &Rule, prompt: &Prompt) -> Value {
     Value::Object(variables)
 }
 
-fn user_turns(prompt: &Prompt) -> usize {
-    prompt.turns.iter().filter(|turn| matches!(turn, Turn::User(_))).count()
+fn count_user_messages(prompt: &DecodedRequest) -> usize {
+    prompt.messages.iter().filter(|turn| matches!(turn, ChatMessage::User(_))).count()
 }
 
-fn render(part: &Part, renderer: &mut Renderer) -> Vec<Said> {
+fn render_part(part: &PartTemplate, renderer: &mut Renderer) -> Vec<ReplyPart> {
     let Some(expression) = &part.for_each else {
-        return vec![say(&part.content, renderer)];
+        return vec![render_content(&part.content, renderer)];
     };
     let items = match renderer.value(expression) {
         Some(Value::Array(items)) => items,
         Some(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_),
         )
-        | None => return vec![Said::Text(format!("⟨missing: {expression}⟩"))],
+        | None => return vec![ReplyPart::Text(format!("⟨missing: {expression}⟩"))],
     };
-    let mut said: Vec<Said> = Vec::new();
+    let mut said: Vec<ReplyPart> = Vec::new();
     for (index, item) in items.into_iter().take(part.limit).enumerate() {
         renderer.set("item", item);
         renderer.set("index", json!(index));
         // Repeated text is one flowing text; repeated calls are calls of their own.
-        match (say(&part.content, renderer), said.last_mut()) {
-            (Said::Text(more), Some(Said::Text(text))) => text.push_str(&more),
+        match (render_content(&part.content, renderer), said.last_mut()) {
+            (ReplyPart::Text(more), Some(ReplyPart::Text(text))) => text.push_str(&more),
             (next, _) => said.push(next),
         }
     }
     said
 }
 
-fn say(content: &Content, renderer: &Renderer) -> Said {
+fn render_content(content: &PartContent, renderer: &Renderer) -> ReplyPart {
     match content {
-        Content::Text(template) => Said::Text(renderer.text(template)),
-        Content::Thinking(template) => Said::Thinking(renderer.text(template)),
-        Content::Refusal(template) => Said::Refusal(renderer.text(template)),
-        Content::ToolCall { name, arguments, id, malformed } => {
+        PartContent::Text(template) => ReplyPart::Text(renderer.text(template)),
+        PartContent::Thinking(template) => ReplyPart::Thinking(renderer.text(template)),
+        PartContent::Refusal(template) => ReplyPart::Refusal(renderer.text(template)),
+        PartContent::ToolCall { name, arguments, id, malformed } => {
             let mut arguments = renderer.arguments(arguments);
             if *malformed {
                 let chars = arguments.chars().count();
                 arguments = arguments.chars().take(chars * 2 / 3).collect();
             }
-            Said::ToolCall { id: id.clone(), name: renderer.text(name), arguments }
+            ReplyPart::ToolCall { id: id.clone(), name: renderer.text(name), arguments }
         }
     }
 }
 
-fn finish(mut parts: Vec<Said>, stop: Option<Stop>, given: UsageSpec, prompt: &Prompt) -> Reply {
+fn finish_reply(
+    mut parts: Vec<ReplyPart>,
+    stop: Option<StopReason>,
+    given: UsageSpec,
+    prompt: &DecodedRequest,
+) -> Reply {
     parts.retain(|part| !part.is_blank());
     let cut = prompt.max_tokens.is_some_and(|max| truncate(&mut parts, max));
-    let told = if parts.iter().any(|part| matches!(part, Said::Refusal(_))) {
-        Stop::Refusal
-    } else if parts.iter().any(|part| matches!(part, Said::ToolCall { .. })) {
-        Stop::ToolUse
+    let told = if parts.iter().any(|part| matches!(part, ReplyPart::Refusal(_))) {
+        StopReason::Refusal
+    } else if parts.iter().any(|part| matches!(part, ReplyPart::ToolCall { .. })) {
+        StopReason::ToolUse
     } else {
-        Stop::EndTurn
+        StopReason::EndTurn
     };
-    let output: usize = parts.iter().map(Said::length).sum();
-    let input = given.input.unwrap_or_else(|| tokens(prompt.length()));
-    let usage = Usage {
+    let output: usize = parts.iter().map(ReplyPart::length).sum();
+    let input = given.input.unwrap_or_else(|| estimate_tokens(prompt.length()));
+    let usage = TokenCounts {
         input,
-        output: given.output.unwrap_or_else(|| tokens(output)),
+        output: given.output.unwrap_or_else(|| estimate_tokens(output)),
         cached: given.cached.unwrap_or(0).min(input),
     };
-    let stop = if cut { Stop::MaxTokens } else { stop.unwrap_or(told) };
+    let stop = if cut { StopReason::MaxTokens } else { stop.unwrap_or(told) };
     Reply { parts, stop, usage }
 }
 
 /// Cuts the parts at the token limit; tells whether anything was lost.
-fn truncate(parts: &mut Vec<Said>, max_tokens: u64) -> bool {
+fn truncate(parts: &mut Vec<ReplyPart>, max_tokens: u64) -> bool {
     let mut left =
         usize::try_from(max_tokens).unwrap_or(usize::MAX).saturating_mul(CHARS_PER_TOKEN);
-    let total: usize = parts.iter().map(Said::length).sum();
+    let total: usize = parts.iter().map(ReplyPart::length).sum();
     if total <= left {
         return false;
     }
@@ -247,11 +257,11 @@ fn truncate(parts: &mut Vec<Said>, max_tokens: u64) -> bool {
     true
 }
 
-fn tokens(chars: usize) -> u64 {
+fn estimate_tokens(chars: usize) -> u64 {
     u64::try_from(chars.div_ceil(CHARS_PER_TOKEN)).unwrap_or(u64::MAX).max(1)
 }
 
-impl Said {
+impl ReplyPart {
     /// Characters of content, as counted by token estimates and `after`.
     pub(super) fn length(&self) -> usize {
         match self {
@@ -278,79 +288,90 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prompt::Call;
+    use super::super::decoded_request::AssistantToolCall;
     use super::*;
 
-    fn call(id: &str, tool: &str) -> Call {
-        Call { id: id.into(), tool: tool.into(), arguments: json!({"q": id}) }
+    fn call(id: &str, tool: &str) -> AssistantToolCall {
+        AssistantToolCall { id: id.into(), tool: tool.into(), arguments: json!({"q": id}) }
     }
 
-    fn answered(id: &str, text: &str, error: bool) -> Turn {
-        Turn::Result { call_id: id.into(), text: text.into(), error }
+    fn tool_result(id: &str, text: &str, error: bool) -> ChatMessage {
+        ChatMessage::ToolResult { call_id: id.into(), text: text.into(), error }
     }
 
-    fn asked(user: &str) -> Prompt {
-        Prompt { model: "m".into(), turns: vec![Turn::User(user.into())], ..Prompt::default() }
+    fn request_with(user: &str) -> DecodedRequest {
+        DecodedRequest {
+            model: "m".into(),
+            messages: vec![ChatMessage::User(user.into())],
+            ..DecodedRequest::default()
+        }
     }
 
     /// Two steps in: the first step's call failed, the second's gave a list and a word.
-    fn two_steps() -> Prompt {
-        let mut prompt = asked("Buy 5 Rifter");
-        prompt.turns.extend([
-            Turn::Model { text: String::new(), calls: vec![call("1", "find")] },
-            answered("1", "no such item", true),
-            Turn::Model { text: String::new(), calls: vec![call("2", "find"), call("3", "now")] },
-            answered("3", "noon", false),
-            answered("2", r#"{"list": [{"id": 1}, {"id": 2}, {"id": 3}]}"#, false),
+    fn two_steps() -> DecodedRequest {
+        let mut prompt = request_with("Buy 5 Rifter");
+        prompt.messages.extend([
+            ChatMessage::Assistant { text: String::new(), calls: vec![call("1", "find")] },
+            tool_result("1", "no such item", true),
+            ChatMessage::Assistant {
+                text: String::new(),
+                calls: vec![call("2", "find"), call("3", "now")],
+            },
+            tool_result("3", "noon", false),
+            tool_result("2", r#"{"list": [{"id": 1}, {"id": 2}, {"id": 3}]}"#, false),
         ]);
         prompt
     }
 
     /// The name of the rule that answers.
-    fn found(script: &str, prompt: &Prompt) -> Option<String> {
+    fn matching_rule(script: &str, prompt: &DecodedRequest) -> Option<String> {
         let script = Script::parse(script).unwrap();
-        find(&script, prompt).map(|(_, rule)| rule.name.clone())
+        find_rule(&script, prompt).map(|(_, rule)| rule.name.clone())
     }
 
     #[test]
     fn each_condition_decides() {
-        let mut forced = asked("x");
+        let mut forced = request_with("x");
         forced.forced_tool = Some("submit_plan".into());
-        let mut offered = asked("x");
+        let mut offered = request_with("x");
         offered.tools = vec!["find".into()];
         offered.system = "You are terse".into();
         let mut again = two_steps();
-        again.turns.push(Turn::Model { text: "done".into(), calls: vec![] });
-        again.turns.push(Turn::User("Buy again".into()));
+        again.messages.push(ChatMessage::Assistant { text: "done".into(), calls: vec![] });
+        again.messages.push(ChatMessage::User("Buy again".into()));
         let cases = [
-            ("user = '^buy'", asked("BUY it"), true),
-            ("user = '^buy'", asked("please buy"), false),
+            ("user = '^buy'", request_with("BUY it"), true),
+            ("user = '^buy'", request_with("please buy"), false),
             ("user = '^buy'", two_steps(), true),
             ("user = '^buy 5'", again.clone(), false),
-            ("step = 0", asked("x"), true),
+            ("step = 0", request_with("x"), true),
             ("step = 0", two_steps(), false),
             ("step = 2", two_steps(), true),
             ("step = 0", again.clone(), true),
             ("result = 'ok'", two_steps(), true),
-            ("result = 'ok'", asked("x"), false),
+            ("result = 'ok'", request_with("x"), false),
             ("result = 'error'", two_steps(), false),
             ("result = 'ok'", again, false),
             ("result_matches = 'NOON'", two_steps(), true),
             ("result_matches = 'no such'", two_steps(), false),
             ("system = 'terse'", offered.clone(), true),
-            ("system = 'terse'", asked("x"), false),
-            ("model = '^m$'", asked("x"), true),
-            ("model = 'gpt'", asked("x"), false),
+            ("system = 'terse'", request_with("x"), false),
+            ("model = '^m$'", request_with("x"), true),
+            ("model = 'gpt'", request_with("x"), false),
             ("offers = 'find'", offered, true),
-            ("offers = 'find'", asked("x"), false),
+            ("offers = 'find'", request_with("x"), false),
             ("forced = 'plan'", forced.clone(), true),
             ("forced = 'other'", forced.clone(), false),
-            ("forced = 'plan'", asked("x"), false),
+            ("forced = 'plan'", request_with("x"), false),
             ("user = 'x'", forced, false),
         ];
         for (condition, prompt, expected) in cases {
             let script = format!("[[rule]]\n{condition}\nreply = [{{ text = 'yes' }}]");
-            assert_eq!(found(&script, &prompt).is_some(), expected, "{condition} on {prompt:?}");
+            assert_eq!(
+                matching_rule(&script, &prompt).is_some(),
+                expected,
+                "{condition} on {prompt:?}"
+            );
         }
     }
 
@@ -358,14 +379,14 @@ mod tests {
     fn the_first_rule_that_matches_answers() {
         let script = "[[rule]]\nname='a'\nuser='z'\nreply=[{text='1'}]\n\
                       [[rule]]\nreply=[{text='2'}]\n[[rule]]\nname='c'\nreply=[{text='3'}]";
-        assert_eq!(found(script, &asked("x")).as_deref(), Some("2"));
-        assert_eq!(found(script, &asked("z")).as_deref(), Some("a"));
+        assert_eq!(matching_rule(script, &request_with("x")).as_deref(), Some("2"));
+        assert_eq!(matching_rule(script, &request_with("z")).as_deref(), Some("a"));
     }
 
-    fn said(script: &str, prompt: &Prompt) -> Reply {
+    fn reply_to(script: &str, prompt: &DecodedRequest) -> Reply {
         let script = Script::parse(script).unwrap();
-        let (_, rule) = find(&script, prompt).unwrap();
-        write(rule, prompt)
+        let (_, rule) = find_rule(&script, prompt).unwrap();
+        render_reply(rule, prompt)
     }
 
     #[test]
@@ -386,58 +407,65 @@ mod tests {
             for_each = "results[0].list"
             text = "never"
         "#;
-        let reply = said(script, &two_steps());
-        let call = |name: &str, arguments: &str| Said::ToolCall {
+        let reply = reply_to(script, &two_steps());
+        let call = |name: &str, arguments: &str| ReplyPart::ToolCall {
             id: None,
             name: name.into(),
             arguments: arguments.into(),
         };
         let expected = vec![
-            Said::Text("5 Rifter: no such item, noon, 2; ".into()),
-            Said::Text("0=1 1=2 2=3 ".into()),
+            ReplyPart::Text("5 Rifter: no such item, noon, 2; ".into()),
+            ReplyPart::Text("0=1 1=2 2=3 ".into()),
             call("look_0", r#"{"id":1}"#),
             call("look_1", r#"{"id":2}"#),
-            Said::Text("⟨missing: results[0].list⟩".into()),
+            ReplyPart::Text("⟨missing: results[0].list⟩".into()),
         ];
         assert_eq!(reply.parts, expected);
-        assert_eq!(reply.stop, Stop::ToolUse);
+        assert_eq!(reply.stop, StopReason::ToolUse);
     }
 
     #[test]
     fn the_token_limit_cuts_text_and_then_arguments() {
         let script = "[[rule]]\nreply=[{text='12345678'},\
                       {tool_call={name='t', arguments='{\"a\":1}'}}]";
-        let mut prompt = asked("x");
+        let mut prompt = request_with("x");
         for (max, text, arguments) in [(1, "1234", None), (3, "12345678", Some("{\"a\""))] {
             prompt.max_tokens = Some(max);
-            let reply = said(script, &prompt);
-            let mut expected = vec![Said::Text(text.into())];
-            expected.extend(arguments.map(|arguments: &str| Said::ToolCall {
+            let reply = reply_to(script, &prompt);
+            let mut expected = vec![ReplyPart::Text(text.into())];
+            expected.extend(arguments.map(|arguments: &str| ReplyPart::ToolCall {
                 id: None,
                 name: "t".into(),
                 arguments: arguments.into(),
             }));
-            assert_eq!((reply.parts, reply.stop), (expected, Stop::MaxTokens));
+            assert_eq!((reply.parts, reply.stop), (expected, StopReason::MaxTokens));
             assert_eq!(reply.usage.output, max);
         }
         prompt.max_tokens = Some(4);
-        assert_eq!(said(script, &prompt).stop, Stop::ToolUse);
+        assert_eq!(reply_to(script, &prompt).stop, StopReason::ToolUse);
     }
 
     #[test]
     fn usage_is_computed_or_given() {
         let script = "[[rule]]\nreply=[{text='12345'}]\nusage = { input = 50, cached = 70 }";
-        let usage = said(script, &asked("x")).usage;
-        assert_eq!(usage, Usage { input: 50, output: 2, cached: 50 }, "cached is part of input");
-        let usage = said("[[rule]]\nreply=[{text='1'}]", &asked("12345678")).usage;
-        assert_eq!(usage, Usage { input: 2, output: 1, cached: 0 });
+        let usage = reply_to(script, &request_with("x")).usage;
+        assert_eq!(
+            usage,
+            TokenCounts { input: 50, output: 2, cached: 50 },
+            "cached is part of input"
+        );
+        let usage = reply_to("[[rule]]\nreply=[{text='1'}]", &request_with("12345678")).usage;
+        assert_eq!(usage, TokenCounts { input: 2, output: 1, cached: 0 });
     }
 
     #[test]
     fn without_a_rule_the_echo_is_polite() {
-        let Some(Said::Text(text)) = echo(&asked("fly me to Jita")).parts.pop() else { panic!() };
+        let Some(ReplyPart::Text(text)) = echo_reply(&request_with("fly me to Jita")).parts.pop()
+        else {
+            panic!()
+        };
         assert!(text.contains("no line for \"fly me to Jita\""), "{text}");
-        let Some(Said::Text(text)) = echo(&two_steps()).parts.pop() else { panic!() };
+        let Some(ReplyPart::Text(text)) = echo_reply(&two_steps()).parts.pop() else { panic!() };
         assert!(text.contains("- now (ok): noon"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::Deserialize;
 
 use super::script_file;
-use super::template::Arguments;
+use super::template::ArgumentsTemplate;
 
 /// Most rules a script may have.
 pub(super) const RULES_MAX: usize = 1_000;
@@ -85,22 +85,22 @@ pub struct Rule {
     /// Its name in logs: `name`, or its position from 1.
     pub name: String,
     /// When it applies.
-    pub when: When,
+    pub conditions: RuleConditions,
     /// What it answers, in order.
-    pub reply: Vec<Part>,
+    pub reply: Vec<PartTemplate>,
     /// The stop reason; `None` = told by the parts.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
     /// Token counts; absent ones are computed from lengths.
     pub usage: UsageSpec,
     /// How the answer is cut up and paced.
-    pub pace: Pace,
+    pub pacing: StreamPacing,
     /// What goes wrong first.
     pub faults: FaultSpec,
 }
 
 /// The conditions of a rule; all those given must hold.
 #[derive(Debug, Clone, Default)]
-pub struct When {
+pub struct RuleConditions {
     /// Searched in the last user message; its captures are template variables.
     pub user: Option<Regex>,
     /// Number of model turns since the last user message.
@@ -131,18 +131,18 @@ pub enum ResultKind {
 
 /// One part of a reply.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct PartTemplate {
     /// Expression giving a list; the part is repeated with `item` and `index`.
     pub for_each: Option<String>,
     /// Most repetitions.
     pub limit: usize,
     /// What the part is.
-    pub content: Content,
+    pub content: PartContent,
 }
 
 /// What a part of a reply is.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum PartContent {
     /// Visible text (template).
     Text(String),
     /// A thinking block (template).
@@ -154,7 +154,7 @@ pub enum Content {
         /// Tool name (template).
         name: String,
         /// Arguments.
-        arguments: Arguments,
+        arguments: ArgumentsTemplate,
         /// A fixed call id; by default a fresh one.
         id: Option<String>,
         /// Send only the first part of the arguments' JSON.
@@ -165,7 +165,7 @@ pub enum Content {
 /// Why the model stopped, in neutral words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum StopReason {
     /// The answer is complete.
     EndTurn,
     /// It waits for tool results.
@@ -193,7 +193,7 @@ pub struct UsageSpec {
 
 /// How an answer is cut up and paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct StreamPacing {
     /// Wait before the first byte.
     pub delay_ms: u64,
     /// Characters in one text delta.
@@ -216,19 +216,19 @@ pub struct Pace {
 #[derive(Debug, Clone, Default)]
 pub struct FaultSpec {
     /// The request is answered with an error status.
-    pub fail: Option<Fail>,
+    pub fail: Option<StatusFault>,
     /// The stream carries a provider error event, then ends.
-    pub error: Option<Break>,
+    pub error: Option<StreamBreak>,
     /// The connection is cut in the middle of the stream.
-    pub cut: Option<Break>,
+    pub cut: Option<StreamBreak>,
     /// The stream stops without ending.
-    pub stall: Option<Break>,
+    pub stall: Option<StreamBreak>,
 }
 
 /// An error status in place of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fail {
+pub struct StatusFault {
     /// HTTP status, 400–599; by default 500 (400 with `context_length`).
     pub status: Option<u16>,
     /// Seconds for the `retry-after` header.
@@ -245,7 +245,7 @@ pub struct Fail {
 /// A break inside the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Break {
+pub struct StreamBreak {
     /// Characters of content sent before it.
     #[serde(default)]
     pub after: usize,
@@ -257,7 +257,7 @@ pub struct Break {
     pub message: Option<String>,
 }
 
-impl Default for Pace {
+impl Default for StreamPacing {
     fn default() -> Self {
         Self {
             delay_ms: 0,
@@ -312,14 +312,14 @@ mod tests {
              [[rule]]\nreply=[{text='x'}]\nchunk = { text = 9 }\ninterleave = true",
         )
         .unwrap();
-        let expected = Pace {
+        let expected = StreamPacing {
             chunk_chars: 9,
             chunk_delay_ms: 20,
             fragment: 2,
             interleave: true,
-            ..Pace::default()
+            ..StreamPacing::default()
         };
-        assert_eq!(script.rules[0].pace, expected);
+        assert_eq!(script.rules[0].pacing, expected);
     }
 
     #[test]

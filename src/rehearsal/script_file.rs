@@ -6,14 +6,15 @@ use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 
 use super::script::{
-    Break, Content, DELAY_MS_MAX, FAN_OUT_MAX, Fail, FaultSpec, PARTS_MAX, Pace, Part, RULES_MAX,
-    ResultKind, Rule, Script, ScriptError, Stop, UsageSpec, When,
+    DELAY_MS_MAX, FAN_OUT_MAX, FaultSpec, PARTS_MAX, PartContent, PartTemplate, RULES_MAX,
+    ResultKind, Rule, RuleConditions, Script, ScriptError, StatusFault, StopReason, StreamBreak,
+    StreamPacing, UsageSpec,
 };
-use super::template::{self, Arguments};
+use super::template::{self, ArgumentsTemplate};
 
 /// Compiles the text of a script file.
 pub(super) fn compile(text: &str) -> Result<Script, ScriptError> {
-    let file: File = toml::from_str(text)?;
+    let file: RawScript = toml::from_str(text)?;
     if file.rules.len() > RULES_MAX {
         return Err(ScriptError::Rule {
             rule: (RULES_MAX + 1).to_string(),
@@ -32,18 +33,18 @@ pub(super) fn compile(text: &str) -> Result<Script, ScriptError> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RawScript {
     #[serde(default)]
     require_key: bool,
     #[serde(default)]
-    defaults: RawPace,
+    defaults: RawPacing,
     #[serde(default, rename = "rule")]
     rules: Vec<RawRule>,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
 #[serde(deny_unknown_fields)]
-struct RawPace {
+struct RawPacing {
     delay_ms: Option<u64>,
     chunk: Option<RawChunk>,
     fragment: Option<usize>,
@@ -75,7 +76,7 @@ struct RawRule {
     forced: Option<String>,
     #[serde(default)]
     reply: Vec<RawPart>,
-    stop: Option<Stop>,
+    stop: Option<StopReason>,
     #[serde(default)]
     usage: UsageSpec,
     delay_ms: Option<u64>,
@@ -85,10 +86,10 @@ struct RawRule {
     wire_split: Option<usize>,
     ping_every: Option<usize>,
     legacy_function_call: Option<bool>,
-    fail: Option<Fail>,
-    error: Option<Break>,
-    cut: Option<Break>,
-    stall: Option<Break>,
+    fail: Option<StatusFault>,
+    error: Option<StreamBreak>,
+    cut: Option<StreamBreak>,
+    stall: Option<StreamBreak>,
 }
 
 #[derive(Deserialize)]
@@ -113,11 +114,11 @@ struct RawToolCall {
 }
 
 impl Rule {
-    fn compile(name: String, raw: RawRule, defaults: &RawPace) -> Result<Self, String> {
+    fn compile(name: String, raw: RawRule, defaults: &RawPacing) -> Result<Self, String> {
         if raw.reply.len() > PARTS_MAX {
             return Err(format!("a reply may list at most {PARTS_MAX} parts"));
         }
-        let own = RawPace {
+        let own = RawPacing {
             delay_ms: raw.delay_ms,
             chunk: raw.chunk,
             fragment: raw.fragment,
@@ -127,50 +128,50 @@ impl Rule {
             legacy_function_call: raw.legacy_function_call,
         };
         let faults = FaultSpec { fail: raw.fail, error: raw.error, cut: raw.cut, stall: raw.stall };
-        faults.check()?;
+        faults.validate()?;
         if raw.reply.is_empty() && faults.is_empty() {
             return Err("a rule needs a `reply` or a fault".to_owned());
         }
         Ok(Self {
             name,
-            when: When {
-                user: pattern("user", raw.user)?,
+            conditions: RuleConditions {
+                user: compile_pattern("user", raw.user)?,
                 step: raw.step,
                 result: raw.result,
-                result_matches: pattern("result_matches", raw.result_matches)?,
-                system: pattern("system", raw.system)?,
-                model: pattern("model", raw.model)?,
+                result_matches: compile_pattern("result_matches", raw.result_matches)?,
+                system: compile_pattern("system", raw.system)?,
+                model: compile_pattern("model", raw.model)?,
                 offers: raw.offers,
-                forced: pattern("forced", raw.forced)?,
+                forced: compile_pattern("forced", raw.forced)?,
             },
-            reply: raw.reply.into_iter().map(Part::compile).collect::<Result<_, _>>()?,
+            reply: raw.reply.into_iter().map(PartTemplate::compile).collect::<Result<_, _>>()?,
             stop: raw.stop,
             usage: raw.usage,
-            pace: Pace::merge(&own, defaults)?,
+            pacing: StreamPacing::merge(&own, defaults)?,
             faults,
         })
     }
 }
 
-impl Part {
+impl PartTemplate {
     fn compile(raw: RawPart) -> Result<Self, String> {
         let mut contents = Vec::new();
         if let Some(text) = raw.text {
-            template::check(&text)?;
-            contents.push(Content::Text(text));
+            template::validate_template(&text)?;
+            contents.push(PartContent::Text(text));
         }
         if let Some(text) = raw.thinking {
-            template::check(&text)?;
-            contents.push(Content::Thinking(text));
+            template::validate_template(&text)?;
+            contents.push(PartContent::Thinking(text));
         }
         if let Some(text) = raw.refusal {
-            template::check(&text)?;
-            contents.push(Content::Refusal(text));
+            template::validate_template(&text)?;
+            contents.push(PartContent::Refusal(text));
         }
         if let Some(call) = raw.tool_call {
-            template::check(&call.name)?;
-            let arguments = Arguments::compile(call.arguments)?;
-            contents.push(Content::ToolCall {
+            template::validate_template(&call.name)?;
+            let arguments = ArgumentsTemplate::compile(call.arguments)?;
+            contents.push(PartContent::ToolCall {
                 name: call.name,
                 arguments,
                 id: call.id,
@@ -178,7 +179,7 @@ impl Part {
             });
         }
         if let Some(expression) = &raw.for_each {
-            template::check_expression(expression)?;
+            template::validate_expression(expression)?;
         }
         let limit = raw.limit.unwrap_or(FAN_OUT_MAX);
         if limit > FAN_OUT_MAX {
@@ -194,8 +195,8 @@ impl Part {
     }
 }
 
-impl Pace {
-    fn merge(own: &RawPace, defaults: &RawPace) -> Result<Self, String> {
+impl StreamPacing {
+    fn merge(own: &RawPacing, defaults: &RawPacing) -> Result<Self, String> {
         let base = Self::default();
         let chunk_chars = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.text);
         let chunk_delay = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.delay_ms);
@@ -229,7 +230,7 @@ impl FaultSpec {
         self.fail.is_none() && self.error.is_none() && self.cut.is_none() && self.stall.is_none()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let statuses = [
             self.fail.as_ref().and_then(|fail| fail.status),
             self.error.as_ref().and_then(|error| error.status),
@@ -248,7 +249,7 @@ impl FaultSpec {
     }
 }
 
-fn pattern(key: &str, source: Option<String>) -> Result<Option<Regex>, String> {
+fn compile_pattern(key: &str, source: Option<String>) -> Result<Option<Regex>, String> {
     source
         .map(|source| {
             RegexBuilder::new(&source)

@@ -16,11 +16,11 @@ use futures::stream::{self, Stream};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::faults::{Action, Attempts, Fault, schedule};
-use super::prompt::{Prompt, Wire};
+use super::decoded_request::{DecodedRequest, ProviderProtocol};
+use super::faults::{AttemptCounter, ScriptedFault, SocketAction, schedule};
 use super::reply::{self, Reply};
-use super::script::{Break, Fail, Pace, Script};
-use super::wire::{Envelope, Problem};
+use super::script::{Script, StatusFault, StreamBreak, StreamPacing};
+use super::wire::{ProviderError, ResponseMeta};
 use super::{anthropic, openai};
 
 /// Largest request body, in bytes.
@@ -30,13 +30,13 @@ pub const REQUESTS_MAX: usize = 1_000;
 /// A stalled stream is cut in the end, so that it cannot hold its connection for ever.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(600);
 /// The key that is never right.
-pub const BAD_KEY: &str = "bad";
+pub const INVALID_KEY: &str = "bad";
 
 /// What one request was, for tests and for the log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Received {
+pub struct RecordedRequest {
     /// Which protocol.
-    pub wire: Wire,
+    pub wire: ProviderProtocol,
     /// The path asked for.
     pub path: String,
     /// Whether `x-api-key` was sent.
@@ -54,22 +54,22 @@ pub struct Received {
 }
 
 /// What all requests share.
-pub(super) struct Stage {
+pub(super) struct RehearsalState {
     script: Script,
-    attempts: Mutex<Attempts>,
-    requests: Mutex<VecDeque<Received>>,
+    attempts: Mutex<AttemptCounter>,
+    requests: Mutex<VecDeque<RecordedRequest>>,
 }
 
-impl Stage {
+impl RehearsalState {
     pub(super) fn new(script: Script) -> Self {
         Self { script, attempts: Mutex::default(), requests: Mutex::default() }
     }
 
-    pub(super) fn requests(&self) -> Vec<Received> {
+    pub(super) fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.requests).iter().cloned().collect()
     }
 
-    fn record(&self, received: Received) {
+    fn record(&self, received: RecordedRequest) {
         tracing::info!(
             wire = ?received.wire, rule = received.rule, status = received.status,
             "rehearsal answered"
@@ -99,17 +99,17 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 async fn messages(
     request: HttpRequest,
     payload: web::Payload,
-    stage: web::Data<Stage>,
+    stage: web::Data<RehearsalState>,
 ) -> HttpResponse {
-    answer(Wire::Anthropic, &request, payload, &stage).await
+    handle_request(ProviderProtocol::Anthropic, &request, payload, &stage).await
 }
 
 async fn completions(
     request: HttpRequest,
     payload: web::Payload,
-    stage: web::Data<Stage>,
+    stage: web::Data<RehearsalState>,
 ) -> HttpResponse {
-    answer(Wire::OpenAi, &request, payload, &stage).await
+    handle_request(ProviderProtocol::OpenAi, &request, payload, &stage).await
 }
 
 async fn models() -> HttpResponse {
@@ -121,23 +121,25 @@ async fn models() -> HttpResponse {
 
 async fn not_found(request: HttpRequest) -> HttpResponse {
     let wire = if request.headers().contains_key("anthropic-version") {
-        Wire::Anthropic
+        ProviderProtocol::Anthropic
     } else {
-        Wire::OpenAi
+        ProviderProtocol::OpenAi
     };
-    let problem =
-        Problem::new(404, format!("Unknown request URL: {} {}", request.method(), request.path()));
-    refuse(wire, &problem, None)
+    let problem = ProviderError::new(
+        404,
+        format!("Unknown request URL: {} {}", request.method(), request.path()),
+    );
+    error_response(wire, &problem, None)
 }
 
-async fn answer(
-    wire: Wire,
+async fn handle_request(
+    wire: ProviderProtocol,
     request: &HttpRequest,
     payload: web::Payload,
-    stage: &Stage,
+    stage: &RehearsalState,
 ) -> HttpResponse {
     let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok());
-    let mut received = Received {
+    let mut received = RecordedRequest {
         wire,
         path: request.path().to_owned(),
         x_api_key: header("x-api-key").is_some(),
@@ -147,146 +149,178 @@ async fn answer(
         rule: None,
         status: 200,
     };
-    let response = match read(wire, request, payload, stage, &mut received.body).await {
-        Ok(prompt) => perform(wire, &prompt, stage, &mut received.rule).await,
-        Err(problem) => refuse(wire, &problem, None),
+    let response = match read_request(wire, request, payload, stage, &mut received.body).await {
+        Ok(prompt) => respond(wire, &prompt, stage, &mut received.rule).await,
+        Err(problem) => error_response(wire, &problem, None),
     };
     received.status = response.status().as_u16();
     stage.record(received);
     response
 }
 
-async fn read(
-    wire: Wire,
+async fn read_request(
+    wire: ProviderProtocol,
     request: &HttpRequest,
     payload: web::Payload,
-    stage: &Stage,
+    stage: &RehearsalState,
     body: &mut Value,
-) -> Result<Prompt, Problem> {
+) -> Result<DecodedRequest, ProviderError> {
     let bytes = match payload.to_bytes_limited(REQUEST_BYTES_MAX).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => {
-            return Err(Problem::invalid(format!("the request body could not be read: {error}")));
+            return Err(ProviderError::invalid(format!(
+                "the request body could not be read: {error}"
+            )));
         }
-        Err(_) => return Err(Problem::new(413, usual_message(wire, 413))),
+        Err(_) => return Err(ProviderError::new(413, default_message(wire, 413))),
     };
     let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok());
     let key = header("x-api-key")
         .or_else(|| header("authorization").map(|value| value.trim_start_matches("Bearer ")));
     match key {
-        Some(BAD_KEY) => return Err(Problem::new(401, usual_message(wire, 401))),
+        Some(INVALID_KEY) => return Err(ProviderError::new(401, default_message(wire, 401))),
         None if stage.script.require_key => {
             let message = match wire {
-                Wire::Anthropic => "x-api-key header is required",
-                Wire::OpenAi => "You didn't provide an API key.",
+                ProviderProtocol::Anthropic => "x-api-key header is required",
+                ProviderProtocol::OpenAi => "You didn't provide an API key.",
             };
-            return Err(Problem::new(401, message));
+            return Err(ProviderError::new(401, message));
         }
         Some(_) | None => {}
     }
-    if wire == Wire::Anthropic && header("anthropic-version").is_none() {
-        return Err(Problem::invalid("anthropic-version: header is required"));
+    if wire == ProviderProtocol::Anthropic && header("anthropic-version").is_none() {
+        return Err(ProviderError::invalid("anthropic-version: header is required"));
     }
     *body = serde_json::from_slice(&bytes).map_err(|error| {
-        Problem::invalid(match wire {
-            Wire::Anthropic => format!("The request body is not valid JSON: {error}"),
-            Wire::OpenAi => format!("We could not parse the JSON body of your request. ({error})"),
+        ProviderError::invalid(match wire {
+            ProviderProtocol::Anthropic => format!("The request body is not valid JSON: {error}"),
+            ProviderProtocol::OpenAi => {
+                format!("We could not parse the JSON body of your request. ({error})")
+            }
         })
     })?;
     match wire {
-        Wire::Anthropic => anthropic::decode(body),
-        Wire::OpenAi => openai::decode(body),
+        ProviderProtocol::Anthropic => anthropic::decode(body),
+        ProviderProtocol::OpenAi => openai::decode(body),
     }
 }
 
-async fn perform(
-    wire: Wire,
-    prompt: &Prompt,
-    stage: &Stage,
+async fn respond(
+    wire: ProviderProtocol,
+    prompt: &DecodedRequest,
+    stage: &RehearsalState,
     name: &mut Option<String>,
 ) -> HttpResponse {
-    let Some((position, rule)) = reply::find(&stage.script, prompt) else {
-        return send(wire, prompt, &reply::echo(prompt), &Pace::default(), None);
+    let Some((position, rule)) = reply::find_rule(&stage.script, prompt) else {
+        return build_response(
+            wire,
+            prompt,
+            &reply::echo_reply(prompt),
+            &StreamPacing::default(),
+            None,
+        );
     };
     *name = Some(rule.name.clone());
     let fault = lock(&stage.attempts).next(position, prompt.digest(), &rule.faults);
-    if rule.pace.delay_ms > 0 {
-        tokio::time::sleep(Duration::from_millis(rule.pace.delay_ms)).await;
+    if rule.pacing.delay_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(rule.pacing.delay_ms)).await;
     }
     match &fault {
-        Some(Fault::Fail(fail)) => refuse(wire, &failure(wire, fail), fail.retry_after),
-        Some(Fault::Error(error)) if !prompt.stream => refuse(wire, &broken(wire, error), None),
-        Some(Fault::Error(_) | Fault::Cut(_) | Fault::Stall(_)) | None => {
-            send(wire, prompt, &reply::write(rule, prompt), &rule.pace, fault.as_ref())
+        Some(ScriptedFault::Fail(fail)) => {
+            error_response(wire, &status_fault_error(wire, fail), fail.retry_after)
+        }
+        Some(ScriptedFault::Error(error)) if !prompt.stream => {
+            error_response(wire, &stream_break_error(wire, error), None)
+        }
+        Some(ScriptedFault::Error(_) | ScriptedFault::Cut(_) | ScriptedFault::Stall(_)) | None => {
+            build_response(
+                wire,
+                prompt,
+                &reply::render_reply(rule, prompt),
+                &rule.pacing,
+                fault.as_ref(),
+            )
         }
     }
 }
 
-fn send(
-    wire: Wire,
-    prompt: &Prompt,
+fn build_response(
+    wire: ProviderProtocol,
+    prompt: &DecodedRequest,
     reply: &Reply,
-    pace: &Pace,
-    fault: Option<&Fault>,
+    pace: &StreamPacing,
+    fault: Option<&ScriptedFault>,
 ) -> HttpResponse {
-    let envelope = Envelope {
+    let envelope = ResponseMeta {
         id: uuid::Uuid::new_v4().simple().to_string()[..24].to_owned(),
         created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         model: prompt.model.clone(),
     };
     let request_id = format!("req_{}", envelope.id);
     let mut response = HttpResponse::Ok();
-    identify(&mut response, wire, &request_id);
+    set_request_id(&mut response, wire, &request_id);
     if !prompt.stream {
         let body = match wire {
-            Wire::Anthropic => anthropic::message(reply, &envelope),
-            Wire::OpenAi => openai::completion(reply, &envelope, pace),
+            ProviderProtocol::Anthropic => anthropic::encode_message(reply, &envelope),
+            ProviderProtocol::OpenAi => openai::encode_completion(reply, &envelope, pace),
         };
         let text = body.to_string();
         return match fault {
-            None | Some(Fault::Fail(_) | Fault::Error(_)) => {
+            None | Some(ScriptedFault::Fail(_) | ScriptedFault::Error(_)) => {
                 response.content_type("application/json").body(text)
             }
-            Some(fault @ (Fault::Cut(_) | Fault::Stall(_))) => {
+            Some(fault @ (ScriptedFault::Cut(_) | ScriptedFault::Stall(_))) => {
                 let half = Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
-                let end = if matches!(fault, Fault::Cut(_)) { Action::Cut } else { Action::Stall };
-                let actions = VecDeque::from([Action::Write(half), end]);
-                response.content_type("application/json").streaming(play(actions))
+                let end = if matches!(fault, ScriptedFault::Cut(_)) {
+                    SocketAction::Cut
+                } else {
+                    SocketAction::Stall
+                };
+                let actions = VecDeque::from([SocketAction::Write(half), end]);
+                response.content_type("application/json").streaming(stream_actions(actions))
             }
         };
     }
     let frames = match wire {
-        Wire::Anthropic => anthropic::frames(reply, &envelope, pace),
-        Wire::OpenAi => openai::frames(reply, &envelope, pace, prompt.include_usage),
+        ProviderProtocol::Anthropic => anthropic::encode_stream(reply, &envelope, pace),
+        ProviderProtocol::OpenAi => {
+            openai::encode_stream(reply, &envelope, pace, prompt.include_usage)
+        }
     };
     let error = match fault {
-        Some(Fault::Error(error)) => Some(match wire {
-            Wire::Anthropic => anthropic::error_frame(&broken(wire, error), &request_id),
-            Wire::OpenAi => openai::error_frame(&broken(wire, error)),
+        Some(ScriptedFault::Error(error)) => Some(match wire {
+            ProviderProtocol::Anthropic => {
+                anthropic::encode_error_frame(&stream_break_error(wire, error), &request_id)
+            }
+            ProviderProtocol::OpenAi => {
+                openai::encode_error_frame(&stream_break_error(wire, error))
+            }
         }),
-        Some(Fault::Fail(_) | Fault::Cut(_) | Fault::Stall(_)) | None => None,
+        Some(ScriptedFault::Fail(_) | ScriptedFault::Cut(_) | ScriptedFault::Stall(_)) | None => {
+            None
+        }
     };
     response
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .streaming(play(schedule(frames, pace, fault, error)))
+        .streaming(stream_actions(schedule(frames, pace, fault, error)))
 }
 
 /// Plays actions one by one. Yielding after each write makes the connection flush it on its own.
-fn play(actions: VecDeque<Action>) -> impl Stream<Item = io::Result<Bytes>> {
+fn stream_actions(actions: VecDeque<SocketAction>) -> impl Stream<Item = io::Result<Bytes>> {
     stream::unfold((actions, false), |(mut actions, written)| async move {
         if written {
             tokio::task::yield_now().await;
         }
         loop {
             match actions.pop_front()? {
-                Action::Write(bytes) => return Some((Ok(bytes), (actions, true))),
-                Action::Wait(duration) => tokio::time::sleep(duration).await,
-                Action::Stall => {
+                SocketAction::Write(bytes) => return Some((Ok(bytes), (actions, true))),
+                SocketAction::Wait(duration) => tokio::time::sleep(duration).await,
+                SocketAction::Stall => {
                     tokio::time::sleep(STALL_MAX).await;
-                    actions = VecDeque::from([Action::Cut]);
+                    actions = VecDeque::from([SocketAction::Cut]);
                 }
-                Action::Cut => {
+                SocketAction::Cut => {
                     let error = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the script");
                     return Some((Err(error), (VecDeque::new(), false)));
                 }
@@ -295,14 +329,16 @@ fn play(actions: VecDeque<Action>) -> impl Stream<Item = io::Result<Bytes>> {
     })
 }
 
-fn failure(wire: Wire, fail: &Fail) -> Problem {
+fn status_fault_error(wire: ProviderProtocol, fail: &StatusFault) -> ProviderError {
     let default = if fail.context_length { 400 } else { 500 };
     let status = fail.status.unwrap_or(default);
-    let mut problem = Problem::new(status, usual_message(wire, status));
+    let mut problem = ProviderError::new(status, default_message(wire, status));
     if fail.context_length {
         problem.message = match wire {
-            Wire::Anthropic => "prompt is too long: 204800 tokens > 200000 maximum".to_owned(),
-            Wire::OpenAi => {
+            ProviderProtocol::Anthropic => {
+                "prompt is too long: 204800 tokens > 200000 maximum".to_owned()
+            }
+            ProviderProtocol::OpenAi => {
                 problem.code = Some("context_length_exceeded");
                 problem.param = Some("messages");
                 "This model's maximum context length is 128000 tokens. However, your messages \
@@ -317,38 +353,48 @@ fn failure(wire: Wire, fail: &Fail) -> Problem {
     problem
 }
 
-fn broken(wire: Wire, error: &Break) -> Problem {
+fn stream_break_error(wire: ProviderProtocol, error: &StreamBreak) -> ProviderError {
     let status = error.status.unwrap_or(529);
-    let usual = usual_message(wire, status);
-    Problem::new(status, error.message.as_deref().unwrap_or(usual))
+    let usual = default_message(wire, status);
+    ProviderError::new(status, error.message.as_deref().unwrap_or(usual))
 }
 
-fn usual_message(wire: Wire, status: u16) -> &'static str {
+fn default_message(wire: ProviderProtocol, status: u16) -> &'static str {
     match wire {
-        Wire::Anthropic => anthropic::usual_message(status),
-        Wire::OpenAi => openai::usual_message(status),
+        ProviderProtocol::Anthropic => anthropic::default_message(status),
+        ProviderProtocol::OpenAi => openai::default_message(status),
     }
 }
 
-fn refuse(wire: Wire, problem: &Problem, retry_after: Option<u64>) -> HttpResponse {
+fn error_response(
+    wire: ProviderProtocol,
+    problem: &ProviderError,
+    retry_after: Option<u64>,
+) -> HttpResponse {
     let request_id = format!("req_{}", uuid::Uuid::new_v4().simple());
     let (status, body) = match wire {
-        Wire::Anthropic => (problem.status, anthropic::error_body(problem, &request_id)),
-        Wire::OpenAi => (openai::status(problem.status), openai::error_body(problem)),
+        ProviderProtocol::Anthropic => {
+            (problem.status, anthropic::encode_error(problem, &request_id))
+        }
+        ProviderProtocol::OpenAi => (openai::status(problem.status), openai::encode_error(problem)),
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = HttpResponse::build(status);
-    identify(&mut response, wire, &request_id);
+    set_request_id(&mut response, wire, &request_id);
     if let Some(seconds) = retry_after {
         response.insert_header((RETRY_AFTER, seconds.to_string()));
     }
     response.json(body)
 }
 
-fn identify(response: &mut actix_web::HttpResponseBuilder, wire: Wire, request_id: &str) {
+fn set_request_id(
+    response: &mut actix_web::HttpResponseBuilder,
+    wire: ProviderProtocol,
+    request_id: &str,
+) {
     let name = match wire {
-        Wire::Anthropic => "request-id",
-        Wire::OpenAi => "x-request-id",
+        ProviderProtocol::Anthropic => "request-id",
+        ProviderProtocol::OpenAi => "x-request-id",
     };
     response.insert_header((name, request_id));
 }

@@ -13,25 +13,25 @@ pub(super) const RENDERED_CHARS_MAX: usize = 256 * 1024;
 
 /// The arguments of a scripted tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Arguments {
+pub enum ArgumentsTemplate {
     /// A table whose strings are templates.
     Table(Value),
     /// JSON text as a template, sent as it comes out.
     Text(String),
 }
 
-impl Arguments {
+impl ArgumentsTemplate {
     /// Checks and keeps what the script gave; nothing means `{}`.
     pub fn compile(raw: Option<toml::Value>) -> Result<Self, String> {
         match raw {
             None => Ok(Self::Table(Value::Object(serde_json::Map::new()))),
             Some(toml::Value::String(text)) => {
-                check(&text)?;
+                validate_template(&text)?;
                 Ok(Self::Text(text))
             }
             Some(toml::Value::Table(table)) => {
                 let value = serde_json::to_value(table).map_err(|error| error.to_string())?;
-                check_strings(&value)?;
+                validate_strings(&value)?;
                 Ok(Self::Table(value))
             }
             Some(
@@ -85,10 +85,10 @@ impl Renderer {
     }
 
     /// The JSON text of a call's arguments.
-    pub(super) fn arguments(&self, arguments: &Arguments) -> String {
+    pub(super) fn arguments(&self, arguments: &ArgumentsTemplate) -> String {
         match arguments {
-            Arguments::Table(value) => self.json(value).to_string(),
-            Arguments::Text(template) => self.text(template),
+            ArgumentsTemplate::Table(value) => self.json(value).to_string(),
+            ArgumentsTemplate::Text(template) => self.text(template),
         }
     }
 
@@ -110,7 +110,7 @@ impl Renderer {
 }
 
 /// Checks that a text is a template.
-pub(super) fn check(template: &str) -> Result<(), String> {
+pub(super) fn validate_template(template: &str) -> Result<(), String> {
     environment()
         .template_from_str(&show_missing(template))
         .map(|_| ())
@@ -118,21 +118,21 @@ pub(super) fn check(template: &str) -> Result<(), String> {
 }
 
 /// Checks that a text is an expression.
-pub(super) fn check_expression(expression: &str) -> Result<(), String> {
+pub(super) fn validate_expression(expression: &str) -> Result<(), String> {
     environment()
         .compile_expression(expression)
         .map(|_| ())
         .map_err(|error| format!("not an expression: {error}"))
 }
 
-fn check_strings(value: &Value) -> Result<(), String> {
+fn validate_strings(value: &Value) -> Result<(), String> {
     match value {
         Value::String(template) => match sole_expression(template) {
-            Some(expression) => check_expression(expression),
-            None => check(template),
+            Some(expression) => validate_expression(expression),
+            None => validate_template(template),
         },
-        Value::Array(items) => items.iter().try_for_each(check_strings),
-        Value::Object(fields) => fields.values().try_for_each(check_strings),
+        Value::Array(items) => items.iter().try_for_each(validate_strings),
+        Value::Object(fields) => fields.values().try_for_each(validate_strings),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }
@@ -272,7 +272,7 @@ mod tests {
              text = \"no. {{ count }}\"\ngone = \"{{ nope.x }}\"\nn = 7\ntwo = \"{{ count }}{{ count }}\"",
         )
         .unwrap();
-        let arguments = Arguments::compile(Some(table)).unwrap();
+        let arguments = ArgumentsTemplate::compile(Some(table)).unwrap();
         let sent: Value = serde_json::from_str(&renderer().arguments(&arguments)).unwrap();
         assert_eq!(
             sent,
@@ -285,9 +285,9 @@ mod tests {
 
     #[test]
     fn bad_templates_are_refused_when_loaded() {
-        assert!(check("{% for x in %}").is_err());
-        assert!(check("{{ a b }}").is_err());
-        assert!(check_expression("results[").is_err());
-        assert!(Arguments::compile(Some(toml::Value::Integer(1))).is_err());
+        assert!(validate_template("{% for x in %}").is_err());
+        assert!(validate_template("{{ a b }}").is_err());
+        assert!(validate_expression("results[").is_err());
+        assert!(ArgumentsTemplate::compile(Some(toml::Value::Integer(1))).is_err());
     }
 }

@@ -4,11 +4,11 @@
 
 use serde_json::Value;
 
-use super::prompt::Wire;
+use super::decoded_request::ProviderProtocol;
 
 /// What identifies one answer. Fresh per request, as providers do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Envelope {
+pub(super) struct ResponseMeta {
     /// Random part of the ids.
     pub id: String,
     /// Seconds since 1970.
@@ -17,20 +17,25 @@ pub(super) struct Envelope {
     pub model: String,
 }
 
-impl Envelope {
+impl ResponseMeta {
     /// The id of the call at `index` among the reply's parts.
-    pub(super) fn call_id(&self, wire: Wire, fixed: Option<&str>, index: usize) -> String {
+    pub(super) fn call_id(
+        &self,
+        wire: ProviderProtocol,
+        fixed: Option<&str>,
+        index: usize,
+    ) -> String {
         match (fixed, wire) {
             (Some(fixed), _) => fixed.to_owned(),
-            (None, Wire::Anthropic) => format!("toolu_{}{index:02}", self.id),
-            (None, Wire::OpenAi) => format!("call_{}{index:02}", self.id),
+            (None, ProviderProtocol::Anthropic) => format!("toolu_{}{index:02}", self.id),
+            (None, ProviderProtocol::OpenAi) => format!("call_{}{index:02}", self.id),
         }
     }
 }
 
 /// An error to answer with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct ProviderError {
     /// HTTP status.
     pub status: u16,
     /// What the provider would say.
@@ -41,7 +46,7 @@ pub(super) struct Problem {
     pub param: Option<&'static str>,
 }
 
-impl Problem {
+impl ProviderError {
     /// A problem with a status and a message.
     pub(super) fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), code: None, param: None }
@@ -54,7 +59,7 @@ impl Problem {
 }
 
 /// Text of a content field: a string, or its text blocks joined.
-pub(super) fn joined_text(content: Option<&Value>) -> String {
+pub(super) fn join_text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(blocks)) => blocks
@@ -69,7 +74,7 @@ pub(super) fn joined_text(content: Option<&Value>) -> String {
 }
 
 /// The string at `pointer` in each element of a list.
-pub(super) fn strings(list: Option<&Value>, pointer: &str) -> Vec<String> {
+pub(super) fn collect_strings(list: Option<&Value>, pointer: &str) -> Vec<String> {
     let items = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     items
         .iter()

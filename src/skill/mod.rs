@@ -8,12 +8,12 @@
 mod scan;
 mod tool;
 
-pub use scan::{Broken, FOLDER_DEPTH_MAX, SKILL_BYTES_MAX, SKILLS_MAX};
-pub use tool::ReadSkill;
+pub use scan::{FOLDER_DEPTH_MAX, InvalidFile, SKILL_BYTES_MAX, SKILLS_MAX};
+pub use tool::ReadSkillTool;
 
-use greenroom_actors::governance::Current;
-use greenroom_core::context::{Skill, SkillBook, SkillFile};
-use scan::Scanned;
+use greenroom_actors::governance::ArcCell;
+use greenroom_core::context::{Skill, SkillFile, SkillRegistry};
+use scan::SkillScan;
 use std::{
     collections::HashMap,
     io::Read as _,
@@ -27,28 +27,28 @@ pub const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes of a file beside a `SKILL.md` that is read.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes of skills' texts that are kept until the files are looked at again.
-const REMEMBERED_BYTES_MAX: usize = 4 * 1024 * 1024;
+const CACHED_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Names of files beside a `SKILL.md` that are told.
-const FILES_TOLD_MAX: usize = 100;
+const FILES_LISTED_MAX: usize = 100;
 
 /// The skills of the configured folders.
 #[derive(Default)]
-pub struct Library {
+pub struct SkillLibrary {
     folders: Vec<PathBuf>,
-    scanned: Mutex<Arc<Scanned>>,
-    book: Current<SkillBook>,
+    scan: Mutex<Arc<SkillScan>>,
+    registry: ArcCell<SkillRegistry>,
     /// What was read since the files were last looked at.
-    read: Mutex<Remembered>,
+    texts: Mutex<SkillTextCache>,
 }
 
 /// Texts of skills, by their names.
 #[derive(Default)]
-struct Remembered {
+struct SkillTextCache {
     texts: HashMap<String, Arc<str>>,
     bytes: usize,
 }
 
-impl Library {
+impl SkillLibrary {
     /// The skills that these folders hold now.
     pub fn open(folders: Vec<PathBuf>) -> Self {
         let library = Self { folders, ..Self::default() };
@@ -57,8 +57,8 @@ impl Library {
     }
 
     /// The book of what can be used, which follows the files.
-    pub fn book(&self) -> Current<SkillBook> {
-        self.book.clone()
+    pub fn registry(&self) -> ArcCell<SkillRegistry> {
+        self.registry.clone()
     }
 
     /// Whether there may be any.
@@ -68,72 +68,73 @@ impl Library {
 
     /// What can be used, by name.
     pub fn skills(&self) -> Vec<Skill> {
-        self.book.get().iter().cloned().collect()
+        self.registry.get().iter().cloned().collect()
     }
 
     /// What can't, and why.
-    pub fn broken(&self) -> Vec<Broken> {
-        self.scanned().broken.clone()
+    pub fn invalid_files(&self) -> Vec<InvalidFile> {
+        self.current_scan().invalid.clone()
     }
 
     /// Looks at the files again; true if something has changed. Blocks on the disk.
     pub fn refresh(&self) -> bool {
-        *lock(&self.read) = Remembered::default();
-        let before = self.scanned();
-        let prints = scan::prints(&self.folders);
-        if prints == before.prints {
+        *lock(&self.texts) = SkillTextCache::default();
+        let before = self.current_scan();
+        let prints = scan::collect_fingerprints(&self.folders);
+        if prints == before.fingerprints {
             return false;
         }
         let scanned = scan::scan(&self.folders, prints);
-        for broken in scanned.broken.iter().filter(|it| !before.broken.contains(it)) {
+        for broken in scanned.invalid.iter().filter(|it| !before.invalid.contains(it)) {
             let (path, problem) = (broken.path.display(), &broken.problem);
             tracing::warn!(%path, %problem, "a skill can't be used");
         }
-        let names: Vec<_> = scanned.found.keys().map(String::as_str).collect();
+        let names: Vec<_> = scanned.skills.keys().map(String::as_str).collect();
         tracing::info!(skills = names.join(" "), "the skills were read");
-        self.book.set(SkillBook::new(scanned.found.values().map(|found| found.skill.clone())));
-        *lock(&self.scanned) = Arc::new(scanned);
+        self.registry
+            .set(SkillRegistry::new(scanned.skills.values().map(|found| found.skill.clone())));
+        *lock(&self.scan) = Arc::new(scanned);
         true
     }
 
     /// What [`read`](Self::read) found of a skill, where somebody has read it since the files were
     /// last looked at.
-    pub fn remembered(&self, name: &str) -> Option<Arc<str>> {
-        lock(&self.read).texts.get(name).cloned()
+    pub fn cached_text(&self, name: &str) -> Option<Arc<str>> {
+        lock(&self.texts).texts.get(name).cloned()
     }
 
     /// The text of a skill as it is now, and what lies beside it; or the text of a file beside it.
     /// The error is for the model. Blocks on the disk.
     pub fn read(&self, name: &str, file: Option<&str>) -> Result<String, String> {
-        let scanned = self.scanned();
-        let found = scanned.found.get(name);
+        let scanned = self.current_scan();
+        let found = scanned.skills.get(name);
         let folder = &found.ok_or_else(|| format!("there is no skill `{name}`"))?.folder;
         let folder = folder.canonicalize().map_err(|_| format!("the skill `{name}` is gone"))?;
         match file {
-            Some(file) => read_beside(&folder, file),
+            Some(file) => read_skill_file(&folder, file),
             None => {
-                let text = scan::read_text(&folder.join(scan::FILE), SKILL_BYTES_MAX)?;
+                let text = scan::read_text(&folder.join(scan::SKILL_FILE_NAME), SKILL_BYTES_MAX)?;
                 let body = SkillFile::parse(&text)?.body;
-                let files = scan::files_beside(&folder, FILES_TOLD_MAX);
+                let files = scan::list_skill_files(&folder, FILES_LISTED_MAX);
                 let list: String = files.iter().map(|file| format!("\n- {file}")).collect();
                 let text = match list.as_str() {
                     "" => body,
                     list => format!("{body}\n\nFiles of this skill, to be read with `file`:{list}"),
                 };
-                lock(&self.read).take(name, &text);
+                lock(&self.texts).insert(name, &text);
                 Ok(text)
             }
         }
     }
 
-    fn scanned(&self) -> Arc<Scanned> {
-        lock(&self.scanned).clone()
+    fn current_scan(&self) -> Arc<SkillScan> {
+        lock(&self.scan).clone()
     }
 }
 
-impl Remembered {
-    fn take(&mut self, name: &str, text: &str) {
-        if self.bytes + text.len() > REMEMBERED_BYTES_MAX {
+impl SkillTextCache {
+    fn insert(&mut self, name: &str, text: &str) {
+        if self.bytes + text.len() > CACHED_TEXT_BYTES_MAX {
             *self = Self::default();
         }
         // One that was there already counts twice, which only forgets sooner.
@@ -148,7 +149,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A file within the skill's folder, wherever links lead.
-fn read_beside(folder: &Path, file: &str) -> Result<String, String> {
+fn read_skill_file(folder: &Path, file: &str) -> Result<String, String> {
     let path = Path::new(file);
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if file.is_empty() || !path.components().all(is_plain) {

@@ -12,7 +12,7 @@ use std::{
 use utoipa::ToSchema;
 
 /// The file that makes a folder a skill.
-pub(super) const FILE: &str = "SKILL.md";
+pub(super) const SKILL_FILE_NAME: &str = "SKILL.md";
 /// Bytes of a `SKILL.md`.
 pub const SKILL_BYTES_MAX: u64 = 256 * 1024;
 /// Skills in all folders together; further ones are left out.
@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 20_000;
 
 /// A skill that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Broken {
+pub struct InvalidFile {
     /// Its `SKILL.md`, or a folder.
     #[schema(value_type = String)]
     pub path: PathBuf,
@@ -33,29 +33,29 @@ pub struct Broken {
 }
 
 /// By what a change of a file shows.
-pub(super) type Print = (PathBuf, Option<SystemTime>, u64);
+pub(super) type FileFingerprint = (PathBuf, Option<SystemTime>, u64);
 
 #[derive(Debug, Default)]
-pub(super) struct Scanned {
-    pub(super) found: BTreeMap<String, Found>,
-    pub(super) broken: Vec<Broken>,
-    pub(super) prints: Vec<Print>,
+pub(super) struct SkillScan {
+    pub(super) skills: BTreeMap<String, ScannedSkill>,
+    pub(super) invalid: Vec<InvalidFile>,
+    pub(super) fingerprints: Vec<FileFingerprint>,
 }
 
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ScannedSkill {
     pub(super) skill: Skill,
     pub(super) folder: PathBuf,
 }
 
 /// The `SKILL.md` files there are, in a fixed order. A folder that can't be read stands there
 /// itself.
-pub(super) fn prints(folders: &[PathBuf]) -> Vec<Print> {
+pub(super) fn collect_fingerprints(folders: &[PathBuf]) -> Vec<FileFingerprint> {
     let mut prints = Vec::new();
     let mut entries_left = ENTRIES_MAX;
     for folder in folders {
         if folder.is_dir() {
-            look_into(folder, FOLDER_DEPTH_MAX, &mut entries_left, &mut prints);
+            collect_folder(folder, FOLDER_DEPTH_MAX, &mut entries_left, &mut prints);
         } else {
             prints.push((folder.clone(), None, 0));
         }
@@ -63,8 +63,13 @@ pub(super) fn prints(folders: &[PathBuf]) -> Vec<Print> {
     prints
 }
 
-fn look_into(folder: &Path, depth: usize, entries_left: &mut usize, prints: &mut Vec<Print>) {
-    let file = folder.join(FILE);
+fn collect_folder(
+    folder: &Path,
+    depth: usize,
+    entries_left: &mut usize,
+    prints: &mut Vec<FileFingerprint>,
+) {
+    let file = folder.join(SKILL_FILE_NAME);
     if let Ok(facts) = fs::metadata(&file) {
         if prints.len() < SKILLS_MAX {
             prints.push((file, facts.modified().ok(), facts.len()));
@@ -85,31 +90,31 @@ fn look_into(folder: &Path, depth: usize, entries_left: &mut usize, prints: &mut
     }
     below.sort();
     for folder in below {
-        look_into(&folder, depth - 1, entries_left, prints);
+        collect_folder(&folder, depth - 1, entries_left, prints);
     }
 }
 
-pub(super) fn scan(_folders: &[PathBuf], prints: Vec<Print>) -> Scanned {
-    let mut scanned = Scanned { prints, ..Scanned::default() };
-    for (path, modified, _) in &scanned.prints {
+pub(super) fn scan(_folders: &[PathBuf], prints: Vec<FileFingerprint>) -> SkillScan {
+    let mut scanned = SkillScan { fingerprints: prints, ..SkillScan::default() };
+    for (path, modified, _) in &scanned.fingerprints {
         let read = match modified {
-            None if !path.ends_with(FILE) => Err("there is no such folder".to_owned()),
+            None if !path.ends_with(SKILL_FILE_NAME) => Err("there is no such folder".to_owned()),
             Some(_) | None => {
                 read_text(path, SKILL_BYTES_MAX).and_then(|text| SkillFile::parse(&text))
             }
         };
         let folder = path.parent().unwrap_or(path).to_owned();
-        let broken = |problem| Broken { path: path.clone(), problem };
+        let broken = |problem| InvalidFile { path: path.clone(), problem };
         match read {
-            Err(problem) => scanned.broken.push(broken(problem)),
-            Ok(SkillFile { skill, .. }) => match scanned.found.get(&skill.name) {
+            Err(problem) => scanned.invalid.push(broken(problem)),
+            Ok(SkillFile { skill, .. }) => match scanned.skills.get(&skill.name) {
                 Some(first) => {
                     let first = first.folder.display();
                     let problem = format!("{first} has a skill of the same name, `{}`", skill.name);
-                    scanned.broken.push(broken(problem));
+                    scanned.invalid.push(broken(problem));
                 }
                 None => {
-                    scanned.found.insert(skill.name.clone(), Found { skill, folder });
+                    scanned.skills.insert(skill.name.clone(), ScannedSkill { skill, folder });
                 }
             },
         }
@@ -122,7 +127,7 @@ pub(super) fn read_text(path: &Path, max: u64) -> Result<String, String> {
 }
 
 /// The files of a skill, beside its `SKILL.md`, by their paths in its folder; at most `max`.
-pub(super) fn files_beside(folder: &Path, max: usize) -> Vec<String> {
+pub(super) fn list_skill_files(folder: &Path, max: usize) -> Vec<String> {
     let mut files = Vec::new();
     let mut entries_left = ENTRIES_MAX;
     let mut waiting = vec![(folder.to_owned(), FOLDER_DEPTH_MAX)];
@@ -137,7 +142,7 @@ pub(super) fn files_beside(folder: &Path, max: usize) -> Vec<String> {
             let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) else {
                 continue;
             };
-            if entry.file_name().to_string_lossy().starts_with('.') || name == FILE {
+            if entry.file_name().to_string_lossy().starts_with('.') || name == SKILL_FILE_NAME {
                 continue;
             }
             if kind.is_dir() && depth > 0 {

@@ -1,17 +1,17 @@
 //! The built-in tool `read_skill`.
 
-use super::Library;
+use super::SkillLibrary;
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::{
-    built_in::{BuiltInTool, failed},
+    built_in::{BuiltInTool, failed_outcome},
     ports::{Progress, ToolCall},
 };
 use greenroom_core::{
     agent::AgentProfile,
     call::{ToolOutcome, ToolOutput},
-    context::READ_SKILL,
+    context::READ_SKILL_TOOL,
     ids::AgentName,
-    policy::{Annotations, RemoteTool},
+    policy::{RemoteTool, ToolAnnotations},
     text::glob_matches,
 };
 use serde_json::json;
@@ -20,15 +20,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Reads a skill's text, or a file beside it, for agents that may read it.
-pub struct ReadSkill {
-    library: Arc<Library>,
+pub struct ReadSkillTool {
+    library: Arc<SkillLibrary>,
     /// Globs over names, by agent.
     allowed: BTreeMap<AgentName, Vec<String>>,
 }
 
-impl ReadSkill {
+impl ReadSkillTool {
     /// The tool for these agents.
-    pub fn new<'a>(library: Arc<Library>, agents: impl Iterator<Item = &'a AgentProfile>) -> Self {
+    pub fn new<'a>(
+        library: Arc<SkillLibrary>,
+        agents: impl Iterator<Item = &'a AgentProfile>,
+    ) -> Self {
         let globs = |agent: &AgentProfile| (agent.name.clone(), agent.skills.clone());
         Self { library, allowed: agents.map(globs).collect() }
     }
@@ -40,10 +43,10 @@ impl ReadSkill {
     }
 }
 
-impl BuiltInTool for ReadSkill {
+impl BuiltInTool for ReadSkillTool {
     fn describe(&self) -> RemoteTool {
         RemoteTool {
-            name: READ_SKILL.to_owned(),
+            name: READ_SKILL_TOOL.to_owned(),
             description: "Reads a skill: instructions for a certain kind of work, from the list \
                           of skills that you were given. With `file`, reads a file that belongs to \
                           the skill, by its path in the skill's folder."
@@ -60,7 +63,10 @@ impl BuiltInTool for ReadSkill {
                 "required": ["name"],
                 "additionalProperties": false,
             }),
-            annotations: Annotations { read_only_hint: Some(true), ..Annotations::default() },
+            annotations: ToolAnnotations {
+                read_only_hint: Some(true),
+                ..ToolAnnotations::default()
+            },
         }
     }
 
@@ -76,10 +82,10 @@ impl BuiltInTool for ReadSkill {
         let library = self.library.clone();
         async move {
             if !may_read {
-                return failed(format!("there is no skill `{name}`"));
+                return failed_outcome(format!("there is no skill `{name}`"));
             }
             if file.is_none()
-                && let Some(text) = library.remembered(&name)
+                && let Some(text) = library.cached_text(&name)
             {
                 let text = text.to_string();
                 return ToolOutcome::Completed(ToolOutput { text, ..Default::default() });
@@ -87,8 +93,8 @@ impl BuiltInTool for ReadSkill {
             let read = tokio::task::spawn_blocking(move || library.read(&name, file.as_deref()));
             match read.await {
                 Ok(Ok(text)) => ToolOutcome::Completed(ToolOutput { text, ..Default::default() }),
-                Ok(Err(problem)) => failed(problem),
-                Err(_) => failed("reading the skill failed inside the server"),
+                Ok(Err(problem)) => failed_outcome(problem),
+                Err(_) => failed_outcome("reading the skill failed inside the server"),
             }
         }
         .boxed()

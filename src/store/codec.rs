@@ -17,27 +17,27 @@ const NESTING_MAX: usize = 127;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CodecError {
     #[error("the events can't be written as JSON: {0}")]
-    Unwritable(serde_json::Error),
+    Serialize(serde_json::Error),
     #[error("the events are nested {0} levels deep, more than the {NESTING_MAX} that can be read")]
     TooDeep(usize),
     #[error("they are in format {0}, which this version does not know")]
     UnknownFormat(i64),
     #[error("they are not event records: {0}")]
-    Unreadable(serde_json::Error),
+    Deserialize(serde_json::Error),
     #[error("they are not numbered {first} to {last} without gaps")]
-    Misnumbered { first: Seq, last: Seq },
+    NonContiguous { first: Seq, last: Seq },
 }
 
 /// The events in format [`FORMAT`].
 pub(super) fn encode(records: &[EventRecord]) -> Result<String, CodecError> {
-    let text = serde_json::to_string(records).map_err(CodecError::Unwritable)?;
-    let levels = nesting(&text);
+    let text = serde_json::to_string(records).map_err(CodecError::Serialize)?;
+    let levels = nesting_depth(&text);
     if levels > NESTING_MAX {
         return Err(CodecError::TooDeep(levels));
     }
     // Every commit of every test proves that it can be read back; production trusts the tests.
     if cfg!(debug_assertions) {
-        let _: Vec<EventRecord> = serde_json::from_str(&text).map_err(CodecError::Unreadable)?;
+        let _: Vec<EventRecord> = serde_json::from_str(&text).map_err(CodecError::Deserialize)?;
     }
     Ok(text)
 }
@@ -53,27 +53,27 @@ pub(super) fn decode(
     if format != FORMAT {
         return Err(CodecError::UnknownFormat(format));
     }
-    let records: Vec<EventRecord> = serde_json::from_str(text).map_err(CodecError::Unreadable)?;
-    if are_numbered(&records, first, last) {
+    let records: Vec<EventRecord> = serde_json::from_str(text).map_err(CodecError::Deserialize)?;
+    if are_contiguous(&records, first, last) {
         Ok(records)
     } else {
-        Err(CodecError::Misnumbered { first, last })
+        Err(CodecError::NonContiguous { first, last })
     }
 }
 
 /// Whether the events have the numbers `first` to `last`, each once and in order.
-pub(super) fn are_numbered(records: &[EventRecord], first: Seq, last: Seq) -> bool {
+pub(super) fn are_contiguous(records: &[EventRecord], first: Seq, last: Seq) -> bool {
     let mut expected = first.0..=last.0;
     records.iter().all(|record| expected.next() == Some(record.seq.0)) && expected.next().is_none()
 }
 
 /// Levels of arrays and objects in a JSON text.
-fn nesting(json: &str) -> usize {
+fn nesting_depth(json: &str) -> usize {
     let (mut level, mut deepest) = (0usize, 0);
     let mut rest = json.as_bytes();
     while let [byte, after @ ..] = rest {
         rest = match byte {
-            b'"' => after_text(after),
+            b'"' => skip_string(after),
             b'[' | b'{' => {
                 level += 1;
                 deepest = deepest.max(level);
@@ -90,7 +90,7 @@ fn nesting(json: &str) -> usize {
 }
 
 /// What follows a text that has begun. Texts are most of an event, so they are skipped in strides.
-fn after_text(json: &[u8]) -> &[u8] {
+fn skip_string(json: &[u8]) -> &[u8] {
     let mut rest = json;
     while let Some(at) = memchr2(b'"', b'\\', rest) {
         let after = &rest[at + 1..];
@@ -130,15 +130,15 @@ mod tests {
     }
 
     /// The array, the record, the payload and the output stand around the tool's own levels.
-    const AROUND: usize = 4;
+    const WRAPPER_LEVELS: usize = 4;
 
     #[test]
     fn what_is_nested_too_deep_to_be_read_is_never_written() {
-        let deepest = vec![record(1, nested(NESTING_MAX - AROUND))];
+        let deepest = vec![record(1, nested(NESTING_MAX - WRAPPER_LEVELS))];
         let text = encode(&deepest).unwrap();
         assert_eq!(decode(FORMAT, &text, Seq(1), Seq(1)).unwrap(), deepest);
 
-        let deeper = [record(1, nested(NESTING_MAX - AROUND + 1))];
+        let deeper = [record(1, nested(NESTING_MAX - WRAPPER_LEVELS + 1))];
         assert!(matches!(encode(&deeper), Err(CodecError::TooDeep(levels)) if levels == 128));
         let unchecked = serde_json::to_string(&deeper).unwrap();
         assert!(serde_json::from_str::<Vec<EventRecord>>(&unchecked).is_err());
@@ -161,8 +161,8 @@ mod tests {
         let gap = decode(FORMAT, &text, Seq(3), Seq(4)).unwrap_err();
         assert_eq!(gap.to_string(), "they are not numbered 3 to 4 without gaps");
         let short = decode(FORMAT, "[]", Seq(1), Seq(1)).unwrap_err();
-        assert!(matches!(short, CodecError::Misnumbered { .. }));
+        assert!(matches!(short, CodecError::NonContiguous { .. }));
         assert!(matches!(decode(2, "[]", Seq(1), Seq(1)), Err(CodecError::UnknownFormat(2))));
-        assert!(matches!(decode(FORMAT, "[{", Seq(1), Seq(1)), Err(CodecError::Unreadable(_))));
+        assert!(matches!(decode(FORMAT, "[{", Seq(1), Seq(1)), Err(CodecError::Deserialize(_))));
     }
 }

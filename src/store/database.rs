@@ -11,9 +11,9 @@ use std::{
 };
 
 /// The schemes of an address of PostgreSQL; everything else is a path.
-const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// What may stand in an address behind the question mark.
-const PARAMETERS: [&str; 12] = [
+const POSTGRES_PARAMETERS: [&str; 12] = [
     "sslmode",
     "sslrootcert",
     "sslcert",
@@ -32,7 +32,7 @@ const TOKEN_FILE: &str = "greenroom.token";
 
 /// Where a database is.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Database {
+pub enum DatabaseLocation {
     /// A file of SQLite's, relative to the working folder.
     Sqlite(PathBuf),
     /// A database on a PostgreSQL server.
@@ -53,7 +53,7 @@ impl PostgresAddress {
         let wrong = |why: &dyn fmt::Display| format!("it is no address of PostgreSQL: {why}");
         let parsed = reqwest::Url::parse(url).map_err(|error| wrong(&error))?;
         let unknown = |(key, _): &(Cow<'_, str>, _)| {
-            !PARAMETERS.contains(&&**key) && !key.starts_with("options[")
+            !POSTGRES_PARAMETERS.contains(&&**key) && !key.starts_with("options[")
         };
         if let Some((key, _)) = parsed.query_pairs().find(unknown) {
             return Err(wrong(&format_args!("unknown parameter `{key}`")));
@@ -110,7 +110,7 @@ impl fmt::Debug for PostgresAddress {
     }
 }
 
-impl Database {
+impl DatabaseLocation {
     /// Whether it is known to be missing. A server is asked when it is opened.
     pub fn is_missing(&self) -> bool {
         match self {
@@ -140,11 +140,11 @@ impl Database {
     }
 }
 
-impl FromStr for Database {
+impl FromStr for DatabaseLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+        if POSTGRES_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return PostgresAddress::parse(text).map(Self::Postgres);
         }
         if text.contains("://") {
@@ -154,14 +154,14 @@ impl FromStr for Database {
     }
 }
 
-impl<'de> Deserialize<'de> for Database {
+impl<'de> Deserialize<'de> for DatabaseLocation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|problem| de::Error::custom(format_args!("database: {problem}")))
     }
 }
 
-impl fmt::Display for Database {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => path.display().fmt(f),
@@ -170,31 +170,31 @@ impl fmt::Display for Database {
     }
 }
 
-impl fmt::Debug for Database {
+impl fmt::Debug for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl From<&Path> for Database {
+impl From<&Path> for DatabaseLocation {
     fn from(path: &Path) -> Self {
         Self::Sqlite(path.to_owned())
     }
 }
 
-impl From<PathBuf> for Database {
+impl From<PathBuf> for DatabaseLocation {
     fn from(path: PathBuf) -> Self {
         Self::Sqlite(path)
     }
 }
 
-impl From<&PathBuf> for Database {
+impl From<&PathBuf> for DatabaseLocation {
     fn from(path: &PathBuf) -> Self {
         Self::Sqlite(path.clone())
     }
 }
 
-impl From<&Self> for Database {
+impl From<&Self> for DatabaseLocation {
     fn from(database: &Self) -> Self {
         database.clone()
     }
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn d5_an_address_is_shown_without_its_password() {
         let text = "postgres://ann:s3cr%40t+x@db.example:6543/green?sslmode=require";
-        let database: Database = text.parse().unwrap();
+        let database: DatabaseLocation = text.parse().unwrap();
         assert_eq!(database.to_string(), "postgres://ann@db.example:6543/green");
         assert_eq!(format!("{database:?}"), database.to_string());
         assert_eq!(database.passwords(), ["s3cr%40t+x", "s3cr@t+x"]);
         assert_eq!(database.token_path(), Path::new("greenroom.token"));
-        let named: Database = "postgresql://h/d?user=u&password=other".parse().unwrap();
+        let named: DatabaseLocation = "postgresql://h/d?user=u&password=other".parse().unwrap();
         assert_eq!(named.to_string(), "postgres://u@h:5432/d");
         assert_eq!(named.passwords(), ["other"]);
     }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn d5_what_is_no_address_is_a_path_and_what_can_be_neither_is_refused() {
         for path in ["greenroom.db", "7", "/a/b.db", "postgres.db", ":memory:"] {
-            assert_eq!(path.parse(), Ok(Database::Sqlite(path.into())));
+            assert_eq!(path.parse(), Ok(DatabaseLocation::Sqlite(path.into())));
         }
         for wrong in [
             "mysql://h/d",
@@ -228,7 +228,7 @@ mod tests {
             "postgres://u:hunter2@[",
             "postgres://h/d?pasword=hunter2",
         ] {
-            let problem = wrong.parse::<Database>().unwrap_err();
+            let problem = wrong.parse::<DatabaseLocation>().unwrap_err();
             assert!(!problem.contains("hunter2"), "{problem}");
         }
     }

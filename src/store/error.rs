@@ -34,17 +34,17 @@ pub enum StoreError {
     },
     /// The database is one of ours and no longer whole.
     #[error(
-        "the database {database} is damaged ({what}); restore a backup, or save what can be read of it: see \"A damaged file\" in docs/storage.md"
+        "the database {database} is damaged ({detail}); restore a backup, or save what can be read of it: see \"A damaged file\" in docs/storage.md"
     )]
-    Damaged {
+    Corrupted {
         /// The database.
         database: String,
         /// What is wrong with it.
-        what: String,
+        detail: String,
     },
     /// The database belongs to another program.
     #[error("{database} is a database, but not one of greenroom's")]
-    Foreign {
+    ForeignDatabase {
         /// The database.
         database: String,
     },
@@ -52,7 +52,7 @@ pub enum StoreError {
     #[error(
         "the database {database} has schema version {found}, but this greenroom knows only versions up to {known}; use a newer greenroom"
     )]
-    Newer {
+    SchemaTooNew {
         /// The database.
         database: String,
         /// Its version.
@@ -64,7 +64,7 @@ pub enum StoreError {
     #[error(
         "the database {database} has schema version {found}, and {known} is read; `greenroom migrate` brings it there"
     )]
-    Older {
+    SchemaTooOld {
         /// The database.
         database: String,
         /// Its version.
@@ -95,24 +95,24 @@ pub enum StoreError {
 }
 
 /// SQLite's primary result code of a file that is damaged: `SQLITE_CORRUPT`.
-const SQLITE_DAMAGED: u32 = 11;
+const SQLITE_CORRUPT: u32 = 11;
 /// SQLite's primary result code of a file that is no database: `SQLITE_NOTADB`.
-const SQLITE_NO_DATABASE: u32 = 26;
+const SQLITE_NOTADB: u32 = 26;
 /// PostgreSQL's codes that mean the same: `data_corrupted`, `index_corrupted`.
-const POSTGRES_DAMAGED: [&str; 2] = ["XX001", "XX002"];
+const POSTGRES_CORRUPT: [&str; 2] = ["XX001", "XX002"];
 
 /// Whether the database is no longer whole.
-pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+pub(super) fn is_corruption(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
-        return error.code().is_some_and(|code| POSTGRES_DAMAGED.contains(&&*code));
+        return error.code().is_some_and(|code| POSTGRES_CORRUPT.contains(&&*code));
     }
-    sqlite_code(error) == Some(SQLITE_DAMAGED)
+    sqlite_code(error) == Some(SQLITE_CORRUPT)
 }
 
 /// Whether the file is something else than SQLite's.
-pub(super) fn is_no_database(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(sqlite_code) == Some(SQLITE_NO_DATABASE)
+pub(super) fn is_not_a_database(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlite_code) == Some(SQLITE_NOTADB)
 }
 
 /// The primary result code, which is the low byte of an extended one.
@@ -123,8 +123,8 @@ fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
 /// Why `database` does not open.
 pub(super) fn open_error(database: &impl fmt::Display, source: sqlx::Error) -> StoreError {
     let database = database.to_string();
-    if is_damage(&source) {
-        StoreError::Damaged { database, what: source.to_string() }
+    if is_corruption(&source) {
+        StoreError::Corrupted { database, detail: source.to_string() }
     } else {
         StoreError::Open { database, source }
     }
@@ -134,7 +134,7 @@ pub(super) fn open_error(database: &impl fmt::Display, source: sqlx::Error) -> S
 pub(super) fn journal_error(error: &sqlx::Error) -> JournalError {
     let reason = error.to_string();
     let unreadable = matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));
-    if unreadable || is_damage(error) || is_no_database(error) {
+    if unreadable || is_corruption(error) || is_not_a_database(error) {
         JournalError::Corrupt(reason)
     } else {
         JournalError::Unavailable(reason)

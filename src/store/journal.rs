@@ -1,14 +1,17 @@
 //! The port [`Journal`], over the writer and the readers.
 
-use super::{Store, open_sessions::Known, read, records::Change, stored::Encoded, writer::Request};
+use super::{
+    Store, admin_records::AuditedChange, open_session_cache::CachedCounts, queries,
+    stored_commit::StoredCommit, writer::WriteRequest,
+};
 use crate::audit;
 use async_trait::async_trait;
 use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, Purge, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Journal, JournalError, PurgeRequest, SessionCounts, SessionQuery,
 };
 use greenroom_core::{
     Timestamp,
-    budget::{Measure, Spent},
+    budget::{BudgetMeasure, SpendingTotals},
     ids::{ApprovalId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, EventRecord, SessionRow},
@@ -19,102 +22,114 @@ use std::collections::BTreeMap;
 #[async_trait]
 impl Journal for Store {
     async fn append(&self, commit: Commit) -> Result<(), JournalError> {
-        let encode = || Encoded::of(&commit).map(Request::Append).map_err(JournalError::Corrupt);
-        self.writer.ask(encode).await
+        let encode = || {
+            StoredCommit::from_commit(&commit)
+                .map(WriteRequest::Append)
+                .map_err(JournalError::Corrupt)
+        };
+        self.writer.submit(encode).await
     }
 
-    async fn purge(&self, purge: Purge) -> Result<(), JournalError> {
-        let change = Change::Purge(purge.session_id, purge.expected_head);
-        let entry = audit::row_of_purge(&purge);
-        self.writer.ask(|| Ok(Request::Record { change, entry })).await
+    async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError> {
+        let change = AuditedChange::Purge(purge.session_id, purge.expected_head);
+        let entry = audit::entry_for_purge(&purge);
+        self.writer.submit(|| Ok(WriteRequest::StoreChange { change, entry })).await
     }
 
-    async fn read(
+    async fn load_events(
         &self,
         session_id: SessionId,
         after: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        match self.writer.recent().events(session_id, after, limit) {
+        match self.writer.log_tails().events(session_id, after, limit) {
             Some(events) => Ok(events),
-            None => read::events(&self.readers, session_id, after, limit).await,
+            None => queries::load_events(&self.read_pool, session_id, after, limit).await,
         }
     }
 
-    async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
-        match self.writer.recent().head(session_id) {
+    async fn load_head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
+        match self.writer.log_tails().head(session_id) {
             Some(head) => Ok(head),
-            None => read::head(&self.readers, session_id).await,
+            None => queries::load_head(&self.read_pool, session_id).await,
         }
     }
 
-    async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError> {
-        match self.writer.recent().row(session_id) {
+    async fn load_session(
+        &self,
+        session_id: SessionId,
+    ) -> Result<Option<SessionRow>, JournalError> {
+        match self.writer.log_tails().session_row(session_id) {
             Some(row) => Ok(Some((*row).clone())),
-            None => read::session(&self.readers, session_id).await,
+            None => queries::load_session(&self.read_pool, session_id).await,
         }
     }
 
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
-        read::sessions(&self.readers, query).await
+    async fn list_sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
+        queries::list_sessions(&self.read_pool, query).await
     }
 
-    async fn unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
-        read::unfinished_sessions(&self.readers).await
+    async fn list_unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
+        queries::list_unfinished_sessions(&self.read_pool).await
     }
 
-    async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
+    async fn count_sessions(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
         let open = self.writer.open_sessions();
         let mut known = open.count(owner);
-        if known == Known::Nothing {
+        if known == CachedCounts::Missing {
             // The writer reads them, so that no commit falls between.
-            self.writer.ask(|| Ok(Request::LearnOpen(owner.clone()))).await?;
+            self.writer.submit(|| Ok(WriteRequest::LoadOpenSessions(owner.clone()))).await?;
             known = open.count(owner);
         }
         match known {
-            Known::Counts(counts) => Ok(counts),
+            CachedCounts::Counts(counts) => Ok(counts),
             // Forgotten at once, as when a write fails.
-            Known::TooMany | Known::Nothing => read::session_counts(&self.readers, owner).await,
+            CachedCounts::TooMany | CachedCounts::Missing => {
+                queries::count_sessions(&self.read_pool, owner).await
+            }
         }
     }
 
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError> {
-        read::approval(&self.readers, approval_id).await
+    async fn load_approval(
+        &self,
+        approval_id: ApprovalId,
+    ) -> Result<Option<ApprovalRow>, JournalError> {
+        queries::load_approval(&self.read_pool, approval_id).await
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
-        read::approvals(&self.readers, query).await
+    async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
+        queries::list_approvals(&self.read_pool, query).await
     }
 
-    async fn pending_deadlines(
+    async fn list_pending_deadlines(
         &self,
     ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
-        read::pending_deadlines(&self.readers).await
+        queries::list_pending_deadlines(&self.read_pool).await
     }
 
-    async fn settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
-        read::settings(&self.readers, user).await
+    async fn load_settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
+        queries::load_settings(&self.read_pool, user).await
     }
 
-    async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
+    async fn store_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
         let encode = || {
             let content = serde_json::to_string(settings)
                 .map_err(|error| JournalError::Corrupt(format!("settings of {user}: {error}")))?;
-            Ok(Request::PutSettings { user: user.to_string(), content })
+            Ok(WriteRequest::StoreSettings { user: user.to_string(), content })
         };
-        self.writer.ask(encode).await
+        self.writer.submit(encode).await
     }
 
-    async fn spent(
+    async fn load_spending(
         &self,
         user: &UserId,
         today: Day,
-    ) -> Result<BTreeMap<Measure, Spent>, JournalError> {
-        read::spent(&self.readers, user, today).await
+    ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
+        queries::load_spending(&self.read_pool, user, today).await
     }
 
-    async fn check(&self) -> Result<(), JournalError> {
-        read::check(&self.readers).await?;
-        self.writer.ask(|| Ok(Request::Check)).await
+    async fn check_health(&self) -> Result<(), JournalError> {
+        queries::check_health(&self.read_pool).await?;
+        self.writer.submit(|| Ok(WriteRequest::Heartbeat)).await
     }
 }

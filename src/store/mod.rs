@@ -15,40 +15,40 @@
 //! is asked and how the answers are read (`read`, `records`), the `stored` form of a commit. A
 //! database has a room of its own for its connections, its schema and the statements that write.
 
+mod admin_records;
 mod codec;
 mod database;
 mod error;
-mod heads;
+mod group_commit_timer;
+mod head_cache;
 mod journal;
-mod open_sessions;
-mod pace;
+mod log_tail_cache;
+mod open_session_cache;
 mod postgres;
-mod query;
-mod read;
+mod queries;
 mod read_only;
-mod recent;
-mod records;
-mod spending;
+mod spending_check;
+mod sql;
 mod sqlite;
-mod stored;
+mod stored_commit;
 mod verify;
 mod writer;
 
-pub use database::{Database, PostgresAddress};
+pub use database::{DatabaseLocation, PostgresAddress};
 pub use error::StoreError;
 pub use read_only::ReadOnlyStore;
 pub use verify::{AuditError, verify_audit};
 
 use greenroom_actors::ports::JournalError;
-use query::Readers;
 use serde::{Deserialize, Serialize};
+use sql::ReadPool;
 use std::{fmt, time::Duration};
 use writer::Writer;
 
 /// Time to wait for a database that another process has locked for a moment.
 const BUSY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// Connections that read, where nothing else is said.
-const READERS_DEFAULT: u32 = 4;
+const READ_CONNECTIONS_DEFAULT: u32 = 4;
 
 /// What an acknowledged commit survives (D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub struct StoreOptions {
     /// What an acknowledged commit survives.
     pub durability: Durability,
     /// Connections that read, at least 1.
-    pub readers: u32,
+    pub read_connections: u32,
     /// How long a write waits for a lock before it is refused.
     pub busy_timeout: Duration,
     /// Bytes that an SQLite file may grow to; `None` is as many as the disk holds. At the limit
@@ -79,7 +79,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             durability: Durability::default(),
-            readers: READERS_DEFAULT,
+            read_connections: READ_CONNECTIONS_DEFAULT,
             busy_timeout: BUSY_TIMEOUT_DEFAULT,
             size_bytes_max: None,
         }
@@ -88,16 +88,16 @@ impl Default for StoreOptions {
 
 /// What opening or migrating a database did to its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationOutcome {
     /// The schema version before; 0 for a database that did not exist.
-    pub from: i64,
+    pub from_version: i64,
     /// The version now.
-    pub to: i64,
+    pub to_version: i64,
 }
 
 /// What a store has appended since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteStats {
     /// Commits of sessions.
     pub commits: u64,
     /// Writes that they went in; the fewer, the more of them shared the wait for the disk (D4).
@@ -109,9 +109,9 @@ pub struct Written {
 pub struct Store {
     // Fields drop in this order: the file's lock goes last.
     writer: Writer,
-    readers: Readers,
-    database: Database,
-    migrated: Migrated,
+    read_pool: ReadPool,
+    database: DatabaseLocation,
+    migrated: MigrationOutcome,
     _file: Option<sqlite::DatabaseFile>,
 }
 
@@ -124,18 +124,18 @@ impl fmt::Debug for Store {
 impl Store {
     /// Opens the database, creates what is missing, and migrates it to the newest schema.
     pub async fn open(
-        database: impl Into<Database>,
+        database: impl Into<DatabaseLocation>,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let database = database.into();
         match &database {
-            Database::Sqlite(path) => {
+            DatabaseLocation::Sqlite(path) => {
                 let (writer, readers, migrated, file) = sqlite::open(path, &options).await?;
-                Ok(Self { writer, readers, migrated, database, _file: Some(file) })
+                Ok(Self { writer, read_pool: readers, migrated, database, _file: Some(file) })
             }
-            Database::Postgres(address) => {
+            DatabaseLocation::Postgres(address) => {
                 let (writer, readers, migrated) = postgres::open(address, &options).await?;
-                Ok(Self { writer, readers, migrated, database, _file: None })
+                Ok(Self { writer, read_pool: readers, migrated, database, _file: None })
             }
         }
     }
@@ -143,32 +143,34 @@ impl Store {
     /// Opens a database to look at it alone, also while a server has it open: nothing is created,
     /// migrated or locked.
     pub async fn open_read_only(
-        database: impl Into<Database>,
+        database: impl Into<DatabaseLocation>,
     ) -> Result<ReadOnlyStore, StoreError> {
         ReadOnlyStore::open(&database.into()).await
     }
 
     /// What was appended since it was opened.
-    pub fn written(&self) -> Written {
-        self.writer.written()
+    pub fn write_stats(&self) -> WriteStats {
+        self.writer.stats()
     }
 
     /// Leaves everything in order, as dropping the store does, for who can't tell who else still
     /// has it: what is purged is gone from an SQLite file, and the file alone holds everything.
-    pub async fn settle(&self) -> Result<(), JournalError> {
-        self.writer.ask(|| Ok(writer::Request::Settle)).await
+    pub async fn checkpoint(&self) -> Result<(), JournalError> {
+        self.writer.submit(|| Ok(writer::WriteRequest::Checkpoint)).await
     }
 
     /// What opening did to the schema.
-    pub fn migrated(&self) -> Migrated {
+    pub fn migration(&self) -> MigrationOutcome {
         self.migrated
     }
 }
 
 /// Creates the database where there is none, and migrates it to the newest schema.
-pub async fn migrate(database: impl Into<Database>) -> Result<Migrated, StoreError> {
+pub async fn migrate(
+    database: impl Into<DatabaseLocation>,
+) -> Result<MigrationOutcome, StoreError> {
     match &database.into() {
-        Database::Sqlite(path) => sqlite::migrate(path).await,
-        Database::Postgres(address) => postgres::migrate(address).await,
+        DatabaseLocation::Sqlite(path) => sqlite::migrate(path).await,
+        DatabaseLocation::Postgres(address) => postgres::migrate(address).await,
     }
 }

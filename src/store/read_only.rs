@@ -1,7 +1,9 @@
 //! A database that is only looked at: what `greenroom policy check` reads beside a running server.
 //! There is nothing here to write with.
 
-use super::{Database, StoreError, postgres, query::Readers, read, records, sqlite};
+use super::{
+    DatabaseLocation, StoreError, admin_records, postgres, queries, sql::ReadPool, sqlite,
+};
 use crate::auth::ApiKey;
 use greenroom_actors::ports::{JournalError, SessionQuery};
 use greenroom_core::{
@@ -13,8 +15,8 @@ use std::fmt;
 /// The log in a database, to be read alone. Each answer is of one moment; between two, a server
 /// that has the database open may have gone on.
 pub struct ReadOnlyStore {
-    readers: Readers,
-    database: Database,
+    readers: ReadPool,
+    database: DatabaseLocation,
 }
 
 impl fmt::Debug for ReadOnlyStore {
@@ -24,36 +26,42 @@ impl fmt::Debug for ReadOnlyStore {
 }
 
 impl ReadOnlyStore {
-    pub(super) async fn open(database: &Database) -> Result<Self, StoreError> {
+    pub(super) async fn open(database: &DatabaseLocation) -> Result<Self, StoreError> {
         let readers = match database {
-            Database::Sqlite(path) => sqlite::look(path).await?,
-            Database::Postgres(address) => postgres::look(address).await?,
+            DatabaseLocation::Sqlite(path) => sqlite::open_read_only(path).await?,
+            DatabaseLocation::Postgres(address) => postgres::open_read_only(address).await?,
         };
         Ok(Self { readers, database: database.clone() })
     }
 
     /// The events after `after`, at most `limit`, in order.
-    pub async fn read(
+    pub async fn load_events(
         &self,
         session_id: SessionId,
         after: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        read::events(&self.readers, session_id, after, limit).await
+        queries::load_events(&self.readers, session_id, after, limit).await
     }
 
     /// All API keys, oldest first.
-    pub async fn keys(&self) -> Result<Vec<ApiKey>, JournalError> {
-        records::keys(&self.readers).await
+    pub async fn list_keys(&self) -> Result<Vec<ApiKey>, JournalError> {
+        admin_records::list_keys(&self.readers).await
     }
 
     /// One session's row.
-    pub async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError> {
-        read::session(&self.readers, session_id).await
+    pub async fn load_session(
+        &self,
+        session_id: SessionId,
+    ) -> Result<Option<SessionRow>, JournalError> {
+        queries::load_session(&self.readers, session_id).await
     }
 
     /// Sessions, newest first.
-    pub async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
-        read::sessions(&self.readers, query).await
+    pub async fn list_sessions(
+        &self,
+        query: SessionQuery,
+    ) -> Result<Vec<SessionRow>, JournalError> {
+        queries::list_sessions(&self.readers, query).await
     }
 }

@@ -1,15 +1,18 @@
 //! Checking the audit log of a database, whether a server has it open or not (X6). Reads alone, and
 //! takes no lock.
 
-use super::{Database, StoreError, error::open_error, postgres, query::Snapshot, records, sqlite};
-use crate::audit::{Broken, Head, Verifier};
+use super::{
+    DatabaseLocation, StoreError, admin_records, error::open_error, postgres,
+    sql::SnapshotConnection, sqlite,
+};
+use crate::audit::{ChainError, ChainHead, ChainVerifier};
 
 /// Why there is no verdict, or which it is.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The log is not what it was.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] ChainError),
     /// The database can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -18,30 +21,30 @@ pub enum AuditError {
 /// Checks every row of the audit log in the database, and `anchor`, a row as it was once seen;
 /// returns the last row. Sees one moment, though a server may be writing.
 pub async fn verify_audit(
-    database: impl Into<Database>,
-    anchor: Option<Head>,
-) -> Result<Head, AuditError> {
+    database: impl Into<DatabaseLocation>,
+    anchor: Option<ChainHead>,
+) -> Result<ChainHead, AuditError> {
     let database = database.into();
     let mut snapshot = match &database {
-        Database::Sqlite(path) => sqlite::snapshot(path).await?,
-        Database::Postgres(address) => postgres::snapshot(address).await?,
+        DatabaseLocation::Sqlite(path) => sqlite::open_snapshot(path).await?,
+        DatabaseLocation::Postgres(address) => postgres::open_snapshot(address).await?,
     };
     let failed = |source| open_error(&database, source);
-    let mut verifier = Verifier::new(anchor);
-    let verdict = walk(&mut snapshot, &mut verifier).await.map_err(failed)?;
+    let mut verifier = ChainVerifier::new(anchor);
+    let verdict = verify_rows(&mut snapshot, &mut verifier).await.map_err(failed)?;
     snapshot.close().await.map_err(failed)?;
     Ok(verifier.finish(verdict?)?)
 }
 
 /// Shows the verifier every row until one is wrong; the log's noted end.
-async fn walk(
-    snapshot: &mut Snapshot,
-    verifier: &mut Verifier,
-) -> sqlx::Result<Result<Option<Head>, Broken>> {
+async fn verify_rows(
+    snapshot: &mut SnapshotConnection,
+    verifier: &mut ChainVerifier,
+) -> sqlx::Result<Result<Option<ChainHead>, ChainError>> {
     snapshot.begin().await?;
     let mut broken = None;
-    let noted = records::each_audit_row(snapshot, |row| {
-        broken = verifier.check(&row).err();
+    let noted = admin_records::visit_audit_rows(snapshot, |row| {
+        broken = verifier.verify_row(&row).err();
         broken.is_none()
     })
     .await?;

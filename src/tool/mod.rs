@@ -3,29 +3,29 @@
 //! [`start`] turns configuration into live connections; everything of MCP's wire stays in here.
 //! Called once, at start-up. `docs/tools.md` explains to people what this does.
 
-mod address;
-mod ask;
+mod address_policy;
 mod call;
-mod late;
-mod link;
-mod mcp;
-mod mend;
-mod outline;
-mod oversize;
-mod process;
+mod child_process;
+mod connector;
+mod elicitation;
+mod json_repair;
+mod late_results;
+mod mcp_client;
+mod message_scanner;
+mod oversized_message;
 mod prompts;
 mod read_resource;
 mod resources;
 mod result;
 mod stdio;
 
-pub use read_resource::ReadResource;
+pub use read_resource::ReadResourceTool;
 
 use crate::{configuration, redaction::Redactor};
 use greenroom_actors::{
-    observation::Board,
     ports::Clock,
-    tool_host::{ServerSpec, Tools},
+    status_board::StatusBoard,
+    tool_servers::{ToolServerSpec, ToolServers},
 };
 use greenroom_core::policy::Catalog;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -50,7 +50,7 @@ pub struct ToolServerConfig {
     /// Whether its annotations count as much as the catalog (G1).
     pub trusted: bool,
     /// How the conversation begins.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: McpLifecycle,
     /// Time to start, shake hands and list its tools.
     pub start_timeout: Duration,
     /// Bytes of one of its messages.
@@ -89,7 +89,7 @@ pub const INHERITED_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// How a conversation with a server begins: MCP has two ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lifecycle {
+pub enum McpLifecycle {
     /// Ask with `server/discover`, and shake hands the older way where that is not known. A server
     /// that is silent about what it does not know costs ten seconds: give it `Initialize`.
     #[default]
@@ -107,7 +107,7 @@ impl ToolServerConfig {
             name: name.into(),
             transport,
             trusted: false,
-            lifecycle: Lifecycle::default(),
+            lifecycle: McpLifecycle::default(),
             start_timeout: START_TIMEOUT_DEFAULT,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
             redactor: Arc::default(),
@@ -115,8 +115,8 @@ impl ToolServerConfig {
     }
 }
 
-impl From<&configuration::McpServer> for ToolServerConfig {
-    fn from(server: &configuration::McpServer) -> Self {
+impl From<&configuration::McpServerConfig> for ToolServerConfig {
+    fn from(server: &configuration::McpServerConfig) -> Self {
         let exposed = |secrets: &BTreeMap<String, configuration::Secret>| {
             let own = |(key, secret): (&String, &configuration::Secret)| {
                 (key.clone(), secret.expose().to_owned())
@@ -124,13 +124,15 @@ impl From<&configuration::McpServer> for ToolServerConfig {
             secrets.iter().map(own).collect()
         };
         let transport = match &server.transport {
-            configuration::Transport::Stdio { command, args, env, cwd } => ToolTransport::Stdio {
-                command: command.clone(),
-                args: args.clone(),
-                env: exposed(env),
-                cwd: cwd.clone(),
-            },
-            configuration::Transport::Http { url, headers } => ToolTransport::Http {
+            configuration::McpTransportConfig::Stdio { command, args, env, cwd } => {
+                ToolTransport::Stdio {
+                    command: command.clone(),
+                    args: args.clone(),
+                    env: exposed(env),
+                    cwd: cwd.clone(),
+                }
+            }
+            configuration::McpTransportConfig::Http { url, headers } => ToolTransport::Http {
                 url: url.clone(),
                 headers: exposed(headers),
                 allow_private: server.allow_private,
@@ -139,9 +141,9 @@ impl From<&configuration::McpServer> for ToolServerConfig {
         Self {
             trusted: server.trusted,
             lifecycle: match server.lifecycle {
-                configuration::Lifecycle::Auto => Lifecycle::Auto,
-                configuration::Lifecycle::Initialize => Lifecycle::Initialize,
-                configuration::Lifecycle::Discover => Lifecycle::Discover,
+                configuration::McpLifecycleConfig::Auto => McpLifecycle::Auto,
+                configuration::McpLifecycleConfig::Initialize => McpLifecycle::Initialize,
+                configuration::McpLifecycleConfig::Discover => McpLifecycle::Discover,
             },
             start_timeout: server.timeout.unwrap_or(START_TIMEOUT_DEFAULT),
             redactor: Arc::new(Redactor::new(server.secrets())),
@@ -150,8 +152,8 @@ impl From<&configuration::McpServer> for ToolServerConfig {
     }
 }
 
-impl From<configuration::McpServer> for ToolServerConfig {
-    fn from(server: configuration::McpServer) -> Self {
+impl From<configuration::McpServerConfig> for ToolServerConfig {
+    fn from(server: configuration::McpServerConfig) -> Self {
         Self::from(&server)
     }
 }
@@ -160,24 +162,24 @@ impl From<configuration::McpServer> for ToolServerConfig {
 pub fn start(
     servers: impl IntoIterator<Item = ToolServerConfig>,
     catalog: Catalog,
-    board: &Board,
+    board: &StatusBoard,
     clock: &Arc<dyn Clock>,
-) -> Tools {
-    start_with(servers, None, catalog, board, clock)
+) -> ToolServers {
+    start_with_built_in(servers, None, catalog, board, clock)
 }
 
 /// The same, with tools of our own.
-pub fn start_with(
+pub fn start_with_built_in(
     servers: impl IntoIterator<Item = ToolServerConfig>,
-    built_in: Option<ServerSpec>,
+    built_in: Option<ToolServerSpec>,
     catalog: Catalog,
-    board: &Board,
+    board: &StatusBoard,
     clock: &Arc<dyn Clock>,
-) -> Tools {
-    let spec = |config: ToolServerConfig| ServerSpec {
+) -> ToolServers {
+    let spec = |config: ToolServerConfig| ToolServerSpec {
         name: config.name.clone(),
         trusted: config.trusted,
-        server: Arc::new(mcp::McpServer::new(config)),
+        server: Arc::new(connector::McpConnector::new(config)),
     };
-    Tools::start(catalog, servers.into_iter().map(spec).chain(built_in), board, clock)
+    ToolServers::start(catalog, servers.into_iter().map(spec).chain(built_in), board, clock)
 }

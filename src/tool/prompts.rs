@@ -1,10 +1,10 @@
 //! Prompts of MCP servers (T1, C3): listed when somebody asks, and fetched when one is started.
 
-use super::{LIST_PAGES_MAX, call, link::Conversation};
+use super::{LIST_PAGES_MAX, call, mcp_client::McpConnection};
 use greenroom_actors::ports::{PromptArgument, ServerPrompt};
 use greenroom_core::{
     limits::{WORKFLOW_INPUTS_MAX, WORKFLOW_TEXT_BYTES_MAX},
-    text::cut,
+    text::truncate,
 };
 use rmcp::model::{GetPromptRequestParams, PaginatedRequestParams, Prompt};
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ const PROMPTS_MAX: usize = 256;
 const DESCRIPTION_BYTES_MAX: usize = 1024;
 
 /// The prompts that the server lists; none where it has none, or does not say in time.
-pub(super) async fn list(conversation: Arc<Conversation>) -> Vec<ServerPrompt> {
+pub(super) async fn list(conversation: Arc<McpConnection>) -> Vec<ServerPrompt> {
     let info = conversation.peer.peer_info();
     if info.is_none_or(|info| info.capabilities.prompts.is_none()) {
         return Vec::new();
@@ -30,7 +30,7 @@ pub(super) async fn list(conversation: Arc<Conversation>) -> Vec<ServerPrompt> {
         for _ in 0..LIST_PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let Ok(page) = conversation.peer.list_prompts(Some(page)).await else { break };
-            prompts.extend(page.prompts.into_iter().map(prompt));
+            prompts.extend(page.prompts.into_iter().map(to_server_prompt));
             cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
             if cursor.is_none() || prompts.len() >= PROMPTS_MAX {
                 break;
@@ -44,7 +44,7 @@ pub(super) async fn list(conversation: Arc<Conversation>) -> Vec<ServerPrompt> {
     prompts
 }
 
-fn prompt(prompt: Prompt) -> ServerPrompt {
+fn to_server_prompt(prompt: Prompt) -> ServerPrompt {
     let description = prompt.description.or(prompt.title).unwrap_or_default();
     let arguments = prompt.arguments.unwrap_or_default().into_iter().take(WORKFLOW_INPUTS_MAX);
     let argument = |argument: rmcp::model::PromptArgument| PromptArgument {
@@ -55,14 +55,14 @@ fn prompt(prompt: Prompt) -> ServerPrompt {
     ServerPrompt {
         server: String::new(),
         name: prompt.name,
-        description: cut(&description, DESCRIPTION_BYTES_MAX).to_owned(),
+        description: truncate(&description, DESCRIPTION_BYTES_MAX).to_owned(),
         arguments: arguments.map(argument).collect(),
     }
 }
 
 /// The text of a prompt. What is no text in it is left out.
 pub(super) async fn get(
-    conversation: Arc<Conversation>,
+    conversation: Arc<McpConnection>,
     name: String,
     arguments: Map<String, Value>,
 ) -> Result<String, String> {
@@ -70,7 +70,7 @@ pub(super) async fn get(
     wanted.arguments = (!arguments.is_empty()).then_some(arguments);
     let got = timeout(PROMPT_TIMEOUT, conversation.peer.get_prompt(wanted)).await;
     let got = got.map_err(|_| format!("no answer within {PROMPT_TIMEOUT:?}"))?;
-    let got = got.map_err(|error| call::described(&error))?;
+    let got = got.map_err(|error| call::describe_error(&error))?;
     let got = serde_json::to_value(got).unwrap_or_default();
     let said = got["messages"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let text = |message: &Value| {

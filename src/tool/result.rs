@@ -2,15 +2,15 @@
 //! Pure. Used by `call`.
 
 use greenroom_core::{
-    call::{ToolOutcome, ToolOutput, outcome::RepeatHint},
-    json::check_levels,
+    call::{ToolOutcome, ToolOutput, outcome::RetryHint},
+    json::validate_levels,
     limits::TOOL_ERROR_BYTES_MAX,
-    text::cut,
+    text::truncate,
 };
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::oversize::META_CUT;
+use super::oversized_message::META_CUT;
 
 /// `_meta` key by which a failed tool says whether it may be called again.
 const META_RETRY: &str = "greenroom/retry";
@@ -18,51 +18,51 @@ const META_RETRY: &str = "greenroom/retry";
 const META_RETRYABLE: &str = "greenroom/retryable";
 
 /// The outcome of a call that was answered.
-pub(super) fn outcome(result: CallToolResult, bytes_max: usize) -> ToolOutcome {
+pub(super) fn outcome_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutcome {
     if result.is_error == Some(true) {
-        let hint = hint(&result);
-        let output = output(result, TOOL_ERROR_BYTES_MAX);
+        let hint = retry_hint(&result);
+        let output = output_from_result(result, TOOL_ERROR_BYTES_MAX);
         let silent = output.text.trim().is_empty();
         let error =
             if silent { "the tool failed and did not say why".to_owned() } else { output.text };
         return ToolOutcome::Failed { error, hint };
     }
-    ToolOutcome::Completed(output(result, bytes_max))
+    ToolOutcome::Completed(output_from_result(result, bytes_max))
 }
 
-fn output(result: CallToolResult, bytes_max: usize) -> ToolOutput {
+fn output_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutput {
     let cut_before = meta(&result, META_CUT).and_then(Value::as_u64);
-    let mut text = Bounded::new(bytes_max);
+    let mut text = BoundedText::new(bytes_max);
     for (index, block) in result.content.iter().enumerate() {
         if index > 0 {
             text.push("\n");
         }
-        describe(block, &mut text);
+        push_block(block, &mut text);
     }
     let structured = result.structured_content.map(safe_value);
     let written = structured.as_ref().map(Value::to_string);
-    if text.bytes == 0
+    if text.total_bytes == 0
         && let Some(written) = &written
     {
         text.push(written);
     }
     let is_short = written.is_some_and(|written| written.len() <= bytes_max);
-    let fits = is_short && structured.as_ref().is_some_and(|it| check_levels(it).is_ok());
+    let fits = is_short && structured.as_ref().is_some_and(|it| validate_levels(it).is_ok());
     let (text, truncated) = text.finish(cut_before);
     ToolOutput { text, structured: structured.filter(|_| fits), truncated, cached: false }
 }
 
 /// One block of content, in words where it is no text.
-fn describe(block: &ContentBlock, text: &mut Bounded) {
+fn push_block(block: &ContentBlock, text: &mut BoundedText) {
     match block {
         ContentBlock::Text(content) => text.push(&content.text),
         ContentBlock::Image(content) => {
-            text.push(&media("image", &content.mime_type, &content.data));
+            text.push(&media_placeholder("image", &content.mime_type, &content.data));
         }
         ContentBlock::Audio(content) => {
-            text.push(&media("audio", &content.mime_type, &content.data));
+            text.push(&media_placeholder("audio", &content.mime_type, &content.data));
         }
-        ContentBlock::Resource(content) => describe_resource(&content.resource, text),
+        ContentBlock::Resource(content) => push_resource(&content.resource, text),
         ContentBlock::ResourceLink(link) => {
             text.push(&format!("[link {} {}]", link.name, link.uri))
         }
@@ -71,7 +71,7 @@ fn describe(block: &ContentBlock, text: &mut Bounded) {
     }
 }
 
-fn describe_resource(contents: &ResourceContents, text: &mut Bounded) {
+fn push_resource(contents: &ResourceContents, text: &mut BoundedText) {
     match contents {
         ResourceContents::TextResourceContents { uri, text: body, .. } => {
             text.push(&format!("[resource {uri}]\n"));
@@ -79,7 +79,7 @@ fn describe_resource(contents: &ResourceContents, text: &mut Bounded) {
         }
         ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
             let mime_type = mime_type.as_deref().unwrap_or("application/octet-stream");
-            text.push(&media(&format!("resource {uri}"), mime_type, blob));
+            text.push(&media_placeholder(&format!("resource {uri}"), mime_type, blob));
         }
         // The SDK may learn of more kinds.
         _ => text.push("[resource of an unknown kind]"),
@@ -87,19 +87,19 @@ fn describe_resource(contents: &ResourceContents, text: &mut Bounded) {
 }
 
 /// What a resource that was read holds, as the model is told it.
-pub(super) fn of_resource(contents: &[ResourceContents], bytes_max: usize) -> ToolOutput {
-    let mut text = Bounded::new(bytes_max);
+pub(super) fn output_from_resource(contents: &[ResourceContents], bytes_max: usize) -> ToolOutput {
+    let mut text = BoundedText::new(bytes_max);
     for (index, part) in contents.iter().enumerate() {
         if index > 0 {
             text.push("\n");
         }
-        describe_resource(part, &mut text);
+        push_resource(part, &mut text);
     }
     let (text, truncated) = text.finish(None);
     ToolOutput { text, truncated, ..ToolOutput::default() }
 }
 
-fn media(what: &str, mime_type: &str, base64: &str) -> String {
+fn media_placeholder(what: &str, mime_type: &str, base64: &str) -> String {
     let padding = base64.bytes().rev().take_while(|&byte| byte == b'=').count();
     let bytes = (base64.len() / 4 * 3).saturating_sub(padding);
     format!("[{what} {mime_type}, {bytes} bytes]")
@@ -110,32 +110,32 @@ fn meta<'a>(result: &'a CallToolResult, key: &str) -> Option<&'a Value> {
 }
 
 /// What the failed tool itself says about another try.
-fn hint(result: &CallToolResult) -> RepeatHint {
+fn retry_hint(result: &CallToolResult) -> RetryHint {
     match meta(result, META_RETRY).and_then(Value::as_str) {
-        Some("did_not_run") => return RepeatHint::DidNotRun,
-        Some("temporary") => return RepeatHint::Temporary,
+        Some("did_not_run") => return RetryHint::DidNotRun,
+        Some("temporary") => return RetryHint::Temporary,
         Some(_) | None => {}
     }
     let structured = result.structured_content.as_ref();
     let said = structured.and_then(|content| content.pointer("/error/retryable"));
     let retryable = [meta(result, META_RETRYABLE), said].contains(&Some(&Value::Bool(true)));
-    if retryable { RepeatHint::Temporary } else { RepeatHint::Unsaid }
+    if retryable { RetryHint::Temporary } else { RetryHint::Unspecified }
 }
 
 /// Text that keeps a bounded start and counts the rest.
-struct Bounded {
+struct BoundedText {
     text: String,
-    bytes: usize,
+    total_bytes: usize,
     bytes_max: usize,
 }
 
-impl Bounded {
+impl BoundedText {
     fn new(bytes_max: usize) -> Self {
-        Self { text: String::new(), bytes: 0, bytes_max }
+        Self { text: String::new(), total_bytes: 0, bytes_max }
     }
 
     fn push(&mut self, part: &str) {
-        self.bytes = self.bytes.saturating_add(part.len());
+        self.total_bytes = self.total_bytes.saturating_add(part.len());
         for c in part.chars() {
             if self.text.len() > self.bytes_max {
                 return;
@@ -147,7 +147,7 @@ impl Bounded {
     /// The text within the limit, marker included, and whether it was cut. `cut_before` is the
     /// length of an answer that was cut already while it was read.
     fn finish(self, cut_before: Option<u64>) -> (String, bool) {
-        let Self { mut text, bytes, bytes_max } = self;
+        let Self { mut text, total_bytes: bytes, bytes_max } = self;
         if cut_before.is_none() && text.len() <= bytes_max {
             return (text, false);
         }
@@ -174,8 +174,8 @@ fn safe_char(c: char) -> char {
 
 /// `text` with [`safe_char`] for each character, at most `bytes_max` bytes.
 pub(super) fn safe_text(text: &str, bytes_max: usize) -> String {
-    let text: String = cut(text, bytes_max).chars().map(safe_char).collect();
-    cut(&text, bytes_max).to_owned()
+    let text: String = truncate(text, bytes_max).chars().map(safe_char).collect();
+    truncate(&text, bytes_max).to_owned()
 }
 
 fn safe_value(value: Value) -> Value {
@@ -195,8 +195,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answered(result: Value, bytes_max: usize) -> ToolOutcome {
-        outcome(serde_json::from_value(result).unwrap(), bytes_max)
+    fn outcome_from_json(result: Value, bytes_max: usize) -> ToolOutcome {
+        outcome_from_result(serde_json::from_value(result).unwrap(), bytes_max)
     }
 
     fn completed(text: &str) -> ToolOutcome {
@@ -220,7 +220,7 @@ mod tests {
         ]});
         let text = "one\n[image image/png, 4 bytes]\n[link notes file:///n.txt]\n[resource a:b]\nbody\n\
             [resource c:d application/octet-stream, 3 bytes]";
-        assert_eq!(answered(result, 1000), completed(text));
+        assert_eq!(outcome_from_json(result, 1000), completed(text));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             truncated: false,
             cached: false,
         };
-        assert_eq!(answered(result, 1000), ToolOutcome::Completed(expected));
+        assert_eq!(outcome_from_json(result, 1000), ToolOutcome::Completed(expected));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let deep = (0..65).fold(json!("bottom"), |inner, _| json!([inner]));
         let written = deep.to_string();
         let result = json!({"content": [], "structuredContent": deep});
-        assert_eq!(answered(result, 1000), completed(&written));
+        assert_eq!(outcome_from_json(result, 1000), completed(&written));
     }
 
     #[test]
@@ -248,7 +248,9 @@ mod tests {
         let long = "é".repeat(300);
         let result =
             json!({"content": [{"type": "text", "text": long}], "structuredContent": [long]});
-        let ToolOutcome::Completed(output) = answered(result, 100) else { panic!("it completed") };
+        let ToolOutcome::Completed(output) = outcome_from_json(result, 100) else {
+            panic!("it completed")
+        };
         let marker = "\n… [cut: the result had 600 bytes, the limit is 100]";
         let kept = "é".repeat((100 - marker.len()) / 2);
         assert_eq!(output.text, format!("{kept}{marker}"));
@@ -258,7 +260,9 @@ mod tests {
     #[test]
     fn the_smallest_limit_holds() {
         let result = json!({"content": [{"type": "text", "text": "xxxx"}]});
-        let ToolOutcome::Completed(output) = answered(result, 3) else { panic!("it completed") };
+        let ToolOutcome::Completed(output) = outcome_from_json(result, 3) else {
+            panic!("it completed")
+        };
         assert!(output.text.len() <= 3 && output.truncated);
     }
 
@@ -266,7 +270,7 @@ mod tests {
     fn e6_control_characters_are_made_visible() {
         let result =
             json!({"content": [{"type": "text", "text": "a\u{0}\u{1b}[31m\t\u{7f}\u{9b}"}]});
-        assert_eq!(answered(result, 1000), completed("a␀␛[31m\t␡\u{fffd}"));
+        assert_eq!(outcome_from_json(result, 1000), completed("a␀␛[31m\t␡\u{fffd}"));
     }
 
     #[test]
@@ -274,19 +278,19 @@ mod tests {
         let failed = |extra: Value| {
             let mut result = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
             result.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-            let outcome = answered(result, 1000);
+            let outcome = outcome_from_json(result, 1000);
             let ToolOutcome::Failed { error, hint } = outcome else { panic!("{outcome:?}") };
             (error, hint)
         };
         let no = |hint| ("no".to_owned(), hint);
-        assert_eq!(failed(json!({})), no(RepeatHint::Unsaid));
+        assert_eq!(failed(json!({})), no(RetryHint::Unspecified));
         let meta = |key: &str, value: Value| json!({"_meta": {key: value}});
-        assert_eq!(failed(meta(META_RETRY, json!("temporary"))), no(RepeatHint::Temporary));
-        assert_eq!(failed(meta(META_RETRY, json!("did_not_run"))), no(RepeatHint::DidNotRun));
-        assert_eq!(failed(meta(META_RETRYABLE, json!(true))), no(RepeatHint::Temporary));
+        assert_eq!(failed(meta(META_RETRY, json!("temporary"))), no(RetryHint::Temporary));
+        assert_eq!(failed(meta(META_RETRY, json!("did_not_run"))), no(RetryHint::DidNotRun));
+        assert_eq!(failed(meta(META_RETRYABLE, json!(true))), no(RetryHint::Temporary));
         let structured = json!({"structuredContent": {"error": {"retryable": true}}});
-        assert_eq!(failed(structured), no(RepeatHint::Temporary));
-        assert_eq!(failed(meta(META_RETRY, json!(7))), no(RepeatHint::Unsaid));
+        assert_eq!(failed(structured), no(RetryHint::Temporary));
+        assert_eq!(failed(meta(META_RETRY, json!(7))), no(RetryHint::Unspecified));
         let silent = failed(json!({"content": []}));
         assert_eq!(silent.0, "the tool failed and did not say why");
     }

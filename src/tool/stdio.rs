@@ -15,15 +15,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    mend::mend,
-    oversize::Oversize,
-    process::{Noise, Process},
+    child_process::{ChildProcess, OutputLog},
+    json_repair::repair_json,
+    oversized_message::OversizedMessage,
 };
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 * 1024;
 /// Messages read and not yet looked at. Few, since each may be as long as the limit.
-const BACKLOG_MAX: usize = 2;
+const INCOMING_MESSAGES_MAX: usize = 2;
 
 /// The conversation with a child.
 pub(super) struct StdioTransport {
@@ -31,7 +31,7 @@ pub(super) struct StdioTransport {
     incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
     /// Fires when everything the child said has been handed over and no more will come.
     ended: CancellationToken,
-    process: Process,
+    process: ChildProcess,
 }
 
 /// A message could not be written.
@@ -39,22 +39,22 @@ pub(super) struct StdioTransport {
 #[error("can't write to the process: {source}")]
 pub(super) struct WriteError {
     /// Whether a part of it was.
-    pub(super) begun: bool,
+    pub(super) is_partial: bool,
     source: io::Error,
 }
 
 impl StdioTransport {
     pub(super) fn new(
         server: &str,
-        process: Process,
+        process: ChildProcess,
         stdin: ChildStdin,
         stdout: ChildStdout,
         bytes_max: usize,
         ended: CancellationToken,
     ) -> Self {
-        let (sender, incoming) = mpsc::channel(BACKLOG_MAX);
-        let noise = Noise::new(server.to_owned());
-        tokio::spawn(read(Lines::new(bytes_max), stdout, sender, noise));
+        let (sender, incoming) = mpsc::channel(INCOMING_MESSAGES_MAX);
+        let noise = OutputLog::new(server.to_owned());
+        tokio::spawn(read(LineSplitter::new(bytes_max), stdout, sender, noise));
         Self { writer: Arc::new(Mutex::new(Some(stdin))), incoming, ended, process }
     }
 }
@@ -68,7 +68,7 @@ impl Transport<RoleClient> for StdioTransport {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let writer = self.writer.clone();
         async move {
-            let not_begun = |source| WriteError { begun: false, source };
+            let not_begun = |source| WriteError { is_partial: false, source };
             let mut line = serde_json::to_vec(&item).map_err(|error| not_begun(error.into()))?;
             line.push(b'\n');
             let mut writer = writer.lock().await;
@@ -103,26 +103,26 @@ async fn write(stdin: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> Result<(),
         match stdin.write(&line[written..]).await {
             Ok(0) => {
                 let source = io::ErrorKind::WriteZero.into();
-                return Err(WriteError { begun: written > 0, source });
+                return Err(WriteError { is_partial: written > 0, source });
             }
             Ok(more) => written += more,
-            Err(source) => return Err(WriteError { begun: written > 0, source }),
+            Err(source) => return Err(WriteError { is_partial: written > 0, source }),
         }
     }
-    stdin.flush().await.map_err(|source| WriteError { begun: true, source })
+    stdin.flush().await.map_err(|source| WriteError { is_partial: true, source })
 }
 
 /// Reads to the end, or until nobody listens any more.
 async fn read(
-    mut lines: Lines,
+    mut lines: LineSplitter,
     mut stdout: impl AsyncRead + Unpin,
     sender: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
-    mut noise: Noise,
+    mut noise: OutputLog,
 ) {
     let mut buffer = vec![0; READ_BYTES];
     while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
         let mut rest = &buffer[..read];
-        while let Some(line) = lines.take(&mut rest) {
+        while let Some(line) = lines.next_line(&mut rest) {
             let Some(message) = parse(line, &mut noise) else { continue };
             if sender.send(message).await.is_err() {
                 return;
@@ -131,23 +131,23 @@ async fn read(
     }
 }
 
-fn parse(line: Line, noise: &mut Noise) -> Option<RxJsonRpcMessage<RoleClient>> {
+fn parse(line: StdioLine, noise: &mut OutputLog) -> Option<RxJsonRpcMessage<RoleClient>> {
     match line {
-        Line::Whole(bytes) => {
+        StdioLine::Whole(bytes) => {
             if let Ok(message) = serde_json::from_slice(&bytes) {
                 return Some(message);
             }
-            let mended = serde_json::from_str(&mend(&String::from_utf8_lossy(&bytes))).ok();
+            let mended = serde_json::from_str(&repair_json(&String::from_utf8_lossy(&bytes))).ok();
             // Nested too deep for the parser: whoever waits for it is not left to wait.
-            let message = mended.or_else(|| as_far_as_read(Oversize::new(bytes.clone())));
+            let message = mended.or_else(|| parse_truncated(OversizedMessage::new(bytes.clone())));
             if message.is_none() && !bytes.trim_ascii().is_empty() {
-                noise.line("stdout", &bytes);
+                noise.log_line("stdout", &bytes);
             }
             message
         }
-        Line::Oversize(oversize) => {
+        StdioLine::Oversized(oversize) => {
             let bytes = oversize.bytes();
-            let message = as_far_as_read(oversize);
+            let message = parse_truncated(oversize);
             let kept = message.is_some();
             tracing::warn!(bytes, kept, "a tool server's message was too long to be read whole");
             message
@@ -156,48 +156,48 @@ fn parse(line: Line, noise: &mut Noise) -> Option<RxJsonRpcMessage<RoleClient>> 
 }
 
 /// The answer that the message is, cut to what can be read of it.
-fn as_far_as_read(message: Oversize) -> Option<RxJsonRpcMessage<RoleClient>> {
-    serde_json::from_value(message.into_answer()?).ok()
+fn parse_truncated(message: OversizedMessage) -> Option<RxJsonRpcMessage<RoleClient>> {
+    serde_json::from_value(message.into_truncated_response()?).ok()
 }
 
 /// A line, without its end.
-enum Line {
+enum StdioLine {
     Whole(Vec<u8>),
-    Oversize(Oversize),
+    Oversized(OversizedMessage),
 }
 
 /// Splits bytes into lines and holds at most so many of one.
-struct Lines {
+struct LineSplitter {
     bytes_max: usize,
     partial: Vec<u8>,
-    oversize: Option<Oversize>,
+    oversize: Option<OversizedMessage>,
 }
 
-impl Lines {
+impl LineSplitter {
     fn new(bytes_max: usize) -> Self {
         Self { bytes_max, partial: Vec::new(), oversize: None }
     }
 
     /// Takes bytes from `rest` up to the end of a line; nothing if they end before.
-    fn take(&mut self, rest: &mut &[u8]) -> Option<Line> {
+    fn next_line(&mut self, rest: &mut &[u8]) -> Option<StdioLine> {
         let end = rest.iter().position(|&byte| byte == b'\n');
         let (now, after) = rest.split_at(end.unwrap_or(rest.len()));
         *rest = after.get(1..).unwrap_or_default();
         if let Some(oversize) = &mut self.oversize {
-            oversize.pass(now);
+            oversize.skip(now);
         } else if self.partial.len() + now.len() <= self.bytes_max {
             self.partial.extend_from_slice(now);
         } else {
             let (kept, dropped) = now.split_at(self.bytes_max - self.partial.len());
             self.partial.extend_from_slice(kept);
-            let mut oversize = Oversize::new(std::mem::take(&mut self.partial));
-            oversize.pass(dropped);
+            let mut oversize = OversizedMessage::new(std::mem::take(&mut self.partial));
+            oversize.skip(dropped);
             self.oversize = Some(oversize);
         }
         end?;
         let line = match self.oversize.take() {
-            Some(oversize) => Line::Oversize(oversize),
-            None => Line::Whole(std::mem::take(&mut self.partial)),
+            Some(oversize) => StdioLine::Oversized(oversize),
+            None => StdioLine::Whole(std::mem::take(&mut self.partial)),
         };
         Some(line)
     }
@@ -209,13 +209,13 @@ mod tests {
 
     /// The lines of `text` read in pieces of `size`: their text, or the length of too long ones.
     fn lines(text: &str, size: usize, bytes_max: usize) -> Vec<Result<String, usize>> {
-        let mut lines = Lines::new(bytes_max);
+        let mut lines = LineSplitter::new(bytes_max);
         let mut found = Vec::new();
         for mut piece in text.as_bytes().chunks(size) {
-            while let Some(line) = lines.take(&mut piece) {
+            while let Some(line) = lines.next_line(&mut piece) {
                 found.push(match line {
-                    Line::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap()),
-                    Line::Oversize(oversize) => Err(oversize.bytes()),
+                    StdioLine::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap()),
+                    StdioLine::Oversized(oversize) => Err(oversize.bytes()),
                 });
             }
         }
@@ -228,14 +228,15 @@ mod tests {
         let line = format!(
             r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"done"}}],"structuredContent":{{"a":{deep}}}}}}}"#
         );
-        let mut noise = Noise::new("deep".to_owned());
-        let message = parse(Line::Whole(line.into_bytes()), &mut noise).expect("it is an answer");
+        let mut noise = OutputLog::new("deep".to_owned());
+        let message =
+            parse(StdioLine::Whole(line.into_bytes()), &mut noise).expect("it is an answer");
         let message = serde_json::to_value(&message).unwrap();
         let found = (&message["id"], &message["result"]["content"][0]["text"]);
         assert_eq!(found, (&7.into(), &"done".into()), "{message}");
         // What is no answer is noise.
         for line in ["[[[", "{\"id\": 1", "starting up"] {
-            assert!(parse(Line::Whole(line.into()), &mut noise).is_none(), "{line}");
+            assert!(parse(StdioLine::Whole(line.into()), &mut noise).is_none(), "{line}");
         }
     }
 

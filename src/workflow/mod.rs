@@ -3,7 +3,7 @@
 //!
 //! A workflow that can't be used is reported and left out; it stops nothing.
 
-use crate::skill::{Broken, read_bounded};
+use crate::skill::{InvalidFile, read_bounded};
 use greenroom_core::{context::Workflow, limits::WORKFLOW_BYTES_MAX};
 use std::{
     collections::BTreeMap,
@@ -15,23 +15,23 @@ use std::{
 /// Workflows in all folders together; further ones are left out.
 pub const WORKFLOWS_MAX: usize = 1_000;
 
-type Print = (PathBuf, Option<SystemTime>, u64);
+type FileFingerprint = (PathBuf, Option<SystemTime>, u64);
 
 /// The workflows of the configured folders.
 #[derive(Default)]
-pub struct Workflows {
+pub struct WorkflowLibrary {
     folders: Vec<PathBuf>,
-    scanned: Mutex<Arc<Scanned>>,
+    scan: Mutex<Arc<WorkflowScan>>,
 }
 
 #[derive(Default)]
-struct Scanned {
-    found: BTreeMap<String, Arc<Workflow>>,
-    broken: Vec<Broken>,
-    prints: Vec<Print>,
+struct WorkflowScan {
+    workflows: BTreeMap<String, Arc<Workflow>>,
+    invalid: Vec<InvalidFile>,
+    fingerprints: Vec<FileFingerprint>,
 }
 
-impl Workflows {
+impl WorkflowLibrary {
     /// The workflows that these folders hold now.
     pub fn open(folders: Vec<PathBuf>) -> Self {
         let workflows = Self { folders, ..Self::default() };
@@ -41,37 +41,37 @@ impl Workflows {
 
     /// The workflow of that name.
     pub fn get(&self, name: &str) -> Option<Arc<Workflow>> {
-        self.scanned().found.get(name).cloned()
+        self.current_scan().workflows.get(name).cloned()
     }
 
     /// All that can be used, by name.
-    pub fn all(&self) -> Vec<Arc<Workflow>> {
-        self.scanned().found.values().cloned().collect()
+    pub fn list(&self) -> Vec<Arc<Workflow>> {
+        self.current_scan().workflows.values().cloned().collect()
     }
 
     /// What can't, and why.
-    pub fn broken(&self) -> Vec<Broken> {
-        self.scanned().broken.clone()
+    pub fn invalid_files(&self) -> Vec<InvalidFile> {
+        self.current_scan().invalid.clone()
     }
 
     /// Looks at the files again; true if something has changed. Blocks on the disk.
     pub fn refresh(&self) -> bool {
-        let before = self.scanned();
-        let prints = self.prints();
-        if prints == before.prints {
+        let before = self.current_scan();
+        let prints = self.collect_fingerprints();
+        if prints == before.fingerprints {
             return false;
         }
         let scanned = scan(prints);
-        for broken in scanned.broken.iter().filter(|it| !before.broken.contains(it)) {
+        for broken in scanned.invalid.iter().filter(|it| !before.invalid.contains(it)) {
             let (path, problem) = (broken.path.display(), &broken.problem);
             tracing::warn!(%path, %problem, "a workflow can't be used");
         }
-        *self.scanned.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(scanned);
+        *self.scan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(scanned);
         true
     }
 
     /// The files there are, in a fixed order. A folder that can't be read stands there itself.
-    fn prints(&self) -> Vec<Print> {
+    fn collect_fingerprints(&self) -> Vec<FileFingerprint> {
         let mut prints = Vec::new();
         for folder in &self.folders {
             let Ok(entries) = std::fs::read_dir(folder) else {
@@ -92,28 +92,28 @@ impl Workflows {
         prints
     }
 
-    fn scanned(&self) -> Arc<Scanned> {
-        self.scanned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn current_scan(&self) -> Arc<WorkflowScan> {
+        self.scan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn scan(prints: Vec<Print>) -> Scanned {
-    let mut scanned = Scanned { prints, ..Scanned::default() };
-    for (path, modified, _) in &scanned.prints {
+fn scan(prints: Vec<FileFingerprint>) -> WorkflowScan {
+    let mut scanned = WorkflowScan { fingerprints: prints, ..WorkflowScan::default() };
+    for (path, modified, _) in &scanned.fingerprints {
         let read = match modified {
             None if path.extension().is_none() => Err("there is no such folder".to_owned()),
             Some(_) | None => read_bounded(path, WORKFLOW_BYTES_MAX as u64)
                 .and_then(|text| Workflow::parse(&text)),
         };
-        let broken = |problem| Broken { path: path.clone(), problem };
+        let broken = |problem| InvalidFile { path: path.clone(), problem };
         match read {
-            Err(problem) => scanned.broken.push(broken(problem)),
-            Ok(workflow) if scanned.found.contains_key(&workflow.name) => {
+            Err(problem) => scanned.invalid.push(broken(problem)),
+            Ok(workflow) if scanned.workflows.contains_key(&workflow.name) => {
                 let problem = format!("another file has a workflow named `{}`", workflow.name);
-                scanned.broken.push(broken(problem));
+                scanned.invalid.push(broken(problem));
             }
             Ok(workflow) => {
-                scanned.found.insert(workflow.name.clone(), Arc::new(workflow));
+                scanned.workflows.insert(workflow.name.clone(), Arc::new(workflow));
             }
         }
     }
@@ -135,10 +135,11 @@ mod tests {
         put("c.md", "nothing");
         put("notes.txt", "no workflow");
         let missing = folder.path().join("missing");
-        let workflows = Workflows::open(vec![folder.path().to_owned(), missing.clone()]);
-        let names = || -> Vec<_> { workflows.all().iter().map(|it| it.name.clone()).collect() };
+        let workflows = WorkflowLibrary::open(vec![folder.path().to_owned(), missing.clone()]);
+        let names = || -> Vec<_> { workflows.list().iter().map(|it| it.name.clone()).collect() };
         assert_eq!(names(), ["restock"]);
-        let broken: Vec<_> = workflows.broken().into_iter().map(|broken| broken.path).collect();
+        let broken: Vec<_> =
+            workflows.invalid_files().into_iter().map(|broken| broken.path).collect();
         assert_eq!(broken, [folder.path().join("b.md"), folder.path().join("c.md"), missing]);
         assert!(!workflows.refresh());
         put("c.md", &file("report"));
@@ -149,10 +150,10 @@ mod tests {
     #[test]
     fn c3_the_examples_can_be_used() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/workflows");
-        let workflows = Workflows::open(vec![folder]);
-        assert_eq!(workflows.broken(), []);
-        assert!(workflows.all().len() >= 4);
-        for workflow in workflows.all() {
+        let workflows = WorkflowLibrary::open(vec![folder]);
+        assert_eq!(workflows.invalid_files(), []);
+        assert!(workflows.list().len() >= 4);
+        for workflow in workflows.list() {
             // With an example for each input that has no default.
             let inputs = workflow.inputs.iter().filter(|(_, spec)| spec.is_required());
             let inputs = inputs.map(|(name, spec)| {

@@ -2,11 +2,11 @@
 //! session is usable afterwards.
 
 use crate::{
-    harness::{House, Setup, TOKEN, send},
+    harness::{TOKEN, TestServer, TestServerBuilder, send},
     scripts::{STALLS_ONCE, STORY},
-    stream::answer,
+    stream::last_message_text,
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{
@@ -14,16 +14,17 @@ use tokio::{
     net::TcpStream,
 };
 
-const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
+const UNKNOWN_ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
-async fn usable(house: &House, session: &str) {
-    assert_eq!(answer(&house.say(session, "again").await), "Here I am.");
+async fn usable(house: &TestServer, session: &str) {
+    assert_eq!(last_message_text(&house.chat_to_end(session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn bodies_that_make_no_sense() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let stream = "/agent/chat/stream";
     let long = "x".repeat(256 * 1024 + 1);
     let say = |message: &str| json!({"session_id": session, "message": message});
@@ -35,7 +36,7 @@ async fn bodies_that_make_no_sense() {
     for (path, body, status, code) in [
         (stream, json!([]), 422, "invalid_request"),
         (stream, json!({}), 422, "invalid_request"),
-        (stream, json!({"session_id": NOBODY, "message": "hi"}), 404, "session_not_found"),
+        (stream, json!({"session_id": UNKNOWN_ID, "message": "hi"}), 404, "session_not_found"),
         (stream, json!({"session_id": "nonsense", "message": "hi"}), 422, "invalid_request"),
         (stream, json!({"session_id": session, "message": 5}), 422, "invalid_request"),
         (stream, say(""), 422, "invalid_request"),
@@ -68,7 +69,7 @@ async fn bodies_that_make_no_sense() {
         ("/agent/execute", json!({"session_id": session}), 422, "invalid_request"),
         (
             "/agent/execute",
-            json!({"session_id": session, "plan_id": NOBODY}),
+            json!({"session_id": session, "plan_id": UNKNOWN_ID}),
             404,
             "approval_not_found",
         ),
@@ -78,64 +79,64 @@ async fn bodies_that_make_no_sense() {
         let shown = body.to_string();
         let shown = &shown[..shown.len().min(200)];
         assert_eq!(answered.body["code"], code, "{path} {shown}: {}", answered.body);
-        let problem = answered.problem(status, code);
+        let problem = answered.expect_problem(status, code);
         assert!(!problem["detail"].as_str().unwrap().contains("panicked"));
     }
     usable(&house, &session).await;
-    let sessions = house.get("/agent/session").await.ok();
+    let sessions = house.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
 }
 
 #[actix_web::test]
 async fn fields_that_nobody_knows_are_refused_and_named() {
-    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let of_session = |path: &str| format!("/agent/session/{session}/{path}");
     let message = |field: &str| json!({"session_id": session, "message": "hi", field: 0});
-    let plan = |field: &str| json!({"session_id": session, "plan_id": NOBODY, field: 0});
-    let step = json!({"decision": "approve", "steps": [{"call_id": NOBODY, "argumnets": {}}]});
+    let plan = |field: &str| json!({"session_id": session, "plan_id": UNKNOWN_ID, field: 0});
+    let step = json!({"decision": "approve", "steps": [{"call_id": UNKNOWN_ID, "argumnets": {}}]});
     for (path, body, field) in [
         ("/agent/session".to_owned(), json!({"autonmy_level": 0}), "autonmy_level"),
         ("/agent/session".to_owned(), json!({"preflite": true}), "preflite"),
         ("/agent/session".to_owned(), json!({"settings": {"autonomy": 0}}), "settings.autonomy"),
         ("/agent/chat".to_owned(), json!({"message": "hi", "autonomy_levl": 0}), "autonomy_levl"),
         ("/agent/chat/stream".to_owned(), message("on_bussy"), "on_bussy"),
-        (format!("/agent/approvals/{NOBODY}"), json!({"decison": "reject"}), "decison"),
-        (format!("/agent/approvals/{NOBODY}"), step, "steps[0].argumnets"),
+        (format!("/agent/approvals/{UNKNOWN_ID}"), json!({"decison": "reject"}), "decison"),
+        (format!("/agent/approvals/{UNKNOWN_ID}"), step, "steps[0].argumnets"),
         ("/agent/execute".to_owned(), plan("steps"), "steps"),
         ("/agent/reject".to_owned(), plan("why"), "why"),
         (of_session("fork"), json!({"at": 1}), "at"),
-        (of_session("cancel"), json!({"run": NOBODY}), "run"),
+        (of_session("cancel"), json!({"run": UNKNOWN_ID}), "run"),
         ("/agent/feedback".to_owned(), json!({"session_id": session, "stars": 1}), "stars"),
         ("/agent/judge".to_owned(), json!({"tool": "find", "args": {}}), "args"),
         ("/admin/keys".to_owned(), json!({"user_id": "u", "role": "user", "roles": []}), "roles"),
     ] {
-        let refused = house.post(&path, body.clone()).await.problem(422, "invalid_request");
+        let refused = house.post(&path, body.clone()).await.expect_problem(422, "invalid_request");
         assert_eq!(refused["field"], field, "{path} {body}: {refused}");
     }
     usable(&house, &session).await;
-    let sessions = house.get("/agent/session").await.ok();
+    let sessions = house.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
 }
 
 #[actix_web::test]
 async fn requests_that_are_no_requests() {
-    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let post = |path: &str| house.request(Method::POST, path);
     let json_type = ("content-type", "application/json");
     let broken =
         post("/agent/chat/stream").header(json_type.0, json_type.1).body("{\"session_id\": ");
-    let broken = send(broken).await.problem(400, "malformed_json");
+    let broken = send(broken).await.expect_problem(400, "malformed_json");
     assert_eq!(broken["line"], 1);
     let deep = "[".repeat(100_000);
     let deep = post("/agent/session").header(json_type.0, json_type.1).body(deep);
-    send(deep).await.problem(400, "malformed_json");
+    send(deep).await.expect_problem(400, "malformed_json");
     let form = post("/agent/session").header("content-type", "text/plain").body("hello");
-    send(form).await.problem(415, "unsupported_media_type");
+    send(form).await.expect_problem(415, "unsupported_media_type");
     let large = json!({"message": "x".repeat(1024 * 1024)}).to_string();
     let large = post("/agent/chat").header(json_type.0, json_type.1).body(large);
-    send(large).await.problem(413, "body_too_large");
+    send(large).await.expect_problem(413, "body_too_large");
 
     let events = format!("/agent/session/{session}/events");
     for (path, status, code) in [
@@ -146,11 +147,11 @@ async fn requests_that_are_no_requests() {
         (format!("{events}?limit=0"), 400, "invalid_query"),
         (format!("{events}?limit=many"), 400, "invalid_query"),
         (format!("{events}?dialect=klingon"), 400, "unknown_dialect"),
-        (format!("/agent/session/{NOBODY}"), 404, "session_not_found"),
-        (format!("/agent/session/{NOBODY}/events"), 404, "session_not_found"),
+        (format!("/agent/session/{UNKNOWN_ID}"), 404, "session_not_found"),
+        (format!("/agent/session/{UNKNOWN_ID}/events"), 404, "session_not_found"),
         ("/agent/session/nonsense".to_owned(), 400, "invalid_id"),
         ("/agent/policy?agent=nobody".to_owned(), 422, "unknown_agent"),
-        (format!("/agent/approvals/{NOBODY}"), 404, "approval_not_found"),
+        (format!("/agent/approvals/{UNKNOWN_ID}"), 404, "approval_not_found"),
         ("/agent/approvals?state=maybe".to_owned(), 400, "invalid_query"),
         ("/agent/nothing".to_owned(), 404, "not_found"),
         ("/agent/chat".to_owned(), 405, "method_not_allowed"),
@@ -159,43 +160,44 @@ async fn requests_that_are_no_requests() {
     ] {
         let answered = house.get(&path).await;
         assert_eq!(answered.body["code"], code, "{path}: {}", answered.body);
-        answered.problem(status, code);
+        answered.expect_problem(status, code);
     }
     for limit in ["0", "-1", "many"] {
         let answered = house.get(&format!("{events}?limit={limit}")).await;
-        assert_eq!(answered.problem(400, "invalid_query")["field"], "limit", "{limit}");
+        assert_eq!(answered.expect_problem(400, "invalid_query")["field"], "limit", "{limit}");
     }
     let wrong = house.delete("/agent/chat").await;
     assert!(wrong.headers.contains_key("allow"));
-    wrong.problem(405, "method_not_allowed");
+    wrong.expect_problem(405, "method_not_allowed");
     let resumed = house.request(Method::GET, &events).header("last-event-id", "??");
-    send(resumed).await.problem(400, "cursor_invalid");
+    send(resumed).await.expect_problem(400, "cursor_invalid");
     usable(&house, &session).await;
 }
 
 #[actix_web::test]
 async fn x1_x3_who_may_come_in() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     for path in ["/agent/session", "/agent/tools", "/admin/actors", "/metrics", "/agent/nothing"] {
-        let answered = send(house.anonymous(Method::GET, path)).await;
+        let answered = send(house.request_without_token(Method::GET, path)).await;
         assert!(answered.headers.contains_key("www-authenticate"), "{path}");
-        answered.problem(401, "unauthorized");
-        let wrong = house.anonymous(Method::GET, path).bearer_auth("guess");
-        send(wrong).await.problem(401, "unauthorized");
+        answered.expect_problem(401, "unauthorized");
+        let wrong = house.request_without_token(Method::GET, path).bearer_auth("guess");
+        send(wrong).await.expect_problem(401, "unauthorized");
     }
     let foreign =
         house.request(Method::POST, "/agent/session").header("origin", "http://evil.test");
-    send(foreign.json(&json!({}))).await.problem(403, "origin_forbidden");
+    send(foreign.json(&json!({}))).await.expect_problem(403, "origin_forbidden");
     let own = house.request(Method::POST, "/agent/session").header("origin", house.url());
-    send(own.json(&json!({}))).await.ok();
+    send(own.json(&json!({}))).await.expect_ok();
     // A browser's way in: the link, then a cookie, which needs the page's own origin.
     let link = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
     let link = link.unwrap().get(format!("{}/?token={TOKEN}", house.url())).send().await.unwrap();
     let cookie = link.headers()["set-cookie"].to_str().unwrap().to_owned();
     // An old one: programs are told so, and people are shown the page, which has a form.
-    let old = || house.anonymous(Method::GET, "/?token=old");
-    send(old()).await.problem(401, "unauthorized");
+    let old = || house.request_without_token(Method::GET, "/?token=old");
+    send(old()).await.expect_problem(401, "unauthorized");
     let page = old().header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
     assert_eq!(page.status(), 401);
     assert!(page.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
@@ -204,38 +206,41 @@ async fn x1_x3_who_may_come_in() {
     }
     assert!(!cookie.contains(TOKEN), "{cookie}");
     let pair = cookie.split(';').next().unwrap();
-    let reads = house.anonymous(Method::GET, "/agent/session").header("cookie", pair);
-    send(reads).await.ok();
-    let writes = || house.anonymous(Method::POST, "/agent/session").header("cookie", pair);
-    send(writes().json(&json!({}))).await.problem(403, "origin_forbidden");
-    send(writes().header("origin", house.url()).json(&json!({}))).await.ok();
+    let reads = house.request_without_token(Method::GET, "/agent/session").header("cookie", pair);
+    send(reads).await.expect_ok();
+    let writes =
+        || house.request_without_token(Method::POST, "/agent/session").header("cookie", pair);
+    send(writes().json(&json!({}))).await.expect_problem(403, "origin_forbidden");
+    send(writes().header("origin", house.url()).json(&json!({}))).await.expect_ok();
     // The page's own form: no secret in an address, and from no other site.
-    let sign_in =
-        |token: &str| house.anonymous(Method::POST, "/sign-in").json(&json!({"token": token}));
-    send(sign_in(TOKEN)).await.problem(403, "origin_forbidden");
+    let sign_in = |token: &str| {
+        house.request_without_token(Method::POST, "/sign-in").json(&json!({"token": token}))
+    };
+    send(sign_in(TOKEN)).await.expect_problem(403, "origin_forbidden");
     let foreign = sign_in(TOKEN).header("origin", "http://evil.test");
-    send(foreign).await.problem(403, "origin_forbidden");
+    send(foreign).await.expect_problem(403, "origin_forbidden");
     let wrong = send(sign_in("guess").header("origin", house.url())).await;
     assert!(!wrong.headers.contains_key("set-cookie"));
-    wrong.problem(401, "unauthorized");
-    let empty = house.anonymous(Method::POST, "/sign-in").header("origin", house.url());
-    send(empty).await.problem(422, "invalid_request");
+    wrong.expect_problem(401, "unauthorized");
+    let empty = house.request_without_token(Method::POST, "/sign-in").header("origin", house.url());
+    send(empty).await.expect_problem(422, "invalid_request");
     let right = send(sign_in(&format!(" {TOKEN}\n")).header("origin", house.url())).await;
     assert_eq!(right.status, 204);
     let given = right.headers["set-cookie"].to_str().unwrap();
     let (given, attributes) = given.split_once(';').unwrap();
     assert_eq!(attributes, cookie.split_once(';').unwrap().1, "the same as the link's");
-    let reads = house.anonymous(Method::GET, "/agent/session").header("cookie", given);
-    send(reads).await.ok();
-    assert_eq!(send(house.anonymous(Method::GET, "/healthz")).await.status, 200);
-    assert_eq!(send(house.anonymous(Method::GET, "/readyz")).await.status, 200);
+    let reads = house.request_without_token(Method::GET, "/agent/session").header("cookie", given);
+    send(reads).await.expect_ok();
+    assert_eq!(send(house.request_without_token(Method::GET, "/healthz")).await.status, 200);
+    assert_eq!(send(house.request_without_token(Method::GET, "/readyz")).await.status, 200);
     usable(&house, &session).await;
 }
 
 #[actix_web::test]
 async fn heads_that_make_no_sense_are_no_errors_of_the_server() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let host = house.url().replace("http://", "");
     for head in
         ["nonsense\r\n\r\n", "GET / HTTP/1.1\r\nx\u{0}: 1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"]
@@ -253,16 +258,16 @@ async fn heads_that_make_no_sense_are_no_errors_of_the_server() {
 
 #[actix_web::test]
 async fn e3_a_cursor_inside_a_character_or_beyond_the_text() {
-    let house = Setup::script(Wire::OpenAi, STORY).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "story").await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STORY).start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "story").await;
     let opened = frames.iter().find(|frame| frame.kind() == "message_started").unwrap();
     let seq = &opened.data["seq"];
     // "Zoë": its third character is the bytes 2 and 3.
     let at = |offset: u64| format!("/agent/session/{session}/events?after={seq}.{offset}");
     for offset in [0, 1, 2, 4] {
-        house.get(&at(offset)).await.ok();
+        house.get(&at(offset)).await.expect_ok();
     }
-    house.get(&at(3)).await.problem(400, "cursor_invalid");
-    house.get(&at(1_000_000)).await.problem(409, "cursor_ahead");
+    house.get(&at(3)).await.expect_problem(400, "cursor_invalid");
+    house.get(&at(1_000_000)).await.expect_problem(409, "cursor_ahead");
 }

@@ -1,12 +1,12 @@
 //! `greenroom chat` as a person sees it, in a terminal; and as programs do, without one.
 
 use crate::{
-    harness::{House, LOOK_AGAIN, PATIENCE, Setup},
-    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
-    stage::Stage,
+    harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
+    scripted_gateway::ScriptedGateway,
+    scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
     terminal::{Terminal, environment},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::{
@@ -18,75 +18,80 @@ const ENTER: &str = "\r";
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-fn open(house: &House, args: &[&str]) -> Terminal {
+fn open(house: &TestServer, args: &[&str]) -> Terminal {
     Terminal::open(house, 100, 50, &[&["chat"], args].concat(), &[])
 }
 
-async fn ordering() -> House {
-    Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await
+async fn start_with_order_tool() -> TestServer {
+    TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("market_order_create", ORDER),
+    )
+    .start()
+    .await
 }
 
 /// The only session there is.
-async fn session(house: &House) -> Value {
-    let sessions = house.get("/agent/session").await.ok();
+async fn session(house: &TestServer) -> Value {
+    let sessions = house.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");
     sessions["sessions"][0].clone()
 }
 
 #[actix_web::test]
 async fn g8_a_person_talks_and_approves_in_place() {
-    let house = Setup::tour(Wire::Anthropic).start().await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("/help shows what can be typed").await;
+    terminal.wait_for_text("/help shows what can be typed").await;
     terminal.enter("Buy 1000 Tritanium at market price");
-    terminal.shows("› Buy 1000 Tritanium at market price").await;
-    terminal.shows("? market_order_create medium risk Place a buy or sell order").await;
-    terminal.shows("quantity 1000").await;
-    terminal.shows("○ market_order_create waits for a word").await;
-    terminal.shows("Run it? y/n/e(dit)/s(ession) (9m").await;
+    terminal.wait_for_text("› Buy 1000 Tritanium at market price").await;
+    terminal.wait_for_text("? market_order_create medium risk Place a buy or sell order").await;
+    terminal.wait_for_text("quantity 1000").await;
+    terminal.wait_for_text("○ market_order_create waits for a word").await;
+    terminal.wait_for_text("Run it? y/n/e(dit)/s(ession) (9m").await;
     assert_eq!(house.effects().len(), 0);
     terminal.enter("perhaps");
-    terminal.shows("y: yes, n: no").await;
+    terminal.wait_for_text("y: yes, n: no").await;
     assert_eq!(house.effects().len(), 0);
     terminal.enter("y");
-    terminal.shows("› yes").await;
+    terminal.wait_for_text("› yes").await;
     terminal
-        .shows("● market_order_create price=4.12 quantity=1000 region_id=10000002 side=buy")
+        .wait_for_text("● market_order_create price=4.12 quantity=1000 region_id=10000002 side=buy")
         .await;
-    terminal.shows("→ {\"name\":\"Tritanium\"").await;
-    terminal.shows("Done: order **no. 7001** to buy 1,000 Tritanium").await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("→ {\"name\":\"Tritanium\"").await;
+    terminal.wait_for_text("Done: order **no. 7001** to buy 1,000 Tritanium").await;
+    terminal.wait_for_text("tokens in").await;
     assert_eq!(house.effects().len(), 1);
     // It is recorded that the word came from the command line.
-    let approvals = house.get("/agent/approvals").await.ok();
+    let approvals = house.get("/agent/approvals").await.expect_ok();
     assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
     // What was answered is gone from below, and what is typed is there.
     terminal.press("next");
-    terminal.until("an empty prompt", |seen| seen.ends_with("› next")).await;
+    terminal.wait_until("an empty prompt", |seen| seen.ends_with("› next")).await;
     assert!(!terminal.screen().contains("○"), "{}", terminal.screen());
-    let seen = terminal.words();
+    let seen = terminal.text_on_one_line();
     for once in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
     {
         assert_eq!(seen.matches(once).count(), 1, "{once}: {}", terminal.screen());
     }
     terminal.press("\u{15}");
     terminal.press(CTRL_D);
-    assert_eq!(terminal.ended().await, 0);
-    terminal.shows("greenroom chat --session").await;
+    assert_eq!(terminal.wait_for_exit().await, 0);
+    terminal.wait_for_text("greenroom chat --session").await;
 }
 
 #[actix_web::test]
 async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
-    let house = ordering().await;
+    let house = start_with_order_tool().await;
     let env = [("NO_COLOR", "1")];
     let mut terminal = Terminal::open(&house, 28, 40, &["chat"], &env);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
-    terminal.shows("Run it?").await;
+    terminal.wait_for_text("Run it?").await;
     terminal.enter("n far too dear");
-    terminal.shows("✗ rejected:").await;
-    terminal.shows("far too dear").await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("✗ rejected:").await;
+    terminal.wait_for_text("far too dear").await;
+    terminal.wait_for_text("tokens in").await;
     assert_eq!(house.effects().len(), 0);
     let raw = terminal.raw();
     assert!(!raw.contains("\u{1b}[0m") && !raw.contains("\u{1b}[1m"), "{raw:?}");
@@ -94,14 +99,14 @@ async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
     for columns in [80, 20] {
         terminal.press("x");
         terminal.resize(columns, 40);
-        terminal.shows("›").await;
+        terminal.wait_for_text("›").await;
     }
-    terminal.until("one prompt", |seen| seen.ends_with("› xx")).await;
+    terminal.wait_until("one prompt", |seen| seen.ends_with("› xx")).await;
 }
 
 #[actix_web::test]
 async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
-    let house = ordering().await;
+    let house = start_with_order_tool().await;
     let editor = house.folder().join("editor.sh");
     let script = "#!/bin/sh\nsed -i 's/\"quantity\": 10/\"quantity\": 3/' \"$1\"\n";
     std::fs::write(&editor, script).unwrap();
@@ -109,163 +114,168 @@ async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
     assert!(made.success());
     let env = [("EDITOR", editor.to_str().unwrap())];
     let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &env);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
-    terminal.shows("Run it?").await;
+    terminal.wait_for_text("Run it?").await;
     terminal.enter("e");
-    terminal.shows("› yes, with price=4.12 quantity=3").await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("› yes, with price=4.12 quantity=3").await;
+    terminal.wait_for_text("tokens in").await;
     assert_eq!(house.effects()[0]["arguments"]["quantity"], 3);
     terminal.press(CTRL_D);
-    assert_eq!(terminal.ended().await, 0);
+    assert_eq!(terminal.wait_for_exit().await, 0);
 
     // In place: what can't be passed is refused, and asked for again.
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
-    terminal.shows("Run it?").await;
+    terminal.wait_for_text("Run it?").await;
     terminal.enter("e");
-    terminal.shows("Edit › {\"price\":4.12").await;
+    terminal.wait_for_text("Edit › {\"price\":4.12").await;
     terminal.press("\u{15}");
     terminal.enter(r#"{"price": 4.12, "quantity": "five", "region_id": 10000002, "side": "buy", "type_id": 34}"#);
-    terminal.shows("! ").await;
+    terminal.wait_for_text("! ").await;
     terminal
-        .until("it is asked again", |seen| seen.matches("? market_order_create").count() == 2)
+        .wait_until("it is asked again", |seen| seen.matches("? market_order_create").count() == 2)
         .await;
     terminal.enter("e");
-    terminal.shows("Edit ›").await;
+    terminal.wait_for_text("Edit ›").await;
     terminal.press("\u{15}");
     terminal.enter(
         r#"{"price": 4.12, "quantity": 5, "region_id": 10000002, "side": "buy", "type_id": 34}"#,
     );
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("tokens in").await;
     assert_eq!(house.effects()[1]["arguments"]["quantity"], 5);
 }
 
 #[actix_web::test]
 async fn g9_a_word_for_the_session_is_given_once() {
-    let house = ordering().await;
+    let house = start_with_order_tool().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
-    terminal.shows("Run it?").await;
+    terminal.wait_for_text("Run it?").await;
     terminal.enter("s");
-    terminal.shows("› yes, for this session").await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("› yes, for this session").await;
+    terminal.wait_for_text("tokens in").await;
     terminal.enter("go");
     let twice = |seen: &str| seen.matches("tokens in").count() == 2;
-    terminal.until("the second answer", twice).await;
-    assert_eq!(terminal.words().matches("? market_order_create").count(), 1);
+    terminal.wait_until("the second answer", twice).await;
+    assert_eq!(terminal.text_on_one_line().matches("? market_order_create").count(), 1);
     assert_eq!(house.effects().len(), 2);
 }
 
 #[actix_web::test]
 async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays() {
     // The model takes its time, so that somebody types before the question comes.
-    let script = format!("[defaults]\ndelay_ms = 3000\n{}", calls("market_order_create", ORDER));
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let script =
+        format!("[defaults]\ndelay_ms = 3000\n{}", tool_call_script("market_order_create", ORDER));
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.press("yes of course");
-    terminal.until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
-    terminal.shows("Run it?").await;
+    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
+    terminal.wait_for_text("Run it?").await;
     // What was being typed was no answer.
-    terminal.until("an empty answer", |seen| seen.ends_with("›")).await;
+    terminal.wait_until("an empty answer", |seen| seen.ends_with("›")).await;
     assert_eq!(house.effects().len(), 0);
-    let waiting = house.get("/agent/approvals?state=pending").await.ok();
+    let waiting = house.get("/agent/approvals?state=pending").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.ok();
-    terminal.shows("answered elsewhere: approved by admin (rest)").await;
-    terminal.shows("tokens in").await;
-    terminal.until("the draft", |seen| seen.ends_with("› yes of course")).await;
+    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    terminal.wait_for_text("answered elsewhere: approved by admin (rest)").await;
+    terminal.wait_for_text("tokens in").await;
+    terminal.wait_until("the draft", |seen| seen.ends_with("› yes of course")).await;
     assert_eq!(house.effects().len(), 1);
 }
 
 #[actix_web::test]
 async fn s6_ctrl_c_cancels_and_twice_leaves() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("stall");
-    terminal.shows("This is the first half").await;
+    terminal.wait_for_text("This is the first half").await;
     terminal.press(CTRL_C);
-    terminal.shows("cancelling …").await;
-    terminal.shows("cancelled").await;
+    terminal.wait_for_text("cancelling …").await;
+    terminal.wait_for_text("cancelled").await;
     assert_eq!(session(&house).await["status"], "idle");
     // It goes on: the next message is answered.
     terminal.enter("again");
-    terminal.shows("Here I am.").await;
-    terminal.shows("44 tokens in").await;
+    terminal.wait_for_text("Here I am.").await;
+    terminal.wait_for_text("44 tokens in").await;
     // What was being typed goes first.
     terminal.press("half a tho");
-    terminal.until("it is typed", |seen| seen.ends_with("› half a tho")).await;
+    terminal.wait_until("it is typed", |seen| seen.ends_with("› half a tho")).await;
     terminal.press(CTRL_C);
-    terminal.until("it is gone", |seen| seen.ends_with('›')).await;
+    terminal.wait_until("it is gone", |seen| seen.ends_with('›')).await;
     terminal.press(CTRL_C);
-    terminal.shows("Ctrl-C again, or Ctrl-D, leaves").await;
+    terminal.wait_for_text("Ctrl-C again, or Ctrl-D, leaves").await;
     terminal.press(CTRL_C);
-    assert_eq!(terminal.ended().await, 130);
+    assert_eq!(terminal.wait_for_exit().await, 130);
 }
 
 #[actix_web::test]
 async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() {
-    let script = format!("{STALLS_ONCE}{}", calls("market_order_create", ORDER));
-    let mut house = Setup::script(Wire::OpenAi, &script).start().await;
+    let script = format!("{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
+    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("stall");
-    terminal.shows("This is the first half").await;
+    terminal.wait_for_text("This is the first half").await;
     let url = house.url().to_owned();
     house.kill().await;
-    terminal.shows("the connection is lost").await;
-    terminal.shows("connecting again").await;
+    terminal.wait_for_text("the connection is lost").await;
+    terminal.wait_for_text("connecting again").await;
     // One can go on typing.
     terminal.press("go");
-    terminal.until("it is typed", |seen| seen.ends_with("› go")).await;
+    terminal.wait_until("it is typed", |seen| seen.ends_with("› go")).await;
     house.start_at(&url).await;
-    terminal.shows("connected again").await;
-    terminal.shows("that was cut off, and is said anew").await;
-    terminal.shows(STALLED).await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("connected again").await;
+    terminal.wait_for_text("that was cut off, and is said anew").await;
+    terminal.wait_for_text(STALLED_TEXT).await;
+    terminal.wait_for_text("tokens in").await;
     // And again, while it asks: the question comes back, and its answer counts once.
     terminal.press(ENTER);
-    terminal.shows("Run it?").await;
+    terminal.wait_for_text("Run it?").await;
     house.kill().await;
     let twice = |seen: &str| seen.matches("the connection is lost").count() == 2;
-    terminal.until("it is lost again", twice).await;
+    terminal.wait_until("it is lost again", twice).await;
     house.start_at(&url).await;
-    terminal.until("it is back", |seen| seen.matches("connected again").count() == 2).await;
+    terminal.wait_until("it is back", |seen| seen.matches("connected again").count() == 2).await;
     terminal.enter("y");
-    terminal.shows("Read: ").await;
+    terminal.wait_for_text("Read: ").await;
     assert_eq!(house.effects().len(), 1);
-    let put = terminal.words().matches("? market_order_create").count();
+    let put = terminal.text_on_one_line().matches("? market_order_create").count();
     assert_eq!(put, 1, "{}", terminal.screen());
     session(&house).await;
 }
 
 #[actix_web::test]
 async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
-    let setup = Setup::script(Wire::Anthropic, &calls("get_production_cost", "{ type_id = 622 }"));
+    let setup = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("get_production_cost", "{ type_id = 622 }"),
+    );
     let slow = "[tools.get_production_cost]\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
-    let house = setup.replacing_catalog(slow).start().await;
-    let session = house.session_at(1).await;
+    let house = setup.with_catalog(slow).start().await;
+    let session = house.create_session_at(1).await;
     let mut terminal = open(&house, &["--session", &session]);
-    terminal.shows(&format!("session {session}")).await;
+    terminal.wait_for_text(&format!("session {session}")).await;
     terminal.enter("go");
-    terminal.shows("○ get_production_cost attempt 1 failed, again").await;
-    terminal.shows("temporary: price feed unavailable").await;
+    terminal.wait_for_text("○ get_production_cost attempt 1 failed, again").await;
+    terminal.wait_for_text("temporary: price feed unavailable").await;
     // Somebody who comes later sees all of it, and so does who was there.
     let mut second = open(&house, &["--session", &session]);
-    second.shows("› go").await;
-    second.shows("Calling.").await;
+    second.wait_for_text("› go").await;
+    second.wait_for_text("Calling.").await;
     terminal.press(CTRL_C);
     for terminal in [&terminal, &second] {
-        terminal.shows("✗ cancelled:").await;
-        terminal.shows("cancelled 34 tokens").await;
+        terminal.wait_for_text("✗ cancelled:").await;
+        terminal.wait_for_text("cancelled 34 tokens").await;
     }
     second.press(CTRL_D);
-    assert_eq!(second.ended().await, 0);
+    assert_eq!(second.wait_for_exit().await, 0);
 }
 
 #[actix_web::test]
@@ -287,11 +297,11 @@ step = 1
 text = "Done."
 "#
     );
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("go");
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("tokens in").await;
     let seen = terminal.screen();
     assert!(
         seen.contains(r"model \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[31mred\u{8}\u{9b}1;1H says"),
@@ -305,7 +315,7 @@ text = "Done."
 }
 
 /// `greenroom chat` without a terminal.
-fn piped(house: &House, args: &[&str]) -> Child {
+fn spawn_piped(house: &TestServer, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
     command.arg("chat").args(args).current_dir(house.folder()).kill_on_drop(true);
     command.env_clear().envs(environment(house.url()));
@@ -313,34 +323,34 @@ fn piped(house: &House, args: &[&str]) -> Child {
     command.spawn().expect("the program can be started")
 }
 
-struct Ended {
+struct ProcessOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-async fn ended(mut child: Child) -> Ended {
+async fn wait_for_output(mut child: Child) -> ProcessOutput {
     drop(child.stdin.take());
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    let output = tokio::time::timeout(TEST_TIMEOUT, child.wait_with_output()).await;
     let output = output.expect("it ends").expect("its end is known");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    ProcessOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-async fn say(house: &House, args: &[&str], message: &str) -> Ended {
-    let mut child = piped(house, args);
+async fn chat_piped(house: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
+    let mut child = spawn_piped(house, args);
     child.stdin.take().unwrap().write_all(message.as_bytes()).await.unwrap();
-    ended(child).await
+    wait_for_output(child).await
 }
 
 #[actix_web::test]
 async fn a_message_is_piped_in_and_its_answer_comes_out() {
-    let script = format!("{STALLS_ONCE}{STORY}{}", calls("market_order_create", ORDER));
+    let script = format!("{STALLS_ONCE}{STORY}{}", tool_call_script("market_order_create", ORDER));
     let script = format!(
         "{script}[[rule]]\nuser = 'refuse'\nfail = {{ status = 401 }}\n[[rule.reply]]\ntext = ''"
     );
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
-    let story = say(&house, &[], "a story\n").await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let story = chat_piped(&house, &[], "a story\n").await;
     assert_eq!(story.code, Some(0), "{}", story.err);
     assert_eq!(story.out.matches("goes home").count(), 12, "{}", story.out);
     assert!(
@@ -349,25 +359,25 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
         story.err
     );
 
-    let failed = say(&house, &[], "refuse").await;
+    let failed = chat_piped(&house, &[], "refuse").await;
     assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""));
     assert!(failed.err.contains("! ") && failed.err.contains("failed"), "{}", failed.err);
 
     // Nobody is here to ask: it says so, and waits for who may answer; or not.
-    let asked = say(&house, &["--no-wait"], "go").await;
+    let asked = chat_piped(&house, &["--no-wait"], "go").await;
     assert_eq!((asked.code, asked.out.as_str()), (Some(3), "Calling.\n"), "{}", asked.err);
     assert!(asked.err.contains("? market_order_create"), "{}", asked.err);
-    let mut child = piped(&house, &["go"]);
+    let mut child = spawn_piped(&house, &["go"]);
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = told.next_line().await.unwrap() {
         if line.contains("a person is asked") {
             break;
         }
     }
-    let waiting = house.get("/agent/approvals?state=pending&limit=1").await.ok();
+    let waiting = house.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.ok();
-    let approved = ended(child).await;
+    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    let approved = wait_for_output(child).await;
     assert_eq!(approved.code, Some(0));
     assert!(approved.out.starts_with("Calling.\nRead: "), "{}", approved.out);
 
@@ -376,33 +386,34 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
         (&["--session", "nonsense"], "hi"),
         (&["--agent", "a", "--session", "b"], "hi"),
     ] {
-        let wrong = say(&house, args, message).await;
+        let wrong = chat_piped(&house, args, message).await;
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{args:?}: {}", wrong.err);
     }
-    let unknown = say(&house, &["--agent", "nobody"], "hi").await;
+    let unknown = chat_piped(&house, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));
     assert!(unknown.err.contains("there is no agent `nobody`"), "{}", unknown.err);
 }
 
 #[actix_web::test]
 async fn s6_an_interrupt_cancels_what_was_piped_in() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
-    let child = piped(&house, &["stall"]);
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let child = spawn_piped(&house, &["stall"]);
     let waits = async {
         loop {
-            let sessions = house.get("/agent/session").await.ok();
+            let sessions = house.get("/agent/session").await.expect_ok();
             if sessions["sessions"][0]["status"] == "running" {
                 break;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waits).await.expect("it runs");
+    tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it runs");
     let session = session(&house).await["session_id"].as_str().unwrap().to_owned();
-    house.follow(&session, "0").await.until("text").await;
+    house.subscribe(&session, "0").await.read_until("text").await;
     let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
-    let ended = ended(child).await;
+    let ended = wait_for_output(child).await;
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     assert!(ended.err.contains("cancelled"), "{}", ended.err);
     assert!(ended.out.starts_with("This is the first half"), "what was said stays: {}", ended.out);
@@ -410,15 +421,16 @@ async fn s6_an_interrupt_cancels_what_was_piped_in() {
 
 #[actix_web::test]
 async fn a_program_talks_in_json_lines_and_answers_questions() {
-    let mut house = ordering().await;
-    let mut child = piped(&house, &["--json"]);
+    let mut house = start_with_order_tool().await;
+    let mut child = spawn_piped(&house, &["--json"]);
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
     input.write_all(b"go\n").await.unwrap();
     let mut heard = Vec::new();
     let mut until = async |kind: &str, heard: &mut Vec<Value>| loop {
-        let line =
-            tokio::time::timeout(PATIENCE, output.next_line()).await.expect("it says something");
+        let line = tokio::time::timeout(TEST_TIMEOUT, output.next_line())
+            .await
+            .expect("it says something");
         let frame: Value = serde_json::from_str(&line.unwrap().expect("it goes on")).unwrap();
         heard.push(frame.clone());
         if frame["type"] == kind {
@@ -444,7 +456,7 @@ async fn a_program_talks_in_json_lines_and_answers_questions() {
     assert_eq!(start["requestId"], "mine");
     until("chat.stream.end", &mut heard).await;
     drop(input);
-    let status = tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+    let status = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).await.unwrap();
@@ -453,7 +465,7 @@ async fn a_program_talks_in_json_lines_and_answers_questions() {
     session(&house).await;
 }
 
-fn waiting(approval: Value) -> Value {
+fn approval_frame(approval: Value) -> Value {
     json!({"type": "error", "code": "waiting_for_approval", "message": "?", "approval": approval})
 }
 
@@ -469,7 +481,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     };
     let end = json!({"type": "chat.stream.end", "outcome": "completed",
         "usage": {"inputTokens": 12, "outputTokens": 3, "costUSD": 0.5}});
-    let stage = Stage::play(vec![
+    let stage = ScriptedGateway::start(vec![
         vec![
             json!({"type": "chat.stream.start", "sessionId": "s", "runId": "r", "model": "m"}),
             json!({
@@ -479,16 +491,16 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
                 "requiredPermissions": ["trade"], "warnings": ["it is late"],
             }),
         ],
-        vec![waiting(json!({
+        vec![approval_frame(json!({
             "approval_id": "p-2", "kind": "budget", "purpose": "The run's budget is reached",
             "budget": {"scope": "run", "measure": "tokens", "limit": 1000, "spent": 990, "needed": 50},
             "spent_on": [{"what": "step 1", "amount": 990}],
         }))],
-        vec![waiting(json!({
+        vec![approval_frame(json!({
             "approval_id": "p-3", "kind": "unknown_outcome", "purpose": "Did it happen?",
             "call": {"call_id": "c-1", "tool": "buy", "arguments": {"n": 1}}, "why": "it crashed",
         }))],
-        vec![waiting(json!({
+        vec![approval_frame(json!({
             "approval_id": "p-4", "kind": "elicitation", "purpose": "A tool asks", "mode": "form",
             "server": "market", "message": "Who are you?",
             "schema": {"properties": {"name": {"type": "string"}}},
@@ -498,26 +510,26 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let mut terminal = Terminal::open_at(stage.url(), folder.path(), 80, 50, &["chat"], &[]);
-    terminal.shows("›").await;
+    terminal.wait_for_text("›").await;
     terminal.enter("do it");
-    terminal.shows("2. buy buy high risk needs your word").await;
-    terminal.shows("About 100 tokens in, 20 out, $0.2500").await;
-    terminal.shows("Warning: it is late").await;
+    terminal.wait_for_text("2. buy buy high risk needs your word").await;
+    terminal.wait_for_text("About 100 tokens in, 20 out, $0.2500").await;
+    terminal.wait_for_text("Warning: it is late").await;
     terminal.enter("s 1");
-    terminal.shows("1. look (left out)").await;
+    terminal.wait_for_text("1. look (left out)").await;
     terminal.enter("e 2");
-    terminal.until("the step's words", |seen| seen.ends_with("Step 2 › buy")).await;
+    terminal.wait_until("the step's words", |seen| seen.ends_with("Step 2 › buy")).await;
     terminal.enter(" only ore");
-    terminal.shows("2. buy only ore").await;
+    terminal.wait_for_text("2. buy only ore").await;
     terminal.enter("y");
-    terminal.shows("990 of 1000 tokens spent of the run's budget; 50 more needed").await;
+    terminal.wait_for_text("990 of 1000 tokens spent of the run's budget; 50 more needed").await;
     terminal.enter("2000");
-    terminal.shows("Did it happen? buy n 1 it crashed").await;
+    terminal.wait_for_text("Did it happen? buy n 1 it crashed").await;
     terminal.enter("done {\"order\": 7}");
-    terminal.shows("Who are you?").await;
+    terminal.wait_for_text("Who are you?").await;
     terminal.enter("{\"name\": \"ann\"}");
-    terminal.shows("All done. 12 tokens in, 3 out, $0.5000").await;
-    let heard = stage.heard();
+    terminal.wait_for_text("All done. 12 tokens in, 3 out, $0.5000").await;
+    let heard = stage.received();
     let mut approval = heard[1].clone();
     approval.as_object_mut().unwrap().retain(|name, _| name != "id" && name != "requestId");
     let expected = json!({
@@ -539,16 +551,16 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
 
 #[actix_web::test]
 async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
-    let house = ordering().await;
+    let house = start_with_order_tool().await;
     let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[("TERM", "dumb")]);
     terminal.enter("go");
-    terminal.shows("Calling.").await;
-    terminal.shows("Run it? y/n/e(dit)/s(ession)").await;
+    terminal.wait_for_text("Calling.").await;
+    terminal.wait_for_text("Run it? y/n/e(dit)/s(ession)").await;
     terminal.enter("y");
-    terminal.shows("Read: ").await;
-    terminal.shows("tokens in").await;
+    terminal.wait_for_text("Read: ").await;
+    terminal.wait_for_text("tokens in").await;
     assert!(!terminal.raw().contains('\u{1b}'), "{:?}", terminal.raw());
     assert_eq!(house.effects().len(), 1);
     terminal.press(CTRL_D);
-    assert_eq!(terminal.ended().await, 0);
+    assert_eq!(terminal.wait_for_exit().await, 0);
 }

@@ -1,19 +1,19 @@
 //! The command line.
 
 use crate::{
-    harness::{Setup, TOKEN, market_binary, run},
+    harness::{TOKEN, TestServerBuilder, market_binary, run},
     scripts::STALLS_ONCE,
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 use std::{path::Path, process::Output};
 
-fn out(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn both(output: &Output) -> String {
-    format!("{}{}", out(output), String::from_utf8_lossy(&output.stderr))
+fn combined_output(output: &Output) -> String {
+    format!("{}{}", stdout(output), String::from_utf8_lossy(&output.stderr))
 }
 
 fn write_configuration(folder: &Path, more: &str) {
@@ -32,8 +32,8 @@ async fn g1_tools_tells_each_tools_risk_and_why() {
     let folder = tempfile::tempdir().unwrap();
     write_configuration(folder.path(), "");
     let listed = run(folder.path(), &["tools"], &[]).await;
-    assert!(listed.status.success(), "{}", both(&listed));
-    let text = out(&listed);
+    assert!(listed.status.success(), "{}", combined_output(&listed));
+    let text = stdout(&listed);
     let line = |name: &str| {
         let named = |line: &&str| line.trim_start().starts_with(name);
         text.lines().find(named).unwrap_or_else(|| panic!("{text}"))
@@ -59,37 +59,49 @@ async fn a4_doctor_says_what_is_wrong() {
     // Somebody may work with the default port here.
     let any_port = [("GREENROOM_LISTEN", "127.0.0.1:0")];
     let well = run(folder.path(), &["doctor"], &any_port).await;
-    assert!(well.status.success(), "{}", both(&well));
+    assert!(well.status.success(), "{}", combined_output(&well));
     for words in [
         "ok    configuration",
         "ok    database",
         "ok    agent default",
         "ok    tools market: 21 tools",
     ] {
-        assert!(out(&well).contains(words), "{words} in {}", out(&well));
+        assert!(stdout(&well).contains(words), "{words} in {}", stdout(&well));
     }
     write_configuration(folder.path(), "[mcpServers.broken]\ncommand = '/nonexistent/program'");
     let ill = run(folder.path(), &["doctor"], &[]).await;
     assert!(!ill.status.success());
-    assert!(out(&ill).contains("FAIL  tools broken"), "{}", both(&ill));
+    assert!(stdout(&ill).contains("FAIL  tools broken"), "{}", combined_output(&ill));
     write_configuration(folder.path(), "nonsense = true");
     let ill = run(folder.path(), &["doctor"], &[]).await;
     assert!(!ill.status.success());
-    assert!(out(&ill).contains("FAIL  configuration") && out(&ill).contains("nonsense"));
+    assert!(stdout(&ill).contains("FAIL  configuration") && stdout(&ill).contains("nonsense"));
     let ill = run(folder.path(), &["serve"], &[]).await;
-    assert!(!ill.status.success() && both(&ill).contains("nonsense"), "{}", both(&ill));
+    assert!(
+        !ill.status.success() && combined_output(&ill).contains("nonsense"),
+        "{}",
+        combined_output(&ill)
+    );
 }
 
 #[actix_web::test]
 async fn d5_migrate_brings_a_database_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(folder.path(), &["migrate"], &[]).await;
-    assert!(first.status.success() && out(&first).contains("schema version"), "{}", both(&first));
+    assert!(
+        first.status.success() && stdout(&first).contains("schema version"),
+        "{}",
+        combined_output(&first)
+    );
     let second = run(folder.path(), &["migrate"], &[]).await;
-    assert!(out(&second).contains("nothing to do"), "{}", both(&second));
+    assert!(stdout(&second).contains("nothing to do"), "{}", combined_output(&second));
     std::fs::write(folder.path().join("other.db"), "this is no database, but long enough").unwrap();
     let bad = run(folder.path(), &["migrate", "--database", "other.db"], &[]).await;
-    assert!(!bad.status.success() && both(&bad).contains("other.db"), "{}", both(&bad));
+    assert!(
+        !bad.status.success() && combined_output(&bad).contains("other.db"),
+        "{}",
+        combined_output(&bad)
+    );
 }
 
 #[actix_web::test]
@@ -97,7 +109,7 @@ async fn x1_serve_refuses_the_open_network_without_authentication() {
     let folder = tempfile::tempdir().unwrap();
     let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", "0.0.0.0:0")]).await;
     assert!(!refused.status.success());
-    let said = both(&refused);
+    let said = combined_output(&refused);
     assert!(said.contains("0.0.0.0"), "{said}");
     assert!(!folder.path().join("greenroom.db").exists(), "nothing was created: {said}");
 }
@@ -109,36 +121,41 @@ async fn a_port_that_is_taken_is_said() {
     let address = taken.local_addr().unwrap().to_string();
     let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", &address)]).await;
     assert!(!refused.status.success());
-    assert!(both(&refused).contains(&format!("can't listen on {address}")), "{}", both(&refused));
+    assert!(
+        combined_output(&refused).contains(&format!("can't listen on {address}")),
+        "{}",
+        combined_output(&refused)
+    );
 }
 
 #[actix_web::test]
 async fn events_prints_all_of_a_session() {
-    let house = Setup::script(Wire::Anthropic, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     // More than a page.
     for _ in 0..15 {
-        house.say(&session, "again").await;
+        house.chat_to_end(&session, "again").await;
     }
     let address = house.url().trim_start_matches("http://").to_owned();
     let env = [("GREENROOM_LISTEN", address.as_str()), ("GREENROOM_TOKEN", TOKEN)];
     let args = ["events", "--session", &session, "--json"];
     let printed = run(house.folder(), &args, &env).await;
-    assert!(printed.status.success(), "{}", both(&printed));
+    assert!(printed.status.success(), "{}", combined_output(&printed));
     let printed: Vec<Value> =
-        out(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        stdout(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events = house.events(&session).await;
     assert!(events.len() > 100, "{}", events.len());
     assert_eq!(printed.len(), events.len(), "all pages");
     assert_eq!(printed, events);
     let args = ["events", "--session", &session, "--after", "3"];
     let printed = run(house.folder(), &args, &env).await;
-    assert_eq!(out(&printed).lines().count(), events.len() - 3);
+    assert_eq!(stdout(&printed).lines().count(), events.len() - 3);
     let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
     let unknown = run(house.folder(), &args, &env).await;
-    assert!(!unknown.status.success() && both(&unknown).contains("no such session"));
+    assert!(!unknown.status.success() && combined_output(&unknown).contains("no such session"));
     let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
-    assert!(both(&nobody).contains("no server answers at http://127.0.0.1:1"));
+    assert!(combined_output(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }
 
 /// Whatever the examples for Grafana and Prometheus ask for is something that the server tells.
@@ -174,10 +191,13 @@ async fn a4_the_examples_ask_for_metrics_that_are_documented() {
 
 #[actix_web::test]
 async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
-    let house = crate::harness::Setup::tour(greenroom::rehearsal::Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
-    house.say(&session, "Transfer 100M ISK to character XYZ").await;
+    let house =
+        crate::harness::TestServerBuilder::tour(greenroom::rehearsal::ProviderProtocol::Anthropic)
+            .start()
+            .await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let request = house.request(reqwest::Method::GET, "/metrics");
     let text = request.send().await.unwrap().text().await.unwrap();
     let value = |line: &str| {

@@ -2,10 +2,10 @@
 //! what a provider would, such as a call without its result.
 
 use crate::{
-    harness::{House, Setup},
-    scripts::calls,
+    harness::{TestServer, TestServerBuilder},
+    scripts::tool_call_script,
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(c4_200_turns_are_summarised_and_every_request_is_one_that_providers_take);
@@ -20,18 +20,20 @@ user = '<conversation>'
 text = "The fleet is doing well, and Zoë wants Tritanium."
 "#;
 
-async fn c4_200_turns_are_summarised_and_every_request_is_one_that_providers_take(wire: Wire) {
-    let price = calls("get_price", "{ type_id = 34, region_id = 10000002 }");
-    let house = Setup::script(wire, &format!("{SUMMARISES}{price}"))
+async fn c4_200_turns_are_summarised_and_every_request_is_one_that_providers_take(
+    wire: ProviderProtocol,
+) {
+    let price = tool_call_script("get_price", "{ type_id = 34, region_id = 10000002 }");
+    let house = TestServerBuilder::with_script(wire, &format!("{SUMMARISES}{price}"))
         .model("context_tokens = 6000")
         .agent("max_tokens = 512\ntools = ['get_price']")
         .start()
         .await;
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     for turn in 1..=TURNS {
         let message = format!("go on with turn {turn}: what does Tritanium cost in Jita now?");
         let body = json!({"session_id": session, "message": message});
-        let answered = house.post("/agent/chat", body).await.ok();
+        let answered = house.post("/agent/chat", body).await.expect_ok();
         assert_eq!(answered["outcome"], "completed", "turn {turn}: {answered}");
         assert_eq!(answered["tool_results"].as_array().map(Vec::len), Some(1), "{answered}");
     }
@@ -49,17 +51,17 @@ async fn c4_200_turns_are_summarised_and_every_request_is_one_that_providers_tak
     assert!(longest < TURNS, "{longest} messages in one request");
 
     // What the last step was told can be looked at; and the log has everything.
-    let told = house.get(&format!("/agent/session/{session}/context?step=2")).await.ok();
+    let told = house.get(&format!("/agent/session/{session}/context?step=2")).await.expect_ok();
     let sections = told["sections"].as_array().unwrap();
     let conversation = sections.iter().find(|it| it["name"] == "conversation").unwrap();
     assert_eq!(conversation["summarised"].as_u64(), summarised.last().copied(), "{told}");
     assert!(told["tokens"].as_u64() < told["window_tokens"].as_u64(), "{told}");
-    let first = house.get(&format!("/agent/session/{session}/messages?limit=1")).await.ok();
+    let first = house.get(&format!("/agent/session/{session}/messages?limit=1")).await.expect_ok();
     assert!(first["messages"][0]["content"].as_str().unwrap().contains("turn 1:"));
 }
 
 /// For how many messages each summary stands. Nothing else may have happened on the way to them.
-async fn summaries(house: &House, session: &str) -> Vec<u64> {
+async fn summaries(house: &TestServer, session: &str) -> Vec<u64> {
     let events = house.events(session).await;
     for wrong in ["step_retrying", "step_model_fallback", "context_compaction_failed", "error"] {
         let found = events.iter().find(|event| event["type"] == wrong);

@@ -1,11 +1,11 @@
 //! What models are told: skills, sections, sizes (C1, C2).
 
 use crate::{
-    harness::{House, Setup},
-    scripts::calls,
-    stream::{the, told},
+    harness::{TestServer, TestServerBuilder},
+    scripts::tool_call_script,
+    stream::{format_frames, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ on_both_wires!(
     c3_a_workflow_narrows_its_run_and_is_told_to_the_model,
 );
 
-fn write(house: &House, path: &str, text: &str) {
+fn write(house: &TestServer, path: &str, text: &str) {
     let path = house.folder().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -23,14 +23,17 @@ fn write(house: &House, path: &str, text: &str) {
 
 const PDF: &str = "---\nname: pdf\ndescription: Work with PDF files.\n---\nOpen it first.\n";
 
-async fn c2_a_skill_is_read_when_it_is_needed(wire: Wire) {
-    let script = calls("read_skill", "{ name = \"pdf\" }");
-    let house = Setup::script(wire, &script).top("skills = ['skills']\n").start().await;
+async fn c2_a_skill_is_read_when_it_is_needed(wire: ProviderProtocol) {
+    let script = tool_call_script("read_skill", "{ name = \"pdf\" }");
+    let house = TestServerBuilder::with_script(wire, &script)
+        .with_top_level_config("skills = ['skills']\n")
+        .start()
+        .await;
     // Put there while the server runs, and found; a broken one stops nothing.
     write(&house, "skills/pdf/SKILL.md", PDF);
     write(&house, "skills/broken/SKILL.md", "nothing");
     let tools = loop {
-        let tools = house.get("/agent/tools").await.ok();
+        let tools = house.get("/agent/tools").await.expect_ok();
         if tools["skills"] != json!([]) {
             break tools;
         }
@@ -48,10 +51,10 @@ async fn c2_a_skill_is_read_when_it_is_needed(wire: Wire) {
     );
 
     // Read at the most careful level, too.
-    let session = house.session_at(0).await;
-    let frames = house.say(&session, "go").await;
-    let completed = &the(&frames, "tool_call_completed").data;
-    assert_eq!(completed["result"], "Open it first.", "{}", told(&frames));
+    let session = house.create_session_at(0).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let completed = &single_frame(&frames, "tool_call_completed").data;
+    assert_eq!(completed["result"], "Open it first.", "{}", format_frames(&frames));
     let requests = house.rehearsal.requests();
     let first = requests[0].body.to_string();
     assert!(first.contains("- pdf: Work with PDF files."), "{first}");
@@ -59,18 +62,18 @@ async fn c2_a_skill_is_read_when_it_is_needed(wire: Wire) {
     assert!(requests[1].body.to_string().contains("Open it first."));
 }
 
-async fn c1_a_step_can_be_inspected(wire: Wire) {
-    let script = calls("get_price", "{ type_id = 34, region_id = 10000002 }");
-    let house = Setup::script(wire, &script)
-        .with("[context]\nsystem = 'Be honest.'")
+async fn c1_a_step_can_be_inspected(wire: ProviderProtocol) {
+    let script = tool_call_script("get_price", "{ type_id = 34, region_id = 10000002 }");
+    let house = TestServerBuilder::with_script(wire, &script)
+        .with_config("[context]\nsystem = 'Be honest.'")
         .agent("system = 'You trade.'")
         .start()
         .await;
-    let session = house.session_at(1).await;
-    house.say(&session, "go").await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "go").await;
     let inspect =
         async |query: &str| house.get(&format!("/agent/session/{session}/context{query}")).await;
-    let (first, last) = (inspect("?step=1").await.ok(), inspect("").await.ok());
+    let (first, last) = (inspect("?step=1").await.expect_ok(), inspect("").await.expect_ok());
     let names = |manifest: &Value| -> Vec<String> {
         let sections = manifest["sections"].as_array().unwrap().iter();
         sections.map(|section| section["name"].as_str().unwrap().to_owned()).collect()
@@ -85,12 +88,12 @@ async fn c1_a_step_can_be_inspected(wire: Wire) {
     assert_eq!(first["window_tokens"], 128_000);
     let told = &house.rehearsal.requests()[0].body;
     let system = match wire {
-        Wire::Anthropic => &told["system"][0]["text"],
-        Wire::OpenAi => &told["messages"][0]["content"],
+        ProviderProtocol::Anthropic => &told["system"][0]["text"],
+        ProviderProtocol::OpenAi => &told["messages"][0]["content"],
     };
     assert_eq!(system, "Be honest.\n\nYou trade.");
-    inspect("?step=9").await.problem(404, "step_not_found");
-    inspect("?step=x").await.problem(400, "invalid_query");
+    inspect("?step=9").await.expect_problem(404, "step_not_found");
+    inspect("?step=x").await.expect_problem(400, "invalid_query");
 }
 
 const RESTOCK: &str = "---
@@ -106,27 +109,32 @@ Buy {{ quantity }} of {{ type_id }}.
 ";
 
 /// A house whose workflows are there at the second start.
-async fn with_workflow(setup: Setup) -> House {
-    let mut house = setup.top("workflows = ['workflows']\n").start().await;
+async fn with_workflow(setup: TestServerBuilder) -> TestServer {
+    let mut house = setup.with_top_level_config("workflows = ['workflows']\n").start().await;
     write(&house, "workflows/restock.md", RESTOCK);
     write(&house, "workflows/broken.md", "nothing");
-    house.crash().await;
+    house.kill_and_restart().await;
     house
 }
 
-async fn c3_a_workflow_narrows_its_run_and_is_told_to_the_model(wire: Wire) {
-    let script = calls("market_order_create", crate::scripts::ORDER)
+async fn c3_a_workflow_narrows_its_run_and_is_told_to_the_model(wire: ProviderProtocol) {
+    let script = tool_call_script("market_order_create", crate::scripts::ORDER)
         .replace("user = \"go\"", "user = \"/restock\"");
-    let house = with_workflow(Setup::script(wire, &script)).await;
-    let session = house.session_at(3).await;
+    let house = with_workflow(TestServerBuilder::with_script(wire, &script)).await;
+    let session = house.create_session_at(3).await;
     let wish = json!({"name": "restock", "inputs": {"type_id": "34"}});
     let body = json!({"session_id": session, "message_id": "w-1", "workflow": wish});
-    let frames = house.chat_with(body.clone()).await.rest().await;
-    let started = &the(&frames, "run_started").data["workflow"];
+    let frames = house.chat_with(body.clone()).await.read_to_end().await;
+    let started = &single_frame(&frames, "run_started").data["workflow"];
     assert_eq!(started, &json!({"name": "restock", "inputs": {"quantity": 10, "type_id": 34}}));
-    assert_eq!(the(&frames, "message_accepted").data["text"], "/restock type_id=34");
-    let failed = &the(&frames, "tool_call_failed").data;
-    assert_eq!(failed["reason"], "unknown_tool", "it is none of the workflow's: {}", told(&frames));
+    assert_eq!(single_frame(&frames, "message_accepted").data["text"], "/restock type_id=34");
+    let failed = &single_frame(&frames, "tool_call_failed").data;
+    assert_eq!(
+        failed["reason"],
+        "unknown_tool",
+        "it is none of the workflow's: {}",
+        format_frames(&frames)
+    );
     assert_eq!(house.effects(), Vec::<Value>::new());
 
     let first = &house.rehearsal.requests()[0].body;
@@ -136,28 +144,32 @@ async fn c3_a_workflow_narrows_its_run_and_is_told_to_the_model(wire: Wire) {
         told.contains("get_market_stats") && !told.contains("\"market_order_create\""),
         "{told}"
     );
-    let manifest = house.get(&format!("/agent/session/{session}/context?step=1")).await.ok();
+    let manifest = house.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
     let names: Vec<_> = manifest["sections"].as_array().unwrap().iter().collect();
     assert!(names.iter().any(|section| section["name"] == "workflow"));
 
     // S5: the same again is the same run, also as the line that it is.
-    let again = house.chat_with(body).await.rest().await;
+    let again = house.chat_with(body).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     let line =
         json!({"session_id": session, "message_id": "w-1", "message": "/restock type_id=34"});
-    let again = house.chat_with(line).await.rest().await;
+    let again = house.chat_with(line).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     // The next run is as free as the session.
     let mut other = house.chat_with(json!({"session_id": session, "message": "again"})).await;
-    other.rest().await;
+    other.read_to_end().await;
     let last = house.rehearsal.requests().last().unwrap().body.to_string();
     assert!(last.contains("\"market_order_create\"") && !last.contains("Buy 10 of 34."));
 }
 
 #[actix_web::test]
 async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
-    let house = with_workflow(Setup::script(Wire::OpenAi, &calls("get_price", "{}"))).await;
-    let listed = house.get("/agent/workflows").await.ok();
+    let house = with_workflow(TestServerBuilder::with_script(
+        ProviderProtocol::OpenAi,
+        &tool_call_script("get_price", "{}"),
+    ))
+    .await;
+    let listed = house.get("/agent/workflows").await.expect_ok();
     assert_eq!(listed["workflows"][0]["name"], "restock");
     let inputs = &listed["workflows"][0]["inputs"];
     assert_eq!(
@@ -167,7 +179,7 @@ async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
     assert_eq!((&inputs[1]["name"], &inputs[1]["required"]), (&json!("type_id"), &json!(true)));
     assert!(listed["broken_workflows"][0]["path"].as_str().unwrap().ends_with("broken.md"));
 
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     for (wish, code, field) in [
         (json!({"name": "nothing"}), "unknown_workflow", "workflow.name"),
         (json!({"name": "market:nothing"}), "unknown_workflow", "workflow.name"),
@@ -179,7 +191,7 @@ async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
         ),
     ] {
         let body = json!({"session_id": session, "workflow": wish});
-        let problem = house.post("/agent/chat/stream", body).await.problem(422, code);
+        let problem = house.post("/agent/chat/stream", body).await.expect_problem(422, code);
         assert_eq!(problem["field"], field);
     }
     let events = house.events(&session).await;
@@ -188,15 +200,18 @@ async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
 
 #[actix_web::test]
 async fn t6_a_result_is_used_again_and_says_so() {
-    let script = calls("get_item_info", "{ type_id = 34 }");
+    let script = tool_call_script("get_item_info", "{ type_id = 34 }");
     let catalog = "[tools.get_item_info]\nrisk = 'read_only'\ncache = '1h'";
-    let house = Setup::script(Wire::Anthropic, &script).replacing_catalog(catalog).start().await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+        .with_catalog(catalog)
+        .start()
+        .await;
     let mut cached = Vec::new();
     for _ in 0..2 {
         // Whoever asks.
-        let session = house.session_at(1).await;
-        let frames = house.say(&session, "go").await;
-        cached.push(the(&frames, "tool_call_completed").data["cached"].clone());
+        let session = house.create_session_at(1).await;
+        let frames = house.chat_to_end(&session, "go").await;
+        cached.push(single_frame(&frames, "tool_call_completed").data["cached"].clone());
     }
     assert_eq!(cached, [Value::Null, json!(true)]);
     let asked = house.calls().iter().filter(|call| call["tool"] == "get_item_info").count();

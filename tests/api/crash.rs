@@ -1,11 +1,11 @@
 //! `kill -9` at the worst moments, and what goes on after the next start (D2, D3).
 
 use crate::{
-    harness::{House, Setup},
-    scripts::{ORDER, STALLED, STALLS_ONCE, calls},
-    stream::{Frame, answer, kinds_of, of_kind, the, told},
+    harness::{TestServer, TestServerBuilder},
+    scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
+    stream::{Frame, format_frames, kinds_of, last_message_text, of_kind, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
@@ -18,105 +18,116 @@ on_both_wires!(
 );
 
 /// Sequence numbers without a gap or a repetition, from 1.
-fn assert_whole(frames: &[Frame]) {
+fn assert_no_gaps(frames: &[Frame]) {
     let events = frames.iter().filter(|frame| !frame.cursor.contains('.'));
     let seqs: Vec<_> = events.map(|frame| frame.data["seq"].as_u64().unwrap()).collect();
-    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{}", told(frames));
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{}", format_frames(frames));
 }
 
-async fn d2_a_streaming_step_restarts(wire: Wire) {
-    let mut house = Setup::script(wire, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+async fn d2_a_streaming_step_restarts(wire: ProviderProtocol) {
+    let mut house = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "stall").await;
-    let heard = stream.until_text(10).await;
+    let heard = stream.read_text(10).await;
     let cursor = heard.last().unwrap().cursor.clone();
-    house.crash().await;
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
+    house.kill_and_restart().await;
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
     let of_message = ["message_started", "message_discarded", "message_completed", "done"];
     let expected =
         ["message_started", "message_discarded", "message_started", "message_completed", "done"];
-    assert_eq!(kinds_of(&all, &of_message), expected, "{}", told(&all));
-    assert_eq!(answer(&all), STALLED);
+    assert_eq!(kinds_of(&all, &of_message), expected, "{}", format_frames(&all));
+    assert_eq!(last_message_text(&all), STALLED_TEXT);
     assert_eq!(of_kind(&all, "thinking").len(), 1, "the second attempt is no second iteration");
     // Who was inside the message that was discarded is told so, and then hears the new one.
-    let mut resumed = house.resume(&session, &cursor).await;
-    let rest = resumed.until("done").await;
-    assert_eq!(rest[0].kind(), "message_discarded", "{}", told(&rest));
-    assert_eq!(rest[0].data["message_id"], the(&rest, "message_discarded").data["message_id"]);
-    assert_eq!(crate::stream::said(&rest), STALLED);
+    let mut resumed = house.subscribe_with_last_event_id(&session, &cursor).await;
+    let rest = resumed.read_until("done").await;
+    assert_eq!(rest[0].kind(), "message_discarded", "{}", format_frames(&rest));
+    assert_eq!(
+        rest[0].data["message_id"],
+        single_frame(&rest, "message_discarded").data["message_id"]
+    );
+    assert_eq!(crate::stream::streamed_text(&rest), STALLED_TEXT);
 }
 
-async fn d2_a_queued_message_still_runs(wire: Wire) {
-    let mut house = Setup::script(wire, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+async fn d2_a_queued_message_still_runs(wire: ProviderProtocol) {
+    let mut house = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let mut first = house.chat(&session, "stall").await;
-    first.until_text(10).await;
+    first.read_text(10).await;
     let mut second = house.chat(&session, "again").await;
-    second.until("message_queued").await;
-    house.crash().await;
-    let mut follow = house.follow(&session, "0").await;
-    let mut all = follow.until("done").await;
-    all.extend(follow.until("done").await);
-    assert_whole(&all);
+    second.read_until("message_queued").await;
+    house.kill_and_restart().await;
+    let mut follow = house.subscribe(&session, "0").await;
+    let mut all = follow.read_until("done").await;
+    all.extend(follow.read_until("done").await);
+    assert_no_gaps(&all);
     let texts: Vec<_> =
         of_kind(&all, "message_completed").iter().map(|frame| frame.text("text")).collect();
-    assert_eq!(texts, [STALLED, "Here I am."]);
+    assert_eq!(texts, [STALLED_TEXT, "Here I am."]);
     assert_eq!(of_kind(&all, "run_started").len(), 2);
 }
 
 /// Sends `go`, answers the question, waits until the market did its part, and kills the server.
-async fn killed_while_running(house: &mut House, tool: &str) -> String {
-    let session = house.session_at(2).await;
+async fn kill_during_call(house: &mut TestServer, tool: &str) -> String {
+    let session = house.create_session_at(2).await;
     let mut stream = house.chat(&session, "go").await;
-    let asked = stream.until("waiting_for_approval").await;
+    let asked = stream.read_until("waiting_for_approval").await;
     let plan_id = &asked.last().unwrap().data["plan_id"];
-    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
-    house.until("the tool took effect", |house| house.effects().len() == 1).await;
+    house
+        .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
+        .await
+        .expect_ok();
+    house.wait_until("the tool took effect", |house| house.effects().len() == 1).await;
     assert_eq!(house.effects()[0]["tool"], tool);
-    house.crash().await;
+    house.kill_and_restart().await;
     session
 }
 
-async fn d3_a_call_that_may_not_repeat_is_never_sent_twice(wire: Wire) {
-    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+async fn d3_a_call_that_may_not_repeat_is_never_sent_twice(wire: ProviderProtocol) {
+    let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup =
+        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
     let mut house = setup.start().await;
-    let session = killed_while_running(&mut house, "wallet_transfer").await;
-    let question = unknown_outcome(&house, &session).await;
+    let session = kill_during_call(&mut house, "wallet_transfer").await;
+    let question = wait_for_unknown_outcome(&house, &session).await;
     assert_eq!(question["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
     assert_eq!((&question["call"]["attempts"], &question["deadline"]), (&json!(1), &Value::Null));
     // Also not at another start: it waits, and is the same question.
-    house.crash().await;
-    let again = unknown_outcome(&house, &session).await;
+    house.kill_and_restart().await;
+    let again = wait_for_unknown_outcome(&house, &session).await;
     assert_eq!(again["approval_id"], question["approval_id"]);
     assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
 
     let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "approve"})).await.problem(422, "wrong_decision");
+    house.post(&path, json!({"decision": "approve"})).await.expect_problem(422, "wrong_decision");
     let word = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
-    let taken = house.post(&path, word.clone()).await.ok();
+    let taken = house.post(&path, word.clone()).await.expect_ok();
     assert_eq!(taken["approval"]["answer"]["decision"], "done");
-    house.post(&path, word).await.ok();
-    house.post(&path, json!({"decision": "retry"})).await.problem(409, "already_decided");
+    house.post(&path, word).await.expect_ok();
+    house.post(&path, json!({"decision": "retry"})).await.expect_problem(409, "already_decided");
 
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
-    assert_eq!(the(&all, "tool_call_completed").data["result"], json!({"transfer": "T-1"}));
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
+    assert_eq!(
+        single_frame(&all, "tool_call_completed").data["result"],
+        json!({"transfer": "T-1"})
+    );
     assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1);
     assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
 }
 
-async fn d3_a_person_lets_it_run_once_more(wire: Wire) {
-    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+async fn d3_a_person_lets_it_run_once_more(wire: ProviderProtocol) {
+    let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup =
+        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
     let mut house = setup.start().await;
-    let session = killed_while_running(&mut house, "wallet_transfer").await;
-    let question = unknown_outcome(&house, &session).await;
+    let session = kill_during_call(&mut house, "wallet_transfer").await;
+    let question = wait_for_unknown_outcome(&house, &session).await;
     let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "retry"})).await.ok();
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
+    house.post(&path, json!({"decision": "retry"})).await.expect_ok();
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
     let attempts = of_kind(&all, "tool_call_attempt_started");
     assert_eq!(attempts.last().unwrap().data["attempt"], 2);
     let keys: Vec<_> = house
@@ -127,30 +138,31 @@ async fn d3_a_person_lets_it_run_once_more(wire: Wire) {
     assert!(keys.len() == 2 && keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
 }
 
-async fn d3_a_person_says_that_it_did_not_happen(wire: Wire) {
-    let script = calls("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup = Setup::script(wire, &script).market("MARKET_HANG", "wallet_transfer");
+async fn d3_a_person_says_that_it_did_not_happen(wire: ProviderProtocol) {
+    let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
+    let setup =
+        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
     let mut house = setup.start().await;
-    let session = killed_while_running(&mut house, "wallet_transfer").await;
-    let question = unknown_outcome(&house, &session).await;
+    let session = kill_during_call(&mut house, "wallet_transfer").await;
+    let question = wait_for_unknown_outcome(&house, &session).await;
     let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
     let word = json!({"decision": "failed", "reason": "no entry at the bank"});
-    house.post(&path, word).await.ok();
-    let all = house.wait_for(&session, "done").await;
-    let failed = &the(&all, "tool_call_failed").data;
+    house.post(&path, word).await.expect_ok();
+    let all = house.wait_for_event(&session, "done").await;
+    let failed = &single_frame(&all, "tool_call_failed").data;
     assert_eq!(failed["reason"], "error");
     assert!(
         failed["error"].as_str().unwrap().contains("did not take effect: no entry at the bank")
     );
-    assert!(answer(&all).contains("no entry at the bank"), "the model is told");
+    assert!(last_message_text(&all).contains("no entry at the bank"), "the model is told");
     assert_eq!(house.calls().len(), 1);
 }
 
 /// The question that waits about a call of which nobody knows what became.
-async fn unknown_outcome(house: &House, session: &str) -> Value {
-    let mut stream = house.follow(session, "0").await;
+async fn wait_for_unknown_outcome(house: &TestServer, session: &str) -> Value {
+    let mut stream = house.subscribe(session, "0").await;
     loop {
-        let asked = stream.until("waiting_for_approval").await;
+        let asked = stream.read_until("waiting_for_approval").await;
         let plan = asked.last().unwrap().data["plan"].clone();
         if plan["kind"] == "unknown_outcome" {
             return plan;
@@ -158,14 +170,15 @@ async fn unknown_outcome(house: &House, session: &str) -> Value {
     }
 }
 
-async fn d3_a_call_that_may_repeat_does_so_under_its_key(wire: Wire) {
-    let script = calls("market_order_create", ORDER);
-    let setup = Setup::script(wire, &script).market("MARKET_HANG", "market_order_create");
+async fn d3_a_call_that_may_repeat_does_so_under_its_key(wire: ProviderProtocol) {
+    let script = tool_call_script("market_order_create", ORDER);
+    let setup =
+        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "market_order_create");
     let mut house = setup.start().await;
-    let session = killed_while_running(&mut house, "market_order_create").await;
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
-    let order_id = &the(&all, "tool_call_completed").data["result"]["order_id"];
+    let session = kill_during_call(&mut house, "market_order_create").await;
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
+    let order_id = &single_frame(&all, "tool_call_completed").data["result"]["order_id"];
     assert_eq!(*order_id, house.effects()[0]["result"]["order_id"]);
     assert_eq!(house.effects().len(), 1, "one order");
     let keys: Vec<_> = house
@@ -187,18 +200,19 @@ fail = { status = 429, retry_after = 1, times = 1 }
 [[rule.reply]]
 text = "Back again."
 "#;
-    let mut house = Setup::script(Wire::Anthropic, script).start().await;
-    let session = house.session_at(1).await;
+    let mut house =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, script).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "limit").await;
-    let waits = stream.until("step_retrying").await;
+    let waits = stream.read_until("step_retrying").await;
     let until = waits.last().unwrap().data["until"].clone();
-    house.crash().await;
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
-    assert_eq!(the(&all, "step_retrying").data["until"], until);
+    house.kill_and_restart().await;
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
+    assert_eq!(single_frame(&all, "step_retrying").data["until"], until);
     let restarted = all.iter().position(|frame| frame.kind() == "step_started").unwrap();
-    assert!(all[restarted].text("at") >= until.as_str().unwrap(), "{}", told(&all));
-    assert_eq!(answer(&all), "Back again.");
+    assert!(all[restarted].text("at") >= until.as_str().unwrap(), "{}", format_frames(&all));
+    assert_eq!(last_message_text(&all), "Back again.");
 }
 
 #[actix_web::test]
@@ -208,21 +222,22 @@ async fn d2_a_tools_backoff_resumes() {
 risk = "read_only"
 retry = { max = 5, base = "400ms", cap = "400ms" }
 "#;
-    let mut house = Setup::tour(Wire::OpenAi).with(slow).start().await;
-    let session = house.session_at(1).await;
+    let mut house =
+        TestServerBuilder::tour(ProviderProtocol::OpenAi).with_config(slow).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "Get production cost for Stabber").await;
-    stream.until("tool_call_retrying").await;
-    house.crash().await;
-    let all = house.wait_for(&session, "done").await;
-    assert_whole(&all);
-    assert!(answer(&all).contains("9,919,700.00 ISK"), "{}", told(&all));
+    stream.read_until("tool_call_retrying").await;
+    house.kill_and_restart().await;
+    let all = house.wait_for_event(&session, "done").await;
+    assert_no_gaps(&all);
+    assert!(last_message_text(&all).contains("9,919,700.00 ISK"), "{}", format_frames(&all));
     assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
 }
 
 #[actix_web::test]
 async fn d2_ten_kills_lose_and_repeat_nothing() {
-    let mut house = Setup::tour(Wire::Anthropic).start().await;
-    let session = house.session_at(3).await;
+    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(3).await;
     for kill in 1..=10 {
         let message = format!("Bookmark Jita as Home {kill}");
         let mut stream = house.chat(&session, &message).await;
@@ -230,23 +245,23 @@ async fn d2_ten_kills_lose_and_repeat_nothing() {
         for _ in 0..kill {
             stream.next().await;
         }
-        house.crash().await;
+        house.kill_and_restart().await;
         let path = format!("/agent/session/{session}");
-        let mut follow = house.follow(&session, "0").await;
+        let mut follow = house.subscribe(&session, "0").await;
         for _ in 0..kill {
-            follow.until("done").await;
+            follow.read_until("done").await;
         }
-        assert_eq!(house.get(&path).await.ok()["status"], "idle");
+        assert_eq!(house.get(&path).await.expect_ok()["status"], "idle");
     }
     let names: Vec<_> =
         house.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
     let expected: Vec<_> = (1..=10).map(|kill| json!(format!("Home {kill}"))).collect();
     assert_eq!(names, expected, "each exactly once");
-    let mut follow = house.follow(&session, "0").await;
+    let mut follow = house.subscribe(&session, "0").await;
     let mut all = Vec::new();
     for _ in 1..=10 {
-        all.extend(follow.until("done").await);
+        all.extend(follow.read_until("done").await);
     }
-    assert_whole(&all);
+    assert_no_gaps(&all);
     assert!(of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
 }

@@ -2,22 +2,22 @@
 //! departures, clients of different speed (E2, E3).
 
 use crate::{
-    chance::Chance,
-    harness::{House, Setup},
-    scripts::{ORDER, STORY, calls},
+    harness::{TestServer, TestServerBuilder},
+    rng::SeededRng,
+    scripts::{ORDER, STORY, tool_call_script},
     stream::{Frame, Socket, Stream},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Places that are tried in a finished session.
-const CUTS: usize = 150;
+const CURSORS_TRIED: usize = 150;
 /// Clients that come and go while a message is told.
 const CLIENTS: usize = 6;
 
 /// A story that breaks off in its middle the first time, so that its step restarts.
-const BREAKS: &str = r#"
+const BREAKING_STORY: &str = r#"
 [[rule]]
 user = "breaks"
 chunk = { text = 5, delay_ms = 3 }
@@ -29,38 +29,38 @@ text = "Zoë über Ærø – 🚀 number {{ item }} of the fleet is late; "
 
 /// What a client was told, in a form that does not show in how many pieces.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum ReceivedItem {
     Event(Value),
     Text(String),
 }
 
 /// Adds what a frame says. What was heard of a message that is void is forgotten.
-fn add(told: &mut Vec<Told>, event: Value) {
+fn add(told: &mut Vec<ReceivedItem>, event: Value) {
     if event["type"] == "text" {
         let text = event["text"].as_str().unwrap();
         match told.last_mut() {
-            Some(Told::Text(before)) => before.push_str(text),
-            _ => told.push(Told::Text(text.to_owned())),
+            Some(ReceivedItem::Text(before)) => before.push_str(text),
+            _ => told.push(ReceivedItem::Text(text.to_owned())),
         }
         return;
     }
     if event["type"] == "message_discarded" {
-        told.pop_if(|last| matches!(last, Told::Text(_)));
+        told.pop_if(|last| matches!(last, ReceivedItem::Text(_)));
     }
-    told.push(Told::Event(event));
+    told.push(ReceivedItem::Event(event));
 }
 
 /// A connection of either kind.
-enum Line {
+enum Connection {
     Events(Box<Stream>),
     Socket(Box<Socket>),
 }
 
-impl Line {
-    async fn open(house: &House, chance: &mut Chance, session: &str, cursor: &str) -> Self {
+impl Connection {
+    async fn open(house: &TestServer, chance: &mut SeededRng, session: &str, cursor: &str) -> Self {
         match chance.below(3) {
-            0 => Self::Events(Box::new(house.follow(session, cursor).await)),
-            1 => Self::Events(Box::new(house.resume(session, cursor).await)),
+            0 => Self::Events(Box::new(house.subscribe(session, cursor).await)),
+            1 => Self::Events(Box::new(house.subscribe_with_last_event_id(session, cursor).await)),
             _ => {
                 let path = format!("/agent/stream/{session}?after={cursor}");
                 Self::Socket(Box::new(house.socket(&path).await))
@@ -93,12 +93,12 @@ impl Line {
     }
 
     /// Everything up to event `head`.
-    async fn until(&mut self, head: u64) -> Vec<Told> {
+    async fn read_until(&mut self, head: u64) -> Vec<ReceivedItem> {
         let mut told = Vec::new();
         loop {
             let frame = self.next().await;
             let last = frame.data["seq"] == head && frame.kind() != "text";
-            add(&mut told, stripped(frame.data));
+            add(&mut told, without_text_position(frame.data));
             if last {
                 return told;
             }
@@ -107,7 +107,7 @@ impl Line {
 }
 
 /// The time of a piece of text is that of its sending, and its place the last event's.
-fn stripped(mut event: Value) -> Value {
+fn without_text_position(mut event: Value) -> Value {
     if event["type"] == "text" {
         event = json!({"type": "text", "text": event["text"]});
     }
@@ -116,7 +116,7 @@ fn stripped(mut event: Value) -> Value {
 
 /// What remains to be told of a finished session after that place: events from the log, and before
 /// each message's completion its text, or the rest of it.
-fn rest(log: &[Value], seq: u64, offset: usize) -> Vec<Told> {
+fn expected_after(log: &[Value], seq: u64, offset: usize) -> Vec<ReceivedItem> {
     let mut told = Vec::new();
     let mut heard = offset;
     for event in log.iter().skip(usize::try_from(seq).unwrap()) {
@@ -135,7 +135,7 @@ fn rest(log: &[Value], seq: u64, offset: usize) -> Vec<Told> {
 }
 
 /// All places of a session: after each event, and inside each message that was completed.
-fn places(log: &[Value]) -> Vec<(u64, usize)> {
+fn all_cursors(log: &[Value]) -> Vec<(u64, usize)> {
     let mut places = vec![(0, 0)];
     let mut open = Vec::new();
     for event in log {
@@ -158,74 +158,83 @@ fn places(log: &[Value]) -> Vec<(u64, usize)> {
     places
 }
 
-fn written((seq, offset): (u64, usize)) -> String {
+fn format_cursor((seq, offset): (u64, usize)) -> String {
     if offset == 0 { seq.to_string() } else { format!("{seq}.{offset}") }
 }
 
 #[actix_web::test]
-async fn e3_every_place_of_a_finished_session_is_one_to_go_on_from() {
+async fn e3_finished_session_resumes_at_every_cursor() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     eprintln!("seed {seed}");
-    let mut chance = Chance::new(seed);
-    let script = format!("{STORY}{BREAKS}{}", calls("market_order_create", ORDER));
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
-    let session = house.session_at(1).await;
+    let mut chance = SeededRng::new(seed);
+    let script =
+        format!("{STORY}{BREAKING_STORY}{}", tool_call_script("market_order_create", ORDER));
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = house.create_session_at(1).await;
     for message in ["story", "breaks"] {
-        house.say(&session, message).await;
+        house.chat_to_end(&session, message).await;
     }
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let asked = house.chat_with(body).await.rest().await;
+    let asked = house.chat_with(body).await.read_to_end().await;
     let plan_id = &asked.last().unwrap().data["plan_id"];
-    house.post("/agent/reject", json!({"session_id": session, "plan_id": plan_id})).await.ok();
-    let mut all = house.follow(&session, "0").await;
+    house
+        .post("/agent/reject", json!({"session_id": session, "plan_id": plan_id}))
+        .await
+        .expect_ok();
+    let mut all = house.subscribe(&session, "0").await;
     for _ in 0..3 {
-        all.until("done").await;
+        all.read_until("done").await;
     }
     let log = house.events(&session).await;
     assert!(log.iter().any(|event| event["type"] == "message_discarded"));
     let head = log.len() as u64;
-    let places = places(&log);
+    let places = all_cursors(&log);
     assert!(places.len() > 1000, "{} places", places.len());
-    for _ in 0..CUTS {
+    for _ in 0..CURSORS_TRIED {
         let place = *chance.pick(&places);
-        let at = written(place);
-        let expected = rest(&log, place.0, place.1);
+        let at = format_cursor(place);
+        let expected = expected_after(&log, place.0, place.1);
         let limit = 1 + chance.below(20);
         let path = format!("/agent/session/{session}/events?after={at}&limit={limit}");
-        let page = house.get(&path).await.ok();
+        let page = house.get(&path).await.expect_ok();
         let page = page["events"].as_array().unwrap();
         let from = usize::try_from(place.0).unwrap();
         assert_eq!(*page, log[from..log.len().min(from + limit)], "seed {seed}: {path}");
         if place.0 == head {
             continue;
         }
-        let mut line = Line::open(&house, &mut chance, &session, &at).await;
-        assert_eq!(line.until(head).await, expected, "seed {seed}: after {at}");
+        let mut line = Connection::open(&house, &mut chance, &session, &at).await;
+        assert_eq!(line.read_until(head).await, expected, "seed {seed}: after {at}");
     }
 }
 
 #[actix_web::test]
-async fn e2_e3_whoever_comes_and_goes_while_messages_are_told_hears_them_once() {
+async fn e2_e3_reconnecting_clients_receive_each_item_once() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     eprintln!("seed {seed}");
-    let mut chance = Chance::new(seed);
-    let house = Setup::script(Wire::OpenAi, &format!("{STORY}{BREAKS}")).start().await;
-    let session = house.session_at(1).await;
+    let mut chance = SeededRng::new(seed);
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::OpenAi,
+        &format!("{STORY}{BREAKING_STORY}"),
+    )
+    .start()
+    .await;
+    let session = house.create_session_at(1).await;
     let seeds: Vec<_> = (0..CLIENTS).map(|_| chance.next()).collect();
     let runs = async {
         for message in ["story", "breaks", "story"] {
-            house.say(&session, message).await;
+            house.chat_to_end(&session, message).await;
         }
     };
     let clients = seeds.iter().enumerate().map(|(speed, seed)| {
         let (house, session) = (&house, &session);
-        async move { visitor(house, session, *seed, speed).await }
+        async move { run_client(house, session, *seed, speed).await }
     });
     let (heard, ()) = futures::join!(futures::future::join_all(clients), runs);
     let log = house.events(&session).await;
     let restarts = log.iter().filter(|event| event["type"] == "message_discarded").count();
     assert_eq!(restarts, 1, "the step restarted");
-    let expected = rest(&log, 0, 0);
+    let expected = expected_after(&log, 0, 0);
     for (client, (told, connections)) in heard.into_iter().enumerate() {
         assert_eq!(told, expected, "seed {seed}: client {client}");
         assert!(connections > 3, "client {client} came {connections} times");
@@ -233,17 +242,22 @@ async fn e2_e3_whoever_comes_and_goes_while_messages_are_told_hears_them_once() 
 }
 
 /// Connects, listens for a while, leaves, and comes back where it was, until three runs are over.
-async fn visitor(house: &House, session: &str, seed: u64, speed: usize) -> (Vec<Told>, u32) {
-    let mut chance = Chance::new(seed);
+async fn run_client(
+    house: &TestServer,
+    session: &str,
+    seed: u64,
+    speed: usize,
+) -> (Vec<ReceivedItem>, u32) {
+    let mut chance = SeededRng::new(seed);
     let (mut told, mut cursor, mut ends, mut connections) = (Vec::new(), "0".to_owned(), 0, 0);
     loop {
-        let mut line = Line::open(house, &mut chance, session, &cursor).await;
+        let mut line = Connection::open(house, &mut chance, session, &cursor).await;
         connections += 1;
         for _ in 0..1 + chance.below(40) {
             let frame = line.next().await;
             cursor.clone_from(&frame.cursor);
             ends += u32::from(frame.kind() == "done");
-            add(&mut told, stripped(frame.data));
+            add(&mut told, without_text_position(frame.data));
             if ends == 3 {
                 return (told, connections);
             }
@@ -256,9 +270,9 @@ async fn visitor(house: &House, session: &str, seed: u64, speed: usize) -> (Vec<
 
 #[actix_web::test]
 async fn e3_a_cursor_that_is_none_has_its_answer_over_every_transport() {
-    let house = Setup::script(Wire::Anthropic, STORY).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "story").await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "story").await;
     let log = house.events(&session).await;
     let head = log.len() as u64;
     let completed = log.iter().find(|event| event["type"] == "message_completed").unwrap();
@@ -281,16 +295,18 @@ async fn e3_a_cursor_that_is_none_has_its_answer_over_every_transport() {
     ];
     for (cursor, status, code) in cases {
         let path = format!("/agent/session/{session}/events?after={cursor}");
-        house.get(&path).await.problem(status, code);
+        house.get(&path).await.expect_problem(status, code);
         let stream = || house.request(Method::GET, &path).header("accept", "text/event-stream");
-        crate::harness::send(stream()).await.problem(status, code);
+        crate::harness::send(stream()).await.expect_problem(status, code);
         let path = format!("/agent/session/{session}/events");
         let resumed = house.request(Method::GET, &path).header("last-event-id", &cursor);
         let resumed = resumed.header("accept", "text/event-stream");
-        crate::harness::send(resumed).await.problem(status, code);
+        crate::harness::send(resumed).await.expect_problem(status, code);
         let path = format!("/agent/stream/{session}?after={cursor}");
         let upgrade = house.request(Method::GET, &path).header("connection", "upgrade");
-        crate::harness::send(upgrade.header("upgrade", "websocket")).await.problem(status, code);
+        crate::harness::send(upgrade.header("upgrade", "websocket"))
+            .await
+            .expect_problem(status, code);
         let mut socket = house.socket("/agent/stream").await;
         let frame = json!({"type": "subscribe", "session_id": session, "after": cursor});
         socket.send(frame).await;

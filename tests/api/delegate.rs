@@ -2,11 +2,11 @@
 //! kills, and what a child may not do or spend.
 
 use crate::{
-    harness::{House, LOOK_AGAIN, PATIENCE, Setup},
+    harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
     scripts::ORDER,
-    stream::{Frame, answer, of_kind, the, told},
+    stream::{Frame, format_frames, last_message_text, of_kind, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
@@ -85,13 +85,15 @@ approvals = { deadline = "10m" }
 "#;
 
 /// A house in which agents hand on tasks: `ask AGENT to TASK`.
-pub(crate) fn setup(wire: Wire) -> Setup {
+pub(crate) fn setup(wire: ProviderProtocol) -> TestServerBuilder {
     let agent = "system = \"You are default.\"\ndelegates = [\"lead\", \"researcher\"]";
-    Setup::script(wire, &SCRIPT.replace("ORDER", ORDER)).with(AGENTS).agent(agent)
+    TestServerBuilder::with_script(wire, &SCRIPT.replace("ORDER", ORDER))
+        .with_config(AGENTS)
+        .agent(agent)
 }
 
 /// The frames of what happened in children, as a listener of those gets them.
-fn of_children(frames: &[Frame]) -> Vec<Value> {
+fn child_events(frames: &[Frame]) -> Vec<Value> {
     of_kind(frames, "child_event").iter().map(|frame| frame.data["event"].clone()).collect()
 }
 
@@ -100,55 +102,64 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 /// The events of one child have each number once and in order.
-fn assert_whole(events: &[Value], child: &Value) {
+fn assert_no_gaps(events: &[Value], child: &Value) {
     let of_child = events.iter().filter(|event| event["session_id"] == *child);
     let seqs: Vec<_> = of_child.map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{events:?}");
 }
 
 /// Says it, and listens until a child asks; the frames, and the question.
-async fn until_asked(house: &House, session: &str, message: &str) -> (Vec<Frame>, Value) {
+async fn chat_until_approval(
+    house: &TestServer,
+    session: &str,
+    message: &str,
+) -> (Vec<Frame>, Value) {
     let body = json!({"session_id": session, "message": message, "until": "pause"});
-    let frames = house.chat_with(body).await.rest().await;
+    let frames = house.chat_with(body).await.read_to_end().await;
     let question = frames.last().unwrap().data["event"].clone();
-    assert_eq!(question["type"], "waiting_for_approval", "{}", told(&frames));
+    assert_eq!(question["type"], "waiting_for_approval", "{}", format_frames(&frames));
     (frames, question)
 }
 
-async fn children(house: &House, session: &str) -> Vec<Value> {
-    let listed = house.get(&format!("/agent/session?parent={session}")).await.ok();
+async fn children(house: &TestServer, session: &str) -> Vec<Value> {
+    let listed = house.get(&format!("/agent/session?parent={session}")).await.expect_ok();
     listed["sessions"].as_array().unwrap().clone()
 }
 
 /// The session once it stands so.
-async fn standing(house: &House, session: &Value, status: &str) -> Value {
+async fn wait_for_status(house: &TestServer, session: &Value, status: &str) -> Value {
     let path = format!("/agent/session/{}", session.as_str().unwrap());
     let found = async {
         loop {
-            let row = house.get(&path).await.ok();
+            let row = house.get(&path).await.expect_ok();
             if row["status"] == status {
                 return row;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never {status}"))
+    tokio::time::timeout(TEST_TIMEOUT, found).await.unwrap_or_else(|_| panic!("never {status}"))
 }
 
-async fn s8_a_child_answers_and_the_root_hears_of_everything_but_its_words(wire: Wire) {
+async fn s8_a_child_answers_and_the_root_hears_of_everything_but_its_words(wire: ProviderProtocol) {
     let house = setup(wire).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "ask researcher to look twice").await;
-    assert_eq!(answer(&frames), "Read: The child is done.", "{}", told(&frames));
-    let call = &the(&frames, "tool_call_started").data;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "ask researcher to look twice").await;
+    assert_eq!(
+        last_message_text(&frames),
+        "Read: The child is done.",
+        "{}",
+        format_frames(&frames)
+    );
+    let call = &single_frame(&frames, "tool_call_started").data;
     assert_eq!((&call["tool"], &call["risk"]), (&json!("delegate"), &json!("read_only")));
-    let started = &the(&frames, "tool_call_attempt_started").data["child"];
+    let started = &single_frame(&frames, "tool_call_attempt_started").data["child"];
     assert_eq!(started["agent"], "researcher");
-    let result = &the(&frames, "tool_call_completed").data;
+    let result = &single_frame(&frames, "tool_call_completed").data;
     assert_eq!(result["result"], "The child is done.");
 
-    let events = of_children(&frames);
-    assert_whole(&events, &started["session_id"]);
+    let events = child_events(&frames);
+    assert_no_gaps(&events, &started["session_id"]);
     assert_eq!(events[0]["type"], "session_created");
     assert_eq!(events[0]["parent"]["session_id"], json!(session));
     assert_eq!(events.last().unwrap()["type"], "session_closed");
@@ -162,51 +173,55 @@ async fn s8_a_child_answers_and_the_root_hears_of_everything_but_its_words(wire:
     }
 
     // A child is no conversation of the user's; it is found by its parent.
-    let listed = house.get("/agent/session").await.ok();
+    let listed = house.get("/agent/session").await.expect_ok();
     let ids: Vec<_> =
         listed["sessions"].as_array().unwrap().iter().map(|it| &it["session_id"]).collect();
     assert_eq!(ids, [&json!(session)]);
-    let all = house.get("/agent/session?children=true").await.ok();
+    let all = house.get("/agent/session?children=true").await.expect_ok();
     assert_eq!(all["sessions"].as_array().unwrap().len(), 2);
     let child = children(&house, &session).await.remove(0);
     assert_eq!(child["parent"]["session_id"], json!(session));
     assert_eq!(child["parent"]["call_id"], call["call_id"]);
     assert_eq!((&child["status"], &child["title"]), (&json!("closed"), &json!("look twice")));
-    let row = house.get(&format!("/agent/session/{session}")).await.ok();
+    let row = house.get(&format!("/agent/session/{session}")).await.expect_ok();
     assert_eq!(row["children"][0]["session_id"], child["session_id"]);
     assert_eq!(row["children"][0]["agent"], "researcher");
     let of_child = house.events(child["session_id"].as_str().unwrap()).await;
     assert_eq!(of_child.len(), events.len());
 }
 
-async fn s8_a_childs_question_is_answered_from_the_root(wire: Wire) {
+async fn s8_a_childs_question_is_answered_from_the_root(wire: ProviderProtocol) {
     let house = setup(wire).start().await;
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     let message = "ask lead to pass on: order";
-    let (frames, question) = until_asked(&house, &session, message).await;
+    let (frames, question) = chat_until_approval(&house, &session, message).await;
     // It is the grandchild's, told once and at the root.
     assert_eq!(question["agent_type"], "researcher");
     let plan = &question["plan"];
     let pending = house.get(&format!("/agent/approvals?state=pending&session_id={session}")).await;
-    let pending = pending.ok()["approvals"].as_array().unwrap().clone();
+    let pending = pending.expect_ok()["approvals"].as_array().unwrap().clone();
     assert_eq!(pending.len(), 1);
     assert_eq!(pending[0]["approval_id"], plan["approval_id"]);
     assert_eq!(pending[0]["session_id"], question["session_id"]);
     assert_eq!(pending[0]["root"]["session_id"], json!(session));
-    let events = of_children(&frames);
+    let events = child_events(&frames);
     let asked = of_type(&events, "waiting_for_approval");
-    assert_eq!(asked.len(), 1, "{}", told(&frames));
+    assert_eq!(asked.len(), 1, "{}", format_frames(&frames));
 
     // By the plan alone, as a client does that knows of the root and of nothing else.
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
     let execute = house.request(reqwest::Method::POST, "/agent/execute").json(&body);
     let mut stream = house.stream(execute.header("accept", "text/event-stream")).await;
-    let rest = stream.rest().await;
-    assert!(answer(&rest).starts_with("Read: The child says: The child says:"), "{}", told(&rest));
+    let rest = stream.read_to_end().await;
+    assert!(
+        last_message_text(&rest).starts_with("Read: The child says: The child says:"),
+        "{}",
+        format_frames(&rest)
+    );
     assert_eq!(house.effects().len(), 1);
-    let all = house.wait_for(&session, "done").await;
-    let events = of_children(&all);
-    assert_whole(&events, &question["session_id"]);
+    let all = house.wait_for_event(&session, "done").await;
+    let events = child_events(&all);
+    assert_no_gaps(&events, &question["session_id"]);
     // The lead's own numbers are those that are not mirrors of the researcher's.
     let (below, lead): (Vec<&Value>, Vec<&Value>) =
         events.iter().partition(|event| event["session_id"] == question["session_id"]);
@@ -217,17 +232,17 @@ async fn s8_a_childs_question_is_answered_from_the_root(wire: Wire) {
     assert!(!text.contains("secret thoughts"), "what a child says is its own: {text}");
     // The first answer has won.
     let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "reject"})).await.problem(409, "already_decided");
+    house.post(&path, json!({"decision": "reject"})).await.expect_problem(409, "already_decided");
 }
 
 #[actix_web::test]
 async fn s8_a_childs_question_is_answered_over_the_roots_websocket() {
-    let house = setup(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
+    let house = setup(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket(&format!("/agent/stream/{session}")).await;
     let send = json!({"type": "send", "id": "m", "message": "ask researcher to order"});
     socket.send(send).await;
-    socket.answer("m").await;
+    socket.read_response("m").await;
     let asked = loop {
         let frame = socket.next().await;
         if frame["type"] == "child_event"
@@ -243,9 +258,9 @@ async fn s8_a_childs_question_is_answered_over_the_roots_websocket() {
         "reason": "too dear",
     });
     socket.send(decide).await;
-    let (ack, _) = socket.answer("d").await;
+    let (ack, _) = socket.read_response("d").await;
     assert_eq!(ack["closed"], true, "{ack}");
-    let frames = socket.until("done").await;
+    let frames = socket.read_until("done").await;
     let result = frames.iter().find(|frame| frame["type"] == "tool_call_completed").unwrap();
     assert!(result["payload"]["result"].as_str().unwrap().contains("too dear"), "{result}");
     assert!(house.effects().is_empty());
@@ -253,14 +268,14 @@ async fn s8_a_childs_question_is_answered_over_the_roots_websocket() {
 
 #[actix_web::test]
 async fn s8_a_chat_over_the_gateway_answers_for_children_too() {
-    let house = setup(Wire::OpenAi).start().await;
-    let session = house.session_at(1).await;
+    let house = setup(ProviderProtocol::OpenAi).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway").await;
     let send = json!({
         "type": "chat.send", "id": "r", "sessionId": session, "content": "ask researcher to order",
     });
     socket.send(send.clone()).await;
-    let frames = socket.until("tool.approval.request").await;
+    let frames = socket.read_until("tool.approval.request").await;
     let asked = frames.last().unwrap();
     let child = children(&house, &session).await.remove(0);
     assert_eq!(asked["sessionId"], child["session_id"]);
@@ -271,14 +286,14 @@ async fn s8_a_chat_over_the_gateway_answers_for_children_too() {
     // Who comes anew is asked again, once.
     let mut again = house.socket("/gateway").await;
     again.send(send).await;
-    let repeated = again.until("tool.approval.request").await;
+    let repeated = again.read_until("tool.approval.request").await;
     assert_eq!(repeated.last().unwrap()["toolCallId"], asked["toolCallId"]);
     let word = json!({
         "type": "tool.approval.response", "id": "w", "toolCallId": asked["toolCallId"],
         "approved": true,
     });
     again.send(word).await;
-    let rest = socket.until("chat.stream.end").await;
+    let rest = socket.read_until("chat.stream.end").await;
     let results: Vec<_> = rest.iter().filter(|frame| frame["type"] == "tool.result").collect();
     let tools: Vec<_> = results.iter().map(|frame| &frame["toolName"]).collect();
     assert_eq!(tools, ["market_order_create", "delegate"]);
@@ -289,44 +304,51 @@ async fn s8_a_chat_over_the_gateway_answers_for_children_too() {
 
 #[actix_web::test]
 async fn s8_cancelling_the_root_cancels_what_works_for_it() {
-    let house = setup(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
+    let house = setup(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
     let message = "ask lead to pass on: order";
-    let (_, question) = until_asked(&house, &session, message).await;
-    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
-    let researcher = standing(&house, &question["session_id"], "closed").await;
-    standing(&house, &researcher["parent"]["session_id"], "closed").await;
-    standing(&house, &json!(session), "idle").await;
+    let (_, question) = chat_until_approval(&house, &session, message).await;
+    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+    let researcher = wait_for_status(&house, &question["session_id"], "closed").await;
+    wait_for_status(&house, &researcher["parent"]["session_id"], "closed").await;
+    wait_for_status(&house, &json!(session), "idle").await;
     let path = format!("/agent/approvals/{}", question["plan"]["approval_id"].as_str().unwrap());
-    assert_eq!(house.get(&path).await.ok()["state"], "cancelled");
-    house.post(&path, json!({"decision": "approve"})).await.problem(409, "approval_cancelled");
-    let frames = house.wait_for(&session, "done").await;
+    assert_eq!(house.get(&path).await.expect_ok()["state"], "cancelled");
+    house
+        .post(&path, json!({"decision": "approve"}))
+        .await
+        .expect_problem(409, "approval_cancelled");
+    let frames = house.wait_for_event(&session, "done").await;
     let failed = of_kind(&frames, "tool_call_failed");
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].data["reason"], "cancelled");
     assert!(house.effects().is_empty());
 }
 
-async fn s8_d2_killed_while_a_child_waits_the_call_finds_it_again(wire: Wire) {
+async fn s8_d2_killed_while_a_child_waits_the_call_finds_it_again(wire: ProviderProtocol) {
     let mut house = setup(wire).start().await;
-    let session = house.session_at(1).await;
-    let (_, question) = until_asked(&house, &session, "ask researcher to order").await;
-    house.crash().await;
+    let session = house.create_session_at(1).await;
+    let (_, question) = chat_until_approval(&house, &session, "ask researcher to order").await;
+    house.kill_and_restart().await;
     let path = format!("/agent/approvals/{}", question["plan"]["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "approve"})).await.ok();
-    let frames = house.wait_for(&session, "done").await;
-    assert!(answer(&frames).starts_with("Read: The child says:"), "{}", told(&frames));
+    house.post(&path, json!({"decision": "approve"})).await.expect_ok();
+    let frames = house.wait_for_event(&session, "done").await;
+    assert!(
+        last_message_text(&frames).starts_with("Read: The child says:"),
+        "{}",
+        format_frames(&frames)
+    );
     assert_eq!(house.effects().len(), 1);
     assert_eq!(children(&house, &session).await.len(), 1);
-    assert_whole(&of_children(&frames), &question["session_id"]);
+    assert_no_gaps(&child_events(&frames), &question["session_id"]);
     let attempts = of_kind(&frames, "tool_call_attempt_started");
     assert_eq!(attempts.len(), 2);
     assert_eq!(attempts[0].data["child"], attempts[1].data["child"]);
 }
 
-async fn s8_d2_killed_while_a_child_works_the_call_finds_it_again(wire: Wire) {
+async fn s8_d2_killed_while_a_child_works_the_call_finds_it_again(wire: ProviderProtocol) {
     let mut house = setup(wire).start().await;
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "ask researcher to stall").await;
     loop {
         let frame = stream.next().await.unwrap();
@@ -334,55 +356,63 @@ async fn s8_d2_killed_while_a_child_works_the_call_finds_it_again(wire: Wire) {
             break;
         }
     }
-    house.crash().await;
-    let frames = house.wait_for(&session, "done").await;
-    assert_eq!(answer(&frames), "Read: It took me a while, but here it is.", "{}", told(&frames));
+    house.kill_and_restart().await;
+    let frames = house.wait_for_event(&session, "done").await;
+    assert_eq!(
+        last_message_text(&frames),
+        "Read: It took me a while, but here it is.",
+        "{}",
+        format_frames(&frames)
+    );
     let child = children(&house, &session).await.remove(0);
-    assert_whole(&of_children(&frames), &child["session_id"]);
+    assert_no_gaps(&child_events(&frames), &child["session_id"]);
 }
 
 #[actix_web::test]
 async fn s8_a_child_may_do_no_more_than_its_parent() {
-    let house = setup(Wire::Anthropic).start().await;
-    let session = house.session_at(0).await;
-    let frames = house.say(&session, "ask researcher to order").await;
-    let events = of_children(&frames);
+    let house = setup(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(0).await;
+    let frames = house.chat_to_end(&session, "ask researcher to order").await;
+    let events = child_events(&frames);
     let denied = of_type(&events, "authorization_denied");
-    assert_eq!(denied.len(), 1, "{}", told(&frames));
+    assert_eq!(denied.len(), 1, "{}", format_frames(&frames));
     assert!(house.effects().is_empty());
 
-    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
-    let session = house.session_at(1).await;
-    let (_, question) = until_asked(&house, &session, "ask researcher to order").await;
+    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
+    let session = house.create_session_at(1).await;
+    let (_, question) = chat_until_approval(&house, &session, "ask researcher to order").await;
     let child = question["session_id"].as_str().unwrap();
     let path = format!("/agent/session/{child}/settings");
-    house.patch(&path, json!({"autonomy_level": 3})).await.problem(422, "settings_widened");
+    house.patch(&path, json!({"autonomy_level": 3})).await.expect_problem(422, "settings_widened");
     let message = json!({"session_id": child, "message": "and buy more"});
-    house.post("/agent/chat/stream", message).await.problem(409, "child_session");
-    house.delete(&format!("/agent/session/{child}?purge=true")).await.problem(409, "child_session");
+    house.post("/agent/chat/stream", message).await.expect_problem(409, "child_session");
+    house
+        .delete(&format!("/agent/session/{child}?purge=true"))
+        .await
+        .expect_problem(409, "child_session");
     // What its parent loses, it loses.
     let narrowed = json!({"autonomy_level": 0});
-    house.patch(&format!("/agent/session/{session}/settings"), narrowed).await.ok();
+    house.patch(&format!("/agent/session/{session}/settings"), narrowed).await.expect_ok();
     let path = format!("/agent/session/{child}");
     let found = async {
-        while house.get(&path).await.ok()["autonomy_level"] != 0 {
-            tokio::time::sleep(LOOK_AGAIN).await;
+        while house.get(&path).await.expect_ok()["autonomy_level"] != 0 {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, found).await.expect("it is narrowed");
+    tokio::time::timeout(TEST_TIMEOUT, found).await.expect("it is narrowed");
 
-    house.delete(&format!("/agent/session/{session}?purge=true")).await.ok();
-    house.get(&path).await.problem(404, "session_not_found");
+    house.delete(&format!("/agent/session/{session}?purge=true")).await.expect_ok();
+    house.get(&path).await.expect_problem(404, "session_not_found");
 }
 
 #[actix_web::test]
 async fn s8_g6_what_a_child_spends_is_its_parents() {
     let agent = "budgets = { session = { tokens = 2000 } }";
-    let house = setup(Wire::OpenAi).agent(agent).start().await;
-    let session = house.session_at(1).await;
+    let house = setup(ProviderProtocol::OpenAi).agent(agent).start().await;
+    let session = house.create_session_at(1).await;
     // Its parent has so little left that the child's first step uses it up.
-    let all = house.say(&session, "ask researcher to look twice").await;
-    let events = of_children(&all);
+    let all = house.chat_to_end(&session, "ask researcher to look twice").await;
+    let events = child_events(&all);
     let created = of_type(&events, "session_created")[0];
     let share = &created["parent"]["bounds"]["budgets"][0];
     assert_eq!((&share["scope"], &share["measure"]), (&json!("parent"), &json!("tokens")));
@@ -398,13 +428,13 @@ async fn s8_g6_what_a_child_spends_is_its_parents() {
     assert!(by_child > 0.0);
     let own: Vec<Value> = all.iter().map(|frame| frame.data.clone()).collect();
     // The next child has what both of them have left.
-    let frames = house.say(&session, "ask researcher to look twice").await;
+    let frames = house.chat_to_end(&session, "ask researcher to look twice").await;
     let before: Vec<Value> = frames
         .iter()
         .take_while(|frame| frame.kind() != "tool_call_attempt_started")
         .map(|frame| frame.data.clone())
         .collect();
-    let events = of_children(&frames);
+    let events = child_events(&frames);
     let left = &of_type(&events, "session_created")[0]["parent"]["bounds"]["budgets"][0]["limit"];
     let expected = 2000.0 - spent(&own) - by_child - spent(&before);
     assert!((left.as_f64().unwrap() - expected).abs() < 0.5, "{left} {expected}");
@@ -413,14 +443,15 @@ async fn s8_g6_what_a_child_spends_is_its_parents() {
 #[actix_web::test]
 async fn s8_g6_a_child_that_has_spent_its_share_asks_at_the_root() {
     let agent = "budgets = { run = { tokens = 70 } }";
-    let house = setup(Wire::Anthropic).agent(agent).start().await;
-    let session = house.session_at(1).await;
-    let (frames, question) = until_asked(&house, &session, "ask researcher to look twice").await;
-    assert_eq!(question["plan"]["kind"], "budget", "{}", told(&frames));
+    let house = setup(ProviderProtocol::Anthropic).agent(agent).start().await;
+    let session = house.create_session_at(1).await;
+    let (frames, question) =
+        chat_until_approval(&house, &session, "ask researcher to look twice").await;
+    assert_eq!(question["plan"]["kind"], "budget", "{}", format_frames(&frames));
     assert_eq!(question["plan"]["budget"]["scope"], "parent");
     let path = format!("/agent/approvals/{}", question["plan"]["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "stop", "reason": "enough"})).await.ok();
-    let all = house.wait_for(&session, "tool_call_failed").await;
-    let failed = &the(&all, "tool_call_failed").data["error"];
+    house.post(&path, json!({"decision": "stop", "reason": "enough"})).await.expect_ok();
+    let all = house.wait_for_event(&session, "tool_call_failed").await;
+    let failed = &single_frame(&all, "tool_call_failed").data["error"];
     assert!(failed.as_str().unwrap().contains("stopped the run"), "{failed}");
 }

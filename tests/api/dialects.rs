@@ -1,11 +1,11 @@
 //! The dialect that a client asks for, on every stream there is (E1).
 
 use crate::{
-    harness::{House, Setup, send},
-    scripts::{ORDER, calls},
-    stream::{Frame, told},
+    harness::{TestServer, TestServerBuilder, send},
+    scripts::{ORDER, tool_call_script},
+    stream::{Frame, format_frames},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -49,29 +49,29 @@ fn check_pairs(native: &[Value], task: &[Value]) {
     assert_eq!(task, native);
 }
 
-async fn pages(house: &House, session: &str, dialect: &str) -> Vec<Value> {
+async fn pages(house: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
     let path = format!("/agent/session/{session}/events?limit=500{dialect}");
-    house.get(&path).await.ok()["events"].as_array().unwrap().clone()
+    house.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
 }
 
-async fn e1_a_task_has_a_call_before_each_result(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
+async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
     // Calls in parallel, retries, a denial, and a plan whose steps are decided differently.
-    house.say(&session, "Which ships were destroyed most in Jita last week?").await;
-    house.say(&session, "Transfer 100M ISK to character XYZ").await;
+    house.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
+    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let path = "/agent/chat/stream?dialect=task";
     let body = json!({"session_id": session, "message": "Buy 1000 Tritanium at market price"});
     let mut live = house.stream(house.request(Method::POST, path).json(&body)).await;
-    let asked = live.until("waiting_for_approval").await;
+    let asked = live.read_until("waiting_for_approval").await;
     let plan = &asked.last().unwrap().data["plan_id"];
     let body = json!({"session_id": session, "plan_id": plan});
     let execute = house.request(Method::POST, "/agent/execute?dialect=task").json(&body);
     let mut rest = house.stream(execute.header("accept", "text/event-stream")).await;
-    let rest = rest.rest().await;
-    assert!(rest.iter().any(|frame| frame.kind() == "tool_result"), "{}", told(&rest));
-    let heard = [asked, live.rest().await].concat();
-    assert!(heard.iter().any(|frame| frame.kind() == "tool_call"), "{}", told(&heard));
+    let rest = rest.read_to_end().await;
+    assert!(rest.iter().any(|frame| frame.kind() == "tool_result"), "{}", format_frames(&rest));
+    let heard = [asked, live.read_to_end().await].concat();
+    assert!(heard.iter().any(|frame| frame.kind() == "tool_call"), "{}", format_frames(&heard));
 
     let (native, task) =
         (pages(&house, &session, "").await, pages(&house, &session, "&dialect=task").await);
@@ -90,7 +90,7 @@ async fn e1_a_task_has_a_call_before_each_result(wire: Wire) {
     }
     assert_eq!(data(&streamed), task);
     let mut socket = house.socket(&format!("/agent/stream/{session}?dialect=task")).await;
-    let frames = socket.until("tool_result").await;
+    let frames = socket.read_until("tool_result").await;
     let call = frames.iter().find(|frame| frame["type"] == "tool_call").unwrap();
     let result = &frames.last().unwrap()["payload"];
     assert_eq!(
@@ -101,32 +101,37 @@ async fn e1_a_task_has_a_call_before_each_result(wire: Wire) {
 
 #[actix_web::test]
 async fn e3_a_client_that_is_cut_off_between_two_frames_of_one_event_gets_both_again() {
-    let house = Setup::tour(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "Transfer 100M ISK to character XYZ").await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let listen = |after: String| {
         let path = format!("/agent/session/{session}/events?dialect=task");
         let request = house.request(Method::GET, &path).header("accept", "text/event-stream");
         house.stream(request.header("last-event-id", after))
     };
-    let whole = listen("0".to_owned()).await.until("done").await;
+    let whole = listen("0".to_owned()).await.read_until("done").await;
     let at = whole.iter().position(|frame| frame.kind() == "authorization_denied").unwrap();
     assert_eq!(whole[at + 1].kind(), "tool_result");
     assert_eq!(whole[at].data["seq"], whole[at + 1].data["seq"]);
-    let resumed = listen(whole[at].cursor.clone()).await.until("done").await;
+    let resumed = listen(whole[at].cursor.clone()).await.read_until("done").await;
     assert_eq!(data(&resumed)[..2], data(&whole[at..at + 2])[..]);
-    let resumed = listen(whole[at + 1].cursor.clone()).await.until("done").await;
+    let resumed = listen(whole[at + 1].cursor.clone()).await.read_until("done").await;
     assert_eq!(data(&resumed), data(&whole[at + 2..]));
 }
 
 #[actix_web::test]
 async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
-    let house = Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("market_order_create", ORDER),
+    )
+    .start()
+    .await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "go").await;
-    let frames = stream.until("waiting_for_approval").await;
+    let frames = stream.read_until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan_id"].clone();
-    let head = house.get(&format!("/agent/session/{session}")).await.ok()["head"].clone();
+    let head = house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
     let events = format!("/agent/session/{session}/events?dialect=klingon");
     let socket = format!("/agent/stream/{session}?dialect=klingon");
     let plan = json!({"session_id": session, "plan_id": plan});
@@ -147,9 +152,9 @@ async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
         if stream {
             request = request.header("accept", "text/event-stream");
         }
-        let problem = send(request).await.problem(400, "unknown_dialect");
+        let problem = send(request).await.expect_problem(400, "unknown_dialect");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("`agent` and `task`"), "{path}: {detail}");
     }
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.ok()["head"], head);
+    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"], head);
 }

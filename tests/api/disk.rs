@@ -2,12 +2,12 @@
 //! (D5, D8): through the whole house, with the database on a small disk of its own.
 
 use crate::{
-    harness::{House, LOOK_AGAIN, PATIENCE, Setup, TOKEN, run},
-    scripts::{ORDER, STALLS_ONCE, calls},
-    stream::{answer, of_kind, the, told},
+    harness::{POLL_INTERVAL, TEST_TIMEOUT, TOKEN, TestServer, TestServerBuilder, run},
+    scripts::{ORDER, STALLS_ONCE, tool_call_script},
+    stream::{format_frames, last_message_text, of_kind, single_frame},
 };
 use futures::future::join_all;
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{
@@ -109,7 +109,7 @@ fn mount(options: &str, on: &Path) {
 }
 
 /// A connection beside the server's own.
-async fn outsider(database: &str) -> SqliteConnection {
+async fn second_connection(database: &str) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(database);
     options.connect().await.expect("it can be opened")
 }
@@ -119,7 +119,7 @@ async fn execute(connection: &mut SqliteConnection, sql: &'static str) {
 }
 
 /// What the server says that does not start.
-async fn refusal(folder: &Path, database: &str) -> String {
+async fn startup_error(folder: &Path, database: &str) -> String {
     let env = [
         ("GREENROOM_DATABASE", database),
         ("GREENROOM_LISTEN", "127.0.0.1:0"),
@@ -132,21 +132,21 @@ async fn refusal(folder: &Path, database: &str) -> String {
     said
 }
 
-async fn until_ready(house: &House) {
+async fn wait_until_ready(house: &TestServer) {
     let ready = async {
         while house.get("/readyz").await.status != 200 {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ready).await.expect("it recovers by itself");
+    tokio::time::timeout(TEST_TIMEOUT, ready).await.expect("it recovers by itself");
 }
 
 /// Waits until the session's tool is done and what it said can't be stored.
-async fn until_it_keeps(house: &House, session: &str) {
+async fn wait_until_result_deferred(house: &TestServer, session: &str) {
     let of_session = format!("/admin/actors?prefix=/sessions/{session}");
     let keeps = async {
         loop {
-            let found = house.get(&of_session).await.ok();
+            let found = house.get(&of_session).await.expect_ok();
             let actors = found["actors"].as_array().unwrap().clone();
             let is = |kind: &'static str| move |actor: &&Value| actor["kind"] == kind;
             let state = actors.iter().find(is("Session")).map(|actor| &actor["state"]);
@@ -155,65 +155,78 @@ async fn until_it_keeps(house: &House, session: &str) {
             {
                 return;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, keeps).await.expect("the result comes and can't be stored");
+    tokio::time::timeout(TEST_TIMEOUT, keeps).await.expect("the result comes and can't be stored");
 }
 
 #[actix_web::test]
 async fn d8_on_a_full_disk_writes_are_refused_reads_go_on_and_results_are_kept() {
     let disk = Disk::mount();
-    let script = format!("{SCAN}{STALLS_ONCE}{}", calls("market_order_create", ORDER));
-    let setup = Setup::script(Wire::Anthropic, &script).database(&disk.database());
+    let script = format!("{SCAN}{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
+    let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+        .database(&disk.database());
     let house = setup.start().await;
     // One waits for a person, one for its tool, and one for the rest of what the model says.
-    let asking = house.session_at(1).await;
+    let asking = house.create_session_at(1).await;
     let mut asked = house.chat(&asking, "go").await;
-    let plan_id = asked.until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let scanning = house.session_at(1).await;
+    let plan_id =
+        asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
+    let scanning = house.create_session_at(1).await;
     let mut scan = house.chat(&scanning, "scan").await;
-    scan.until("tool_call_progress").await;
+    scan.read_until("tool_call_progress").await;
 
     disk.fill();
     let execute = json!({"session_id": asking, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.problem(503, "unavailable");
-    house.post("/agent/session", json!({})).await.problem(503, "unavailable");
+    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
+    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
     let message = json!({"session_id": asking, "message": "again", "on_busy": "queue"});
-    house.post("/agent/chat/stream", message).await.problem(503, "unavailable");
-    house.patch("/agent/settings", json!({"autonomy_level": 0})).await.problem(503, "unavailable");
+    house.post("/agent/chat/stream", message).await.expect_problem(503, "unavailable");
+    house
+        .patch("/agent/settings", json!({"autonomy_level": 0}))
+        .await
+        .expect_problem(503, "unavailable");
     assert_eq!(house.get("/readyz").await.status, 503);
     assert_eq!(house.get("/healthz").await.status, 200);
-    until_it_keeps(&house, &scanning).await;
+    wait_until_result_deferred(&house, &scanning).await;
     // What is stored can be read, and nothing has happened in the world.
     let before = house.events(&scanning).await;
     let is_told = |event: &Value| event["type"] == "tool_call_completed";
     assert!(!before.is_empty() && !before.iter().any(is_told), "{before:?}");
-    assert_eq!(house.get(&format!("/agent/session/{asking}")).await.ok()["status"], "waiting");
     assert_eq!(
-        house.get("/agent/approvals?state=pending").await.ok()["approvals"][0]["approval_id"],
+        house.get(&format!("/agent/session/{asking}")).await.expect_ok()["status"],
+        "waiting"
+    );
+    assert_eq!(
+        house.get("/agent/approvals?state=pending").await.expect_ok()["approvals"][0]["approval_id"],
         plan_id
     );
     assert!(house.effects().is_empty());
 
     disk.make_room();
-    until_ready(&house).await;
-    let rest = scan.rest().await;
-    assert_eq!(the(&rest, "done").data["outcome"], "completed", "{}", told(&rest));
-    let all = house.wait_for(&scanning, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", told(&all));
+    wait_until_ready(&house).await;
+    let rest = scan.read_to_end().await;
+    assert_eq!(
+        single_frame(&rest, "done").data["outcome"],
+        "completed",
+        "{}",
+        format_frames(&rest)
+    );
+    let all = house.wait_for_event(&scanning, "done").await;
+    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
     assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
     assert_eq!(house.calls().len(), 1, "it was not asked again");
-    house.post("/agent/execute", execute).await.ok();
-    let all = house.wait_for(&asking, "done").await;
+    house.post("/agent/execute", execute).await.expect_ok();
+    let all = house.wait_for_event(&asking, "done").await;
     // What was refused was not done.
-    assert_eq!(of_kind(&all, "message_queued").len(), 0, "{}", told(&all));
+    assert_eq!(of_kind(&all, "message_queued").len(), 0, "{}", format_frames(&all));
     assert_eq!(house.effects().len(), 1);
-    assert_eq!(house.get("/agent/settings").await.ok()["autonomy_level"], 1);
+    assert_eq!(house.get("/agent/settings").await.expect_ok()["autonomy_level"], 1);
 }
 
 /// Says something until it is refused for want of room; the messages that were taken.
-async fn talk_until_full(house: &House, session: &str) -> Vec<String> {
+async fn submit_until_full(house: &TestServer, session: &str) -> Vec<String> {
     let text = format!("again {}", "x".repeat(12_000));
     let mut taken = Vec::new();
     loop {
@@ -226,7 +239,7 @@ async fn talk_until_full(house: &House, session: &str) -> Vec<String> {
         match request.send().await.expect("the server answers").status().as_u16() {
             200 => taken.push(message_id),
             // There are enough in line.
-            429 => tokio::time::sleep(LOOK_AGAIN).await,
+            429 => tokio::time::sleep(POLL_INTERVAL).await,
             503 => return taken,
             status => panic!("{status}"),
         }
@@ -236,19 +249,23 @@ async fn talk_until_full(house: &House, session: &str) -> Vec<String> {
 #[actix_web::test]
 async fn d8_what_was_acknowledged_while_the_disk_filled_up_is_stored_and_nothing_else() {
     let disk = Disk::mount();
-    let setup = Setup::script(Wire::OpenAi, STALLS_ONCE).database(&disk.database());
+    let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+        .database(&disk.database());
     let mut house = setup.start().await;
-    let sessions = join_all((0..SESSIONS).map(|_| house.session_at(1))).await;
-    let taken = sessions.iter().map(|session| talk_until_full(&house, session));
+    let sessions = join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await;
+    let taken = sessions.iter().map(|session| submit_until_full(&house, session));
     let taken = join_all(taken).await;
     assert!(taken.iter().map(Vec::len).sum::<usize>() > SESSIONS, "{taken:?}");
 
     disk.remount("size=256m");
-    until_ready(&house).await;
+    wait_until_ready(&house).await;
     for (session, taken) in sessions.iter().zip(&taken) {
-        let mut follow = house.follow(session, "0").await;
+        let mut follow = house.subscribe(session, "0").await;
         for _ in taken {
-            assert_eq!(follow.until("done").await.last().unwrap().data["outcome"], "completed");
+            assert_eq!(
+                follow.read_until("done").await.last().unwrap().data["outcome"],
+                "completed"
+            );
         }
         let events = house.events(session).await;
         let accepted: Vec<_> =
@@ -257,10 +274,10 @@ async fn d8_what_was_acknowledged_while_the_disk_filled_up_is_stored_and_nothing
         assert_eq!(json!(stored), json!(taken));
         let done = events.iter().filter(|event| event["type"] == "done").count();
         assert_eq!(done, taken.len());
-        assert_eq!(answer(&house.say(session, "again").await), "Here I am.");
+        assert_eq!(last_message_text(&house.chat_to_end(session, "again").await), "Here I am.");
     }
     assert!(house.stop().await.success());
-    let mut beside = outsider(&disk.database()).await;
+    let mut beside = second_connection(&disk.database()).await;
     let checked = sqlx::query("PRAGMA integrity_check").fetch_one(&mut beside).await.unwrap();
     assert_eq!(checked.get::<String, _>(0), "ok");
     let database = disk.database();
@@ -272,22 +289,24 @@ async fn d8_what_was_acknowledged_while_the_disk_filled_up_is_stored_and_nothing
 #[actix_web::test]
 async fn d8_a_server_that_starts_on_a_full_disk_reads_and_goes_on_when_there_is_room() {
     let disk = Disk::mount();
-    let script = calls("market_order_create", ORDER);
-    let setup = Setup::script(Wire::OpenAi, &script).database(&disk.database());
+    let script = tool_call_script("market_order_create", ORDER);
+    let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
+        .database(&disk.database());
     let mut house = setup.start().await;
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     let mut asked = house.chat(&session, "go").await;
-    let plan_id = asked.until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
+    let plan_id =
+        asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
     let before = house.events(&session).await;
     disk.fill();
-    house.crash().await;
+    house.kill_and_restart().await;
     assert_eq!(house.events(&session).await, before);
     let execute = json!({"session_id": session, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.problem(503, "unavailable");
+    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
     disk.make_room();
-    until_ready(&house).await;
-    house.post("/agent/execute", execute).await.ok();
-    house.wait_for(&session, "done").await;
+    wait_until_ready(&house).await;
+    house.post("/agent/execute", execute).await.expect_ok();
+    house.wait_for_event(&session, "done").await;
     assert_eq!(house.effects().len(), 1);
 }
 
@@ -295,52 +314,54 @@ async fn d8_a_server_that_starts_on_a_full_disk_reads_and_goes_on_when_there_is_
 #[actix_web::test]
 async fn d8_a_read_only_disk_is_named_at_the_start() {
     let disk = Disk::mount();
-    let setup = Setup::script(Wire::OpenAi, STALLS_ONCE).database(&disk.database());
+    let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+        .database(&disk.database());
     let mut house = setup.start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "again").await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "again").await;
     let before = house.events(&session).await;
     assert!(house.stop().await.success());
     disk.remount("ro");
-    let said = refusal(house.folder(), &disk.database()).await;
+    let said = startup_error(house.folder(), &disk.database()).await;
     assert!(said.contains(&disk.database()) && said.contains("Read-only file system"), "{said}");
     disk.remount("rw");
     house.start().await;
     assert_eq!(house.events(&session).await, before);
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn d8_a_locked_file_is_waited_for_and_then_refused_until_it_is_free() {
-    let mut house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "again").await;
+    let mut house =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "again").await;
     let file = house.folder().join("greenroom.db").display().to_string();
-    let mut outsider = outsider(&file).await;
+    let mut outsider = second_connection(&file).await;
     let wish = || house.post("/agent/session", json!({}));
 
     // For a moment: nobody notices.
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
     let freed = async {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         execute(&mut outsider, "ROLLBACK").await;
     };
     let (created, ()) = futures::join!(wish(), freed);
-    created.ok();
+    created.expect_ok();
 
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
     let path = format!("/agent/session/{session}");
     let (refused, ready, read) = futures::join!(wish(), house.get("/readyz"), house.get(&path));
-    refused.problem(503, "unavailable");
+    refused.expect_problem(503, "unavailable");
     assert_eq!(ready.status, 503);
-    assert_eq!(read.ok()["status"], "idle");
+    assert_eq!(read.expect_ok()["status"], "idle");
     // Who starts meanwhile reads, too.
-    house.crash().await;
-    assert_eq!(house.get(&path).await.ok()["status"], "idle");
-    house.post("/agent/session", json!({})).await.problem(503, "unavailable");
+    house.kill_and_restart().await;
+    assert_eq!(house.get(&path).await.expect_ok()["status"], "idle");
+    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
     execute(&mut outsider, "ROLLBACK").await;
-    until_ready(&house).await;
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    wait_until_ready(&house).await;
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 /// Pages of SQLite's files.
@@ -348,10 +369,11 @@ const PAGE: usize = 4096;
 
 #[actix_web::test]
 async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
-    let mut house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let mut house =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     for _ in 0..3 {
-        house.say(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
+        house.chat_to_end(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
     }
     let before = house.events(&session).await;
     assert!(house.stop().await.success());
@@ -359,7 +381,7 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
     let file = path.display().to_string();
     let log = house.folder().join("greenroom.db-wal");
     assert!(fs::metadata(&log).map_or(true, |log| log.len() == 0), "the file holds everything");
-    let mut beside = outsider(&file).await;
+    let mut beside = second_connection(&file).await;
     // The last page is the beginning of something, whatever the rest looks like.
     execute(&mut beside, "CREATE TABLE last (page TEXT); PRAGMA wal_checkpoint(TRUNCATE)").await;
     beside.close().await.unwrap();
@@ -379,7 +401,7 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
     ];
     for (case, bytes) in cases {
         fs::write(&path, &bytes).unwrap();
-        let said = refusal(house.folder(), "greenroom.db").await;
+        let said = startup_error(house.folder(), "greenroom.db").await;
         assert!(said.contains(&file) && said.contains("is damaged"), "{case}: {said}");
         assert!(said.contains("docs/storage.md"), "{case}: {said}");
         assert!(fs::read(&path).unwrap() == bytes, "{case}: it was changed");
@@ -387,7 +409,7 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
     // SQLite would throw the log away, and begin anew.
     fs::write(&path, "").unwrap();
     fs::write(&log, &whole).unwrap();
-    let said = refusal(house.folder(), "greenroom.db").await;
+    let said = startup_error(house.folder(), "greenroom.db").await;
     assert!(said.contains(&file) && said.contains("is damaged"), "{said}");
     assert!(fs::read(&log).unwrap() == whole);
     fs::remove_file(&log).unwrap();
@@ -398,22 +420,24 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
 
 #[actix_web::test]
 async fn d5_a_newer_schema_is_refused_and_left_as_it_is() {
-    let mut house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let mut house =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     assert!(house.stop().await.success());
     let file = house.folder().join("greenroom.db").display().to_string();
     let version = async || {
-        let found = sqlx::query("PRAGMA user_version").fetch_one(&mut outsider(&file).await).await;
+        let found =
+            sqlx::query("PRAGMA user_version").fetch_one(&mut second_connection(&file).await).await;
         found.unwrap().get::<i64, _>(0)
     };
     let ours = version().await;
-    execute(&mut outsider(&file).await, "PRAGMA user_version = 99").await;
-    let said = refusal(house.folder(), "greenroom.db").await;
+    execute(&mut second_connection(&file).await, "PRAGMA user_version = 99").await;
+    let said = startup_error(house.folder(), "greenroom.db").await;
     assert!(said.contains(&file) && said.contains("schema version 99"), "{said}");
     assert!(said.contains("use a newer greenroom"), "{said}");
     assert_eq!(version().await, 99);
     let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {ours}"));
-    sqlx::raw_sql(set).execute(&mut outsider(&file).await).await.unwrap();
+    sqlx::raw_sql(set).execute(&mut second_connection(&file).await).await.unwrap();
     house.start().await;
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.ok()["status"], "idle");
+    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
 }

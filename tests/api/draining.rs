@@ -2,12 +2,12 @@
 //! everything continues after the next start.
 
 use crate::{
-    harness::{House, Setup},
-    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
-    stream::{Stream, answer, of_kind, the, told},
+    harness::{TestServer, TestServerBuilder},
+    scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
+    stream::{Stream, format_frames, last_message_text, of_kind, single_frame},
 };
 use futures::future::join_all;
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 /// Sessions of each kind.
@@ -26,11 +26,11 @@ tool_call = {{ name = "scan_opportunities", arguments = {{ region_id = 10000002,
     )
 }
 
-async fn sessions(house: &House) -> Vec<String> {
-    join_all((0..SESSIONS).map(|_| house.session_at(1))).await
+async fn sessions(house: &TestServer) -> Vec<String> {
+    join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await
 }
 
-async fn chats(house: &House, sessions: &[String], message: &str) -> Vec<Stream> {
+async fn chats(house: &TestServer, sessions: &[String], message: &str) -> Vec<Stream> {
     let chats = sessions.iter().enumerate().map(|(number, session)| async move {
         // The scripted model tells conversations apart by what is said in them.
         house.chat(session, &format!("{message} {number}")).await
@@ -39,11 +39,12 @@ async fn chats(house: &House, sessions: &[String], message: &str) -> Vec<Stream>
 }
 
 #[actix_web::test]
-async fn d8_told_to_stop_under_load_it_ends_well_and_everything_continues() {
-    let order = calls("market_order_create", ORDER);
+async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
+    let order = tool_call_script("market_order_create", ORDER);
     let scan = scan(600);
     let script = format!("{STORY}{STALLS_ONCE}{order}{scan}");
-    let setup = Setup::script(Wire::Anthropic, &script).top("drain = '700ms'");
+    let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+        .with_top_level_config("drain = '700ms'");
     let mut house = setup.start().await;
     // Those who wait for a person, whose model says nothing more, whose tool takes ten minutes, who
     // have another message in line, and who are in the middle of a story.
@@ -51,24 +52,24 @@ async fn d8_told_to_stop_under_load_it_ends_well_and_everything_continues() {
     let mut asked = chats(&house, &asking, "go").await;
     let mut plans = Vec::new();
     for stream in &mut asked {
-        let frames = stream.until("waiting_for_approval").await;
+        let frames = stream.read_until("waiting_for_approval").await;
         plans.push(frames.last().unwrap().data["plan_id"].clone());
     }
     let stalling = sessions(&house).await;
     let mut stalled = chats(&house, &stalling, "stall").await;
     for stream in &mut stalled {
-        stream.until_text(10).await;
+        stream.read_text(10).await;
     }
     let mut queued = chats(&house, &stalling, "again").await;
     let scanning = sessions(&house).await;
     let mut scans = chats(&house, &scanning, "scan").await;
     for stream in &mut scans {
-        stream.until("tool_call_progress").await;
+        stream.read_until("tool_call_progress").await;
     }
     let telling = sessions(&house).await;
     let mut told_of = chats(&house, &telling, "story").await;
     let mut socket = house.socket(&format!("/agent/stream/{}", telling[0])).await;
-    socket.until("text").await;
+    socket.read_until("text").await;
     let mut gateway = house.socket("/gateway").await;
     let request =
         json!({"type": "chat.send", "id": "g", "sessionId": telling[1], "content": "story"});
@@ -77,104 +78,116 @@ async fn d8_told_to_stop_under_load_it_ends_well_and_everything_continues() {
     assert!(house.stop().await.success(), "it ends well, although tools and models would go on");
     let all = asked.iter_mut().chain(&mut stalled).chain(&mut queued).chain(&mut scans);
     for stream in all {
-        let last = stream.rest().await.pop().expect("it is told");
+        let last = stream.read_to_end().await.pop().expect("it is told");
         assert_eq!((last.kind(), last.cursor.as_str()), ("server_draining", ""), "{last:?}");
     }
     for stream in &mut told_of {
-        let last = stream.rest().await.pop().expect("it is told");
+        let last = stream.read_to_end().await.pop().expect("it is told");
         assert!(["server_draining", "done"].contains(&last.kind()), "{last:?}");
     }
-    assert_eq!(socket.until("server_draining").await.last().unwrap()["cursor"], Value::Null);
+    assert_eq!(socket.read_until("server_draining").await.last().unwrap()["cursor"], Value::Null);
 
     house.start().await;
     for (session, plan_id) in asking.iter().zip(&plans) {
         let body = json!({"session_id": session, "plan_id": plan_id});
-        house.post("/agent/execute", body).await.ok();
-        let all = house.wait_for(session, "done").await;
-        assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "{}", told(&all));
+        house.post("/agent/execute", body).await.expect_ok();
+        let all = house.wait_for_event(session, "done").await;
+        assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
     }
     assert_eq!(
         house.effects().iter().filter(|it| it["tool"] != "scan_cancelled").count(),
         SESSIONS
     );
     for session in &stalling {
-        let mut follow = house.follow(session, "0").await;
-        let mut all = follow.until("done").await;
-        assert_eq!(answer(&all), STALLED);
-        all.extend(follow.until("done").await);
-        assert_eq!(answer(&all), "Here I am.");
+        let mut follow = house.subscribe(session, "0").await;
+        let mut all = follow.read_until("done").await;
+        assert_eq!(last_message_text(&all), STALLED_TEXT);
+        all.extend(follow.read_until("done").await);
+        assert_eq!(last_message_text(&all), "Here I am.");
     }
     for session in &telling {
-        let all = house.wait_for(session, "done").await;
-        assert_eq!(the(&all, "done").data["outcome"], "completed");
-        assert!(answer(&all).ends_with("number 11 of the fleet goes home; "), "{}", answer(&all));
+        let all = house.wait_for_event(session, "done").await;
+        assert_eq!(single_frame(&all, "done").data["outcome"], "completed");
+        assert!(
+            last_message_text(&all).ends_with("number 11 of the fleet goes home; "),
+            "{}",
+            last_message_text(&all)
+        );
     }
     for session in &scanning {
         // It reads, and goes on by itself; that it was cut off was no failure of its own.
-        let mut follow = house.follow(session, "0").await;
-        let retrying = follow.until("tool_call_retrying").await.pop().unwrap();
+        let mut follow = house.subscribe(session, "0").await;
+        let retrying = follow.read_until("tool_call_retrying").await.pop().unwrap();
         assert_eq!(
             (retrying.text("reason"), &retrying.data["failures"]),
             ("the server restarted", &json!(0))
         );
-        let again = follow.until("tool_call_attempt_started").await;
+        let again = follow.read_until("tool_call_attempt_started").await;
         assert_eq!(again.last().unwrap().data["attempt"], 2);
-        house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
-        follow.until("done").await;
+        house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+        follow.read_until("done").await;
     }
 }
 
 #[actix_web::test]
 async fn d8_while_it_drains_nothing_new_begins_and_what_streams_comes_to_its_end() {
     let script = format!("{STORY}{STALLS_ONCE}");
-    let mut house = Setup::script(Wire::OpenAi, &script).top("drain = '60s'").start().await;
-    let (telling, other) = (house.session_at(1).await, house.session_at(1).await);
+    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
+        .with_top_level_config("drain = '60s'")
+        .start()
+        .await;
+    let (telling, other) = (house.create_session_at(1).await, house.create_session_at(1).await);
     let mut story = house.chat(&telling, "story").await;
-    story.until_text(10).await;
-    house.tell_to_stop();
-    story.until("server_draining").await;
+    story.read_text(10).await;
+    house.send_sigterm();
+    story.read_until("server_draining").await;
     // Its listener has left; the story goes on.
     let wish = json!({"session_id": other, "message": "again"});
-    house.post("/agent/chat/stream", wish).await.problem(503, "draining");
-    house.post("/agent/session", json!({})).await.problem(503, "draining");
-    assert!(house.ended().await.success());
+    house.post("/agent/chat/stream", wish).await.expect_problem(503, "draining");
+    house.post("/agent/session", json!({})).await.expect_problem(503, "draining");
+    assert!(house.wait_for_exit().await.success());
     house.start().await;
-    let all = house.wait_for(&telling, "done").await;
-    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
-    assert_eq!(answer(&house.say(&other, "again").await), "Here I am.");
+    let all = house.wait_for_event(&telling, "done").await;
+    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
+    assert_eq!(last_message_text(&house.chat_to_end(&other, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn d8_a_tool_that_comes_to_its_end_is_waited_for_and_the_next_step_is_not_begun() {
     let scan = scan(2);
-    let setup = Setup::script(Wire::OpenAi, &format!("{scan}{STALLS_ONCE}")).top("drain = '60s'");
+    let setup =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, &format!("{scan}{STALLS_ONCE}"))
+            .with_top_level_config("drain = '60s'");
     let mut house = setup.start().await;
-    let session = house.session_at(1).await;
+    let session = house.create_session_at(1).await;
     let mut chat = house.chat(&session, "scan").await;
-    chat.until("tool_call_progress").await;
+    chat.read_until("tool_call_progress").await;
     assert!(house.stop().await.success());
     house.start().await;
-    let all = house.wait_for(&session, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", told(&all));
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", told(&all));
-    assert_eq!(of_kind(&all, "thinking").len(), 2, "{}", told(&all));
-    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", told(&all));
+    let all = house.wait_for_event(&session, "done").await;
+    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
+    assert_eq!(of_kind(&all, "thinking").len(), 2, "{}", format_frames(&all));
+    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
 }
 
 #[actix_web::test]
 async fn d8_told_twice_it_waits_for_no_tool() {
-    let mut house = Setup::script(Wire::Anthropic, &scan(600)).top("drain = '10m'").start().await;
-    let session = house.session_at(1).await;
+    let mut house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan(600))
+        .with_top_level_config("drain = '10m'")
+        .start()
+        .await;
+    let session = house.create_session_at(1).await;
     let mut chat = house.chat(&session, "scan").await;
-    chat.until("tool_call_progress").await;
-    house.tell_to_stop();
-    chat.until("server_draining").await;
+    chat.read_until("tool_call_progress").await;
+    house.send_sigterm();
+    chat.read_until("server_draining").await;
     assert!(house.stop().await.success());
     house.start().await;
     // It reads, and goes on.
-    let mut follow = house.follow(&session, "0").await;
-    follow.until("tool_call_retrying").await;
-    house.tell_to_stop();
-    follow.until("server_draining").await;
+    let mut follow = house.subscribe(&session, "0").await;
+    follow.read_until("tool_call_retrying").await;
+    house.send_sigterm();
+    follow.read_until("server_draining").await;
     assert!(house.stop().await.success());
 }

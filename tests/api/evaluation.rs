@@ -9,7 +9,7 @@ fn root() -> &'static Path {
 }
 
 /// Runs it with the tour's configuration in a folder of its own.
-async fn evaluated(cases: &Path, more: &[&str]) -> (Option<i32>, String) {
+async fn run_eval(cases: &Path, more: &[&str]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let (configuration, market) = (root().join("examples/greenroom.toml"), market_binary());
     let text = |path: &Path| path.display().to_string();
@@ -24,7 +24,7 @@ async fn evaluated(cases: &Path, more: &[&str]) -> (Option<i32>, String) {
 
 #[actix_web::test]
 async fn c6_the_market_s_cases_are_as_expected() {
-    let (code, told) = evaluated(&root().join("examples/evaluation/market.toml"), &[]).await;
+    let (code, told) = run_eval(&root().join("examples/evaluation/market.toml"), &[]).await;
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("12 of 12 cases passed"), "{told}");
     assert!(told.contains("ask market_order_create"), "{told}");
@@ -47,18 +47,18 @@ message = "hello"
 text.contains = ["nonsense"]
 "#;
     std::fs::write(&file, cases).unwrap();
-    let (code, told) = evaluated(&file, &[]).await;
+    let (code, told) = run_eval(&file, &[]).await;
     assert_eq!(code, Some(1), "{told}");
     for words in ["0 of 2 cases passed", "should say allow, it says deny", "does not say"] {
         assert!(told.contains(words), "{words:?} is not in\n{told}");
     }
-    let (code, told) = evaluated(&file, &["--json", "--only", "money"]).await;
+    let (code, told) = run_eval(&file, &["--json", "--only", "money"]).await;
     assert_eq!(code, Some(1), "{told}");
     let told: Value = serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}"));
     assert_eq!(told["cases"][0]["calls"][0]["decision"], "deny");
     assert_eq!((&told["passed"], &told["failed"]), (&Value::from(0), &Value::from(1)));
     std::fs::write(&file, "[[case]]\nname = 'a'\nmessage = 'b'").unwrap();
-    let (code, told) = evaluated(&file, &[]).await;
+    let (code, told) = run_eval(&file, &[]).await;
     assert_eq!(code, Some(2), "{told}");
     assert!(told.contains("it expects nothing"), "{told}");
 }

@@ -1,16 +1,16 @@
 //! The WebSocket `/gateway`: requests and their streams, questions, and connections that are lost.
 
 use crate::{
-    harness::{House, Setup},
-    scripts::{ORDER, STALLED, STALLS_ONCE, STORY, calls},
+    harness::{TestServer, TestServerBuilder},
+    scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
     stream::Socket,
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
     a_request_is_answered_by_a_stream,
-    g9_a_word_on_one_call_runs_it_or_not_or_for_the_session,
+    g9_call_approval_runs_rejects_or_grants,
     s5_a_request_sent_again_streams_what_remains,
 );
 
@@ -20,7 +20,7 @@ async fn chat(socket: &mut Socket, session: &str, id: &str, content: &str) {
     socket.send(frame).await;
 }
 
-async fn answer(socket: &mut Socket, call: &Value, approved: bool) {
+async fn send_approval(socket: &mut Socket, call: &Value, approved: bool) {
     let frame = json!({
         "type": "tool.approval.response", "id": "word", "toolCallId": call, "approved": approved,
     });
@@ -38,7 +38,7 @@ fn types(frames: &[Value]) -> Vec<&str> {
 }
 
 /// The text of the stream, without messages that turned out to be void.
-fn said(frames: &[Value]) -> String {
+fn streamed_text(frames: &[Value]) -> String {
     let void: Vec<_> = frames
         .iter()
         .filter(|frame| frame["discarded"] == true)
@@ -49,12 +49,12 @@ fn said(frames: &[Value]) -> String {
     deltas.iter().filter(counts).map(|frame| frame["delta"].as_str().unwrap()).collect()
 }
 
-async fn a_request_is_answered_by_a_stream(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
+async fn a_request_is_answered_by_a_stream(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
     let mut socket = house.socket("/gateway").await;
     let question = "What is the current sell price of Tritanium in Jita?";
     socket.send(json!({"type": "chat.send", "id": "r-1", "content": question})).await;
-    let frames = socket.until("chat.stream.end").await;
+    let frames = socket.read_until("chat.stream.end").await;
     let expected = [
         "chat.stream.start",
         "chat.stream.delta",
@@ -72,32 +72,39 @@ async fn a_request_is_answered_by_a_stream(wire: Wire) {
         assert_eq!(call[name], result[name]);
     }
     assert_eq!(result["result"]["hub"], "Jita");
-    assert!(said(&frames).contains("**Tritanium** sells for **4.12 ISK**"), "{}", said(&frames));
+    assert!(
+        streamed_text(&frames).contains("**Tritanium** sells for **4.12 ISK**"),
+        "{}",
+        streamed_text(&frames)
+    );
     let (start, end) = (&frames[0], frames.last().unwrap());
     assert_eq!((&start["model"], &end["outcome"]), (&json!("scripted"), &json!("completed")));
     let session =
         house.get(&format!("/agent/session/{}", start["sessionId"].as_str().unwrap())).await;
-    let usage = &session.ok()["usage"];
+    let usage = &session.expect_ok()["usage"];
     assert_eq!(end["usage"]["inputTokens"], usage["input_tokens"]);
     assert_eq!(end["usage"]["outputTokens"], usage["output_tokens"]);
     assert_eq!(end["usage"]["costUSD"], Value::Null);
 }
 
-async fn g9_a_word_on_one_call_runs_it_or_not_or_for_the_session(wire: Wire) {
-    let house = Setup::script(wire, &calls("market_order_create", ORDER)).start().await;
-    let session = house.session_at(1).await;
+async fn g9_call_approval_runs_rejects_or_grants(wire: ProviderProtocol) {
+    let house =
+        TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
+            .start()
+            .await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway").await;
     for (number, approved) in [(1, false), (2, true)] {
         chat(&mut socket, &session, &format!("r-{number}"), "go").await;
-        let frames = socket.until("tool.approval.request").await;
+        let frames = socket.read_until("tool.approval.request").await;
         let asked = frames.last().unwrap();
         let call = of_type(&frames, "tool.call")[0];
         for name in ["requestId", "toolCallId", "toolName", "args"] {
             assert_eq!(asked[name], call[name]);
         }
         assert_eq!(asked["risk"], "medium");
-        answer(&mut socket, &asked["toolCallId"], approved).await;
-        let frames = socket.until("chat.stream.end").await;
+        send_approval(&mut socket, &asked["toolCallId"], approved).await;
+        let frames = socket.read_until("chat.stream.end").await;
         let result = of_type(&frames, "tool.result")[0];
         assert_eq!(result.get("isError").is_some(), !approved, "{result}");
         assert_eq!(house.effects().len(), usize::from(approved));
@@ -107,22 +114,22 @@ async fn g9_a_word_on_one_call_runs_it_or_not_or_for_the_session(wire: Wire) {
     }
     // For the session: the next one is not asked for.
     chat(&mut socket, &session, "r-3", "go").await;
-    let asked = socket.until("tool.approval.request").await.pop().unwrap();
+    let asked = socket.read_until("tool.approval.request").await.pop().unwrap();
     let response = json!({
         "type": "tool.approval.response", "id": "w", "toolCallId": asked["toolCallId"],
         "approved": true, "sessionApprove": true,
     });
     socket.send(response.clone()).await;
-    socket.until("chat.stream.end").await;
-    let grants = house.get(&format!("/agent/session/{session}/grants")).await.ok();
+    socket.read_until("chat.stream.end").await;
+    let grants = house.get(&format!("/agent/session/{session}/grants")).await.expect_ok();
     assert_eq!(grants["grants"][0]["tool"], "market_order_create");
     chat(&mut socket, &session, "r-4", "go").await;
-    let frames = socket.until("chat.stream.end").await;
+    let frames = socket.read_until("chat.stream.end").await;
     assert!(of_type(&frames, "tool.approval.request").is_empty(), "{frames:?}");
     assert_eq!(house.effects().len(), 3);
     // The same word again says nothing; another one says who was first.
     socket.send(response).await;
-    answer(&mut socket, &asked["toolCallId"], false).await;
+    send_approval(&mut socket, &asked["toolCallId"], false).await;
     let refused = socket.next().await;
     assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("already_decided")));
     assert_eq!(
@@ -132,13 +139,13 @@ async fn g9_a_word_on_one_call_runs_it_or_not_or_for_the_session(wire: Wire) {
     assert_eq!(refused["first"][0]["surface"], "websocket");
 }
 
-async fn s5_a_request_sent_again_streams_what_remains(wire: Wire) {
-    let house = Setup::script(wire, STORY).start().await;
+async fn s5_a_request_sent_again_streams_what_remains(wire: ProviderProtocol) {
+    let house = TestServerBuilder::with_script(wire, STORY).start().await;
     let mut first = house.socket("/gateway").await;
     let send = json!({"type": "chat.send", "id": "r-1", "content": "a story"});
     first.send(send.clone()).await;
     let mut heard = Vec::new();
-    while said(&heard).chars().count() < 100 {
+    while streamed_text(&heard).chars().count() < 100 {
         heard.push(first.next().await);
     }
     drop(first);
@@ -146,15 +153,15 @@ async fn s5_a_request_sent_again_streams_what_remains(wire: Wire) {
     let mut resumed = send.clone();
     resumed["after"] = heard.last().unwrap()["cursor"].clone();
     second.send(resumed).await;
-    heard.extend(second.until("chat.stream.end").await);
+    heard.extend(second.read_until("chat.stream.end").await);
     // Another one hears it from the start.
     let mut third = house.socket("/gateway").await;
     third.send(send).await;
-    let whole = third.until("chat.stream.end").await;
-    assert_eq!(said(&heard), said(&whole));
+    let whole = third.read_until("chat.stream.end").await;
+    assert_eq!(streamed_text(&heard), streamed_text(&whole));
     assert_eq!(types(&heard), types(&whole));
     assert_eq!(whole[0], heard[0], "the same session, and the same run");
-    let sessions = house.get("/agent/session").await.ok();
+    let sessions = house.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
     let reused = json!({"type": "chat.send", "id": "r-1", "content": "another one"});
     third.send(reused).await;
@@ -166,24 +173,24 @@ async fn s5_a_request_sent_again_streams_what_remains(wire: Wire) {
 }
 
 /// The calls that are asked about, in order.
-fn asked(frames: &[Value]) -> Vec<Value> {
+fn requested_call_ids(frames: &[Value]) -> Vec<Value> {
     let asked = of_type(frames, "tool.approval.request").into_iter();
     asked.map(|frame| frame["toolCallId"].clone()).collect()
 }
 
 #[actix_web::test]
 async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not() {
-    let mut house = Setup::tour(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
+    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "Stock up").await;
-    let mut frames = socket.until("tool.approval.request").await;
-    frames.extend(socket.until("tool.approval.request").await);
-    let calls = asked(&frames);
-    answer(&mut socket, &calls[0], true).await;
-    let frames = socket.until("tool.result").await;
+    let mut frames = socket.read_until("tool.approval.request").await;
+    frames.extend(socket.read_until("tool.approval.request").await);
+    let calls = requested_call_ids(&frames);
+    send_approval(&mut socket, &calls[0], true).await;
+    let frames = socket.read_until("tool.result").await;
     let place = frames.last().unwrap()["cursor"].clone();
-    house.crash().await;
+    house.kill_and_restart().await;
 
     // From the start, and from where it was cut off.
     for after in [Value::Null, place] {
@@ -193,8 +200,8 @@ async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not(
             "after": after,
         });
         socket.send(send).await;
-        let frames = socket.until("tool.approval.request").await;
-        assert_eq!(asked(&frames), calls[1..], "{frames:?}");
+        let frames = socket.read_until("tool.approval.request").await;
+        assert_eq!(requested_call_ids(&frames), calls[1..], "{frames:?}");
         assert_eq!(frames[0]["type"] == "chat.stream.start", after.is_null());
     }
     // A request behind it is told what it waits for.
@@ -208,8 +215,8 @@ async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not(
     );
     let second = socket.next().await;
     assert_eq!((&second["requestId"], &second["queued"]), (&json!("r-2"), &json!(true)));
-    answer(&mut socket, &first["toolCallId"], true).await;
-    let frames = socket.until("chat.stream.end").await;
+    send_approval(&mut socket, &first["toolCallId"], true).await;
+    let frames = socket.read_until("chat.stream.end").await;
     assert!(frames.iter().all(|frame| frame["requestId"] == "r-2"), "{frames:?}");
     let tools: Vec<_> = house.effects().iter().map(|effect| effect["tool"].clone()).collect();
     let order = "market_order_create";
@@ -218,15 +225,19 @@ async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not(
 
 #[actix_web::test]
 async fn m3_text_that_does_not_count_is_taken_back() {
-    let house =
-        Setup::script(Wire::OpenAi, &STALLS_ONCE.replace("stall = {", "cut = {")).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::OpenAi,
+        &STALLS_ONCE.replace("stall = {", "cut = {"),
+    )
+    .start()
+    .await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "stall").await;
-    let frames = socket.until("chat.stream.end").await;
+    let frames = socket.read_until("chat.stream.end").await;
     let void = frames.iter().filter(|frame| frame["discarded"] == true);
     assert_eq!(void.count(), 1, "{frames:?}");
-    assert_eq!(said(&frames), STALLED);
+    assert_eq!(streamed_text(&frames), STALLED_TEXT);
 }
 
 #[actix_web::test]
@@ -234,17 +245,17 @@ async fn s6_a_request_that_is_cancelled_or_fails_comes_to_its_end() {
     let script = format!(
         "{STALLS_ONCE}\n[[rule]]\nuser = 'refuse'\nfail = {{ status = 401, message = 'no such key' }}\n[[rule.reply]]\ntext = 'never'"
     );
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "stall").await;
-    socket.until("chat.stream.delta").await;
-    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.ok();
-    let end = socket.until("chat.stream.end").await.pop().unwrap();
+    socket.read_until("chat.stream.delta").await;
+    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+    let end = socket.read_until("chat.stream.end").await.pop().unwrap();
     assert_eq!((&end["outcome"], &end["requestId"]), (&json!("cancelled"), &json!("r-1")));
 
     chat(&mut socket, &session, "r-2", "refuse").await;
-    let frames = socket.until("chat.stream.end").await;
+    let frames = socket.read_until("chat.stream.end").await;
     let frames: Vec<_> =
         frames.into_iter().filter(|frame| frame["type"] != "chat.stream.delta").collect();
     assert_eq!(types(&frames), ["chat.stream.start", "error", "chat.stream.end"]);
@@ -258,11 +269,11 @@ async fn s6_a_request_that_is_cancelled_or_fails_comes_to_its_end() {
 
 #[actix_web::test]
 async fn who_asks_for_details_hears_what_the_dialect_has_no_word_for() {
-    let house = Setup::tour(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/gateway?details=true").await;
     chat(&mut socket, &session, "r-1", "Get production cost for Stabber").await;
-    let frames = socket.until("chat.stream.end").await;
+    let frames = socket.read_until("chat.stream.end").await;
     let native = |kind: &str| {
         let events = of_type(&frames, "agent.event").into_iter();
         events.filter(|frame| frame["event"]["type"] == kind).count()
@@ -281,7 +292,7 @@ async fn who_asks_for_details_hears_what_the_dialect_has_no_word_for() {
     assert_eq!(told.map(seq).collect::<Vec<_>>(), expected);
 }
 
-async fn refused(socket: &mut Socket, frame: Value) -> (String, Value) {
+async fn send_expecting_error(socket: &mut Socket, frame: Value) -> (String, Value) {
     socket.send(frame).await;
     let answered = socket.next().await;
     assert_eq!(answered["type"], "error", "{answered}");
@@ -289,19 +300,24 @@ async fn refused(socket: &mut Socket, frame: Value) -> (String, Value) {
     (answered["code"].as_str().unwrap().to_owned(), answered)
 }
 
-async fn key_of(house: &House, user: &str) -> String {
+async fn key_of(house: &TestServer, user: &str) -> String {
     let key = house.post("/admin/keys", json!({"user_id": user, "role": "user"})).await;
     assert_eq!(key.status, 201);
     key.body["key"].as_str().unwrap().to_owned()
 }
 
 #[actix_web::test]
-async fn x2_x4_nonsense_and_what_is_somebody_elses_are_refused_and_the_line_stays() {
-    let house = Setup::script(Wire::Anthropic, &calls("market_order_create", ORDER)).start().await;
-    let foreign = house.session_at(1).await;
+async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_open() {
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("market_order_create", ORDER),
+    )
+    .start()
+    .await;
+    let foreign = house.create_session_at(1).await;
     let mut owner = house.socket("/gateway").await;
     chat(&mut owner, &foreign, "r-1", "go").await;
-    let asked = owner.until("tool.approval.request").await.pop().unwrap();
+    let asked = owner.read_until("tool.approval.request").await.pop().unwrap();
     let key = key_of(&house, "eve").await;
     let mut socket =
         Socket::open_as(&house.url().replacen("http", "ws", 1), "/gateway", &key).await;
@@ -338,7 +354,7 @@ async fn x2_x4_nonsense_and_what_is_somebody_elses_are_refused_and_the_line_stay
             "invalid_request",
         ),
     ] {
-        let (found, answered) = refused(&mut socket, frame.clone()).await;
+        let (found, answered) = send_expecting_error(&mut socket, frame.clone()).await;
         assert_eq!(found, code, "{answered}");
         if frame["id"] == "a" {
             assert_eq!(answered["requestId"], "a");
@@ -347,10 +363,10 @@ async fn x2_x4_nonsense_and_what_is_somebody_elses_are_refused_and_the_line_stay
     assert_eq!(house.effects().len(), 0);
     // The request id of somebody else's request is free, and leads to a session of one's own.
     socket.send(json!({"type": "chat.send", "id": "r-1", "content": "again"})).await;
-    let frames = socket.until("chat.stream.end").await;
-    assert_eq!(said(&frames), "Here I am.");
+    let frames = socket.read_until("chat.stream.end").await;
+    assert_eq!(streamed_text(&frames), "Here I am.");
     let own = frames[0]["sessionId"].as_str().unwrap();
     assert_ne!(own, foreign);
-    let session = house.get(&format!("/agent/session/{own}")).await.ok();
+    let session = house.get(&format!("/agent/session/{own}")).await.expect_ok();
     assert_eq!(session["user_id"], "eve");
 }

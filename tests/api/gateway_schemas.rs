@@ -1,14 +1,14 @@
 //! The gateway's frames against schemas that are not ours: a suite in TypeScript, with Zod and a
 //! WebSocket client of its own, talks with the live server and reads the frames on file.
 
-use crate::harness::{PATIENCE, Setup, TOKEN};
-use greenroom::rehearsal::Wire;
+use crate::harness::{TEST_TIMEOUT, TOKEN, TestServerBuilder};
+use greenroom::rehearsal::ProviderProtocol;
 use std::path::Path;
 use tokio::process::Command;
 
 async fn run(command: &mut Command) -> String {
     let ends = command.kill_on_drop(true).output();
-    let output = tokio::time::timeout(PATIENCE, ends).await.expect("it ends");
+    let output = tokio::time::timeout(TEST_TIMEOUT, ends).await.expect("it ends");
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -24,7 +24,7 @@ async fn e1_a_schema_suite_agrees_with_the_live_gateway() {
     assert!(tsc.exists(), "{} is missing: run scripts/test-deps.sh", tsc.display());
     run(Command::new(tsc).current_dir(&suite).args(["--project", "."])).await;
 
-    let house = Setup::tour(Wire::Anthropic).start().await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
     let url = format!("{}/gateway", house.url().replacen("http", "ws", 1));
     let mut node = Command::new("node");
     node.current_dir(&suite).args(["dist/main.js", &url, TOKEN]);

@@ -2,7 +2,7 @@
 //! binary as a child that can be killed. It knows how to start, kill and ask; it judges nothing.
 
 use crate::stream::{Socket, Stream};
-use greenroom::rehearsal::{Rehearsal, Script, Wire};
+use greenroom::rehearsal::{ProviderProtocol, RehearsalServer, Script};
 use reqwest::{Method, StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 use std::{
@@ -17,19 +17,19 @@ use tokio::{
 };
 
 /// Nothing here takes so long unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The administrator's token.
 pub(crate) const TOKEN: &str = "the-token-of-the-tests-0123456789";
 /// The providers' key, which must never be seen.
 pub(crate) const MODEL_KEY: &str = "rehearsal-key-0123456789";
 /// Between two looks at what no event tells.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(25);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// What a test wants to be different from the tour.
-pub(crate) struct Setup {
-    wire: Wire,
+pub(crate) struct TestServerBuilder {
+    wire: ProviderProtocol,
     script: String,
-    top: String,
+    top_level_config: String,
     configuration: String,
     agent: String,
     model: String,
@@ -38,22 +38,22 @@ pub(crate) struct Setup {
     database: String,
 }
 
-impl Setup {
+impl TestServerBuilder {
     /// The README's tour, without its pauses.
-    pub(crate) fn tour(wire: Wire) -> Self {
+    pub(crate) fn tour(wire: ProviderProtocol) -> Self {
         let path = root().join("examples/rehearsal/market.toml");
         let script = std::fs::read_to_string(path).expect("the tour can be read");
         let slow = "delay_ms = 120\nchunk = { text = 12, delay_ms = 12 }";
         assert!(script.contains(slow), "the tour's pace stands elsewhere");
-        Self::script(wire, &script.replace(slow, "").replace("delay_ms = 70", "delay_ms = 5"))
+        Self::with_script(wire, &script.replace(slow, "").replace("delay_ms = 70", "delay_ms = 5"))
     }
 
     /// A script of the test's own.
-    pub(crate) fn script(wire: Wire, script: &str) -> Self {
+    pub(crate) fn with_script(wire: ProviderProtocol, script: &str) -> Self {
         Self {
             wire,
             script: script.to_owned(),
-            top: String::new(),
+            top_level_config: String::new(),
             configuration: String::new(),
             agent: String::new(),
             model: String::new(),
@@ -70,15 +70,15 @@ impl Setup {
     }
 
     /// More tables of configuration.
-    pub(crate) fn with(mut self, configuration: &str) -> Self {
+    pub(crate) fn with_config(mut self, configuration: &str) -> Self {
         self.configuration.push_str(configuration);
         self.configuration.push('\n');
         self
     }
 
     /// A key of configuration that is in no table.
-    pub(crate) fn top(mut self, line: &str) -> Self {
-        self.top.push_str(line);
+    pub(crate) fn with_top_level_config(mut self, line: &str) -> Self {
+        self.top_level_config.push_str(line);
         self
     }
 
@@ -97,9 +97,9 @@ impl Setup {
     }
 
     /// Tables of tools instead of the market's own catalog.
-    pub(crate) fn replacing_catalog(mut self, tools: &str) -> Self {
+    pub(crate) fn with_catalog(mut self, tools: &str) -> Self {
         self.catalog = String::new();
-        self.with(tools)
+        self.with_config(tools)
     }
 
     /// Something that the market is to do.
@@ -109,25 +109,25 @@ impl Setup {
     }
 
     /// Starts everything.
-    pub(crate) async fn start(self) -> House {
+    pub(crate) async fn start(self) -> TestServer {
         // The clients of the test need it too; another test may have installed it.
         greenroom::install_crypto();
         let folder = tempfile::tempdir().expect("there is room for files");
         let script = Script::parse(&self.script).expect("the script is good");
-        let rehearsal = Rehearsal::start(script, ([127, 0, 0, 1], 0).into());
+        let rehearsal = RehearsalServer::start(script, ([127, 0, 0, 1], 0).into());
         let rehearsal = rehearsal.expect("there is a free port");
         self.write_configuration(folder.path(), &rehearsal.url());
-        let client = reqwest::Client::builder().timeout(PATIENCE).build();
+        let client = reqwest::Client::builder().timeout(TEST_TIMEOUT).build();
         let client = client.expect("a client can be built");
         let database = self.database;
-        let server = Server::start(folder.path(), "127.0.0.1:0", &database).await;
-        House { server: Some(server), rehearsal, client, folder, database }
+        let server = ServerProcess::start(folder.path(), "127.0.0.1:0", &database).await;
+        TestServer { server: Some(server), rehearsal, client, folder, database }
     }
 
     fn write_configuration(&self, folder: &Path, url: &str) {
         let (wire, base_url) = match self.wire {
-            Wire::Anthropic => ("anthropic", url.to_owned()),
-            Wire::OpenAi => ("openai", format!("{url}/v1")),
+            ProviderProtocol::Anthropic => ("anthropic", url.to_owned()),
+            ProviderProtocol::OpenAi => ("openai", format!("{url}/v1")),
         };
         let quoted = |path: PathBuf| json!(path.display().to_string());
         let own_env: String =
@@ -157,17 +157,17 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
             command = quoted(market_binary()),
             file = quoted(folder.join("market.jsonl")),
             log = quoted(folder.join("calls.jsonl")),
-            top = self.top,
+            top = self.top_level_config,
             agent = self.agent,
             model = self.model,
-            more = self.limited(),
+            more = self.config_with_rate_limit(),
         );
         std::fs::write(folder.join("greenroom.toml"), text).expect("the file can be written");
     }
 
     /// The configuration, with a limit of requests that no test meets unless it names one: tests look
     /// again more often than people do.
-    fn limited(&self) -> String {
+    fn config_with_rate_limit(&self) -> String {
         const GENEROUS: &str = "[limits]\nrequests_per_second = 100000\n";
         if self.configuration.contains("requests_per_second") {
             self.configuration.clone()
@@ -210,18 +210,18 @@ pub(crate) async fn run(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> O
     let mut command = greenroom(folder);
     command.args(args).env("MODEL_KEY", MODEL_KEY);
     let ends = command.envs(env.iter().copied()).output();
-    let output = tokio::time::timeout(PATIENCE, ends).await.expect("the command ends");
+    let output = tokio::time::timeout(TEST_TIMEOUT, ends).await.expect("the command ends");
     output.expect("the program can be started")
 }
 
 /// A running server; dropping it kills it.
-struct Server {
+struct ServerProcess {
     child: Child,
     address: String,
     log: PathBuf,
 }
 
-impl Server {
+impl ServerProcess {
     async fn start(folder: &Path, listen: &str, database: &str) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
@@ -243,7 +243,7 @@ impl Server {
             }
             None
         };
-        let found = tokio::time::timeout(PATIENCE, found).await;
+        let found = tokio::time::timeout(TEST_TIMEOUT, found).await;
         let Ok(Some(address)) = found else {
             let told = std::fs::read_to_string(&log).unwrap_or_default();
             panic!("the server does not start: {told}");
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let told = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -264,9 +264,9 @@ impl Drop for Server {
 }
 
 /// All that runs for one test.
-pub(crate) struct House {
-    server: Option<Server>,
-    pub(crate) rehearsal: Rehearsal,
+pub(crate) struct TestServer {
+    server: Option<ServerProcess>,
+    pub(crate) rehearsal: RehearsalServer,
     client: reqwest::Client,
     folder: TempDir,
     database: String,
@@ -274,21 +274,21 @@ pub(crate) struct House {
 
 /// What the server answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
-impl Answer {
+impl ApiResponse {
     /// The body of what must have gone well.
-    pub(crate) fn ok(self) -> Value {
+    pub(crate) fn expect_ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
     /// The body of a refusal, which must be a problem document with this status and code.
-    pub(crate) fn problem(self, status: u16, code: &str) -> Value {
+    pub(crate) fn expect_problem(self, status: u16, code: &str) -> Value {
         let Self { status: found, headers, body } = self;
         assert_eq!((found.as_u16(), body["code"].as_str()), (status, Some(code)), "{body}");
         let kind = headers.get("content-type").map(|kind| kind.to_str().unwrap_or_default());
@@ -300,8 +300,8 @@ impl Answer {
     }
 }
 
-impl House {
-    fn server(&self) -> &Server {
+impl TestServer {
+    fn server(&self) -> &ServerProcess {
         self.server.as_ref().expect("the server runs")
     }
 
@@ -322,8 +322,8 @@ impl House {
 
     /// Tells it to stop, as a service manager does, and waits for its end.
     pub(crate) async fn stop(&mut self) -> std::process::ExitStatus {
-        self.tell_to_stop();
-        self.ended().await
+        self.send_sigterm();
+        self.wait_for_exit().await
     }
 
     /// The server's process.
@@ -333,74 +333,79 @@ impl House {
     }
 
     /// Tells it to stop.
-    pub(crate) fn tell_to_stop(&self) {
+    pub(crate) fn send_sigterm(&self) {
         let id = nix::unistd::Pid::from_raw(self.pid());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it can be told");
     }
 
     /// Waits for its end.
-    pub(crate) async fn ended(&mut self) -> std::process::ExitStatus {
+    pub(crate) async fn wait_for_exit(&mut self) -> std::process::ExitStatus {
         let mut server = self.server.take().expect("the server runs");
-        let end = tokio::time::timeout(PATIENCE, server.child.wait()).await;
+        let end = tokio::time::timeout(TEST_TIMEOUT, server.child.wait()).await;
         end.expect("it ends").expect("its end is known")
     }
 
     /// Starts it again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server = Some(Server::start(self.folder.path(), "127.0.0.1:0", &self.database).await);
+        self.server =
+            Some(ServerProcess::start(self.folder.path(), "127.0.0.1:0", &self.database).await);
     }
 
     /// The same, and where it was before: at `url`, which clients remember.
     pub(crate) async fn start_at(&mut self, url: &str) {
         assert!(self.server.is_none(), "the server runs");
         let listen = url.trim_start_matches("http://");
-        self.server = Some(Server::start(self.folder.path(), listen, &self.database).await);
+        self.server = Some(ServerProcess::start(self.folder.path(), listen, &self.database).await);
     }
 
-    pub(crate) async fn crash(&mut self) {
+    pub(crate) async fn kill_and_restart(&mut self) {
         self.kill().await;
         self.start().await;
     }
 
     /// A request with the administrator's token.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.anonymous(method, path).bearer_auth(TOKEN)
+        self.request_without_token(method, path).bearer_auth(TOKEN)
     }
 
     /// A request without a token.
-    pub(crate) fn anonymous(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn request_without_token(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> reqwest::RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url()))
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         send(self.request(Method::GET, path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> ApiResponse {
         send(self.request(Method::POST, path).json(&body)).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> ApiResponse {
         send(self.request(Method::PATCH, path).json(&body)).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> ApiResponse {
         send(self.request(Method::DELETE, path)).await
     }
 
     /// A new session; its id.
-    pub(crate) async fn session(&self, wish: Value) -> String {
-        let created = self.post("/agent/session", wish).await.ok();
+    pub(crate) async fn create_session(&self, wish: Value) -> String {
+        let created = self.post("/agent/session", wish).await.expect_ok();
         created["session_id"].as_str().expect("it has an id").to_owned()
     }
 
     /// A new session at that autonomy level.
-    pub(crate) async fn session_at(&self, level: u8) -> String {
+    pub(crate) async fn create_session_at(&self, level: u8) -> String {
         if level > 1 {
-            self.patch("/agent/settings", json!({"autonomy_level": level})).await.ok();
+            self.patch("/agent/settings", json!({"autonomy_level": level})).await.expect_ok();
         }
-        self.session(json!({"autonomy_level": level})).await
+        self.create_session(json!({"autonomy_level": level})).await
     }
 
     /// The stream of a request that must be answered with one.
@@ -412,7 +417,7 @@ impl House {
         }
         let kind = response.headers()["content-type"].to_str().unwrap_or_default().to_owned();
         assert!(kind.starts_with("text/event-stream"), "{kind}");
-        Stream::of(response)
+        Stream::new(response)
     }
 
     /// Says something and listens to its run.
@@ -425,18 +430,26 @@ impl House {
     }
 
     /// Says something and listens to the end.
-    pub(crate) async fn say(&self, session: &str, message: &str) -> Vec<crate::stream::Frame> {
-        self.chat(session, message).await.rest().await
+    pub(crate) async fn chat_to_end(
+        &self,
+        session: &str,
+        message: &str,
+    ) -> Vec<crate::stream::Frame> {
+        self.chat(session, message).await.read_to_end().await
     }
 
     /// Listens to a session from a cursor on.
-    pub(crate) async fn follow(&self, session: &str, after: &str) -> Stream {
+    pub(crate) async fn subscribe(&self, session: &str, after: &str) -> Stream {
         let path = format!("/agent/session/{session}/events?after={after}");
         self.stream(self.request(Method::GET, &path).header("accept", "text/event-stream")).await
     }
 
     /// The same, with the header that browsers use.
-    pub(crate) async fn resume(&self, session: &str, last_event_id: &str) -> Stream {
+    pub(crate) async fn subscribe_with_last_event_id(
+        &self,
+        session: &str,
+        last_event_id: &str,
+    ) -> Stream {
         let path = format!("/agent/session/{session}/events");
         let request = self.request(Method::GET, &path).header("accept", "text/event-stream");
         self.stream(request.header("last-event-id", last_event_id)).await
@@ -447,7 +460,7 @@ impl House {
         let (mut events, mut after) = (Vec::new(), json!(0));
         loop {
             let path = format!("/agent/session/{session}/events?after={after}&limit=7");
-            let page = self.get(&path).await.ok();
+            let page = self.get(&path).await.expect_ok();
             let found = page["events"].as_array().expect("a page has events").clone();
             if found.is_empty() {
                 return events;
@@ -464,31 +477,35 @@ impl House {
 
     /// The effects that the market wrote down.
     pub(crate) fn effects(&self) -> Vec<Value> {
-        lines(&self.folder.path().join("market.jsonl"))
+        read_json_lines(&self.folder.path().join("market.jsonl"))
     }
 
     /// The calls that reached the market.
     pub(crate) fn calls(&self) -> Vec<Value> {
-        lines(&self.folder.path().join("calls.jsonl"))
+        read_json_lines(&self.folder.path().join("calls.jsonl"))
     }
 
     /// Waits until what no event tells is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let waits = async {
             while !is_so(self) {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waits).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(TEST_TIMEOUT, waits).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
     /// Waits until the session has gone through that many events of a type; returns them all.
-    pub(crate) async fn wait_for(&self, session: &str, kind: &str) -> Vec<crate::stream::Frame> {
-        self.follow(session, "0").await.until(kind).await
+    pub(crate) async fn wait_for_event(
+        &self,
+        session: &str,
+        kind: &str,
+    ) -> Vec<crate::stream::Frame> {
+        self.subscribe(session, "0").await.read_until(kind).await
     }
 }
 
-pub(crate) async fn send(request: reqwest::RequestBuilder) -> Answer {
+pub(crate) async fn send(request: reqwest::RequestBuilder) -> ApiResponse {
     let response = request.send().await.expect("the server answers");
     let (status, headers) = (response.status(), response.headers().clone());
     let text = response.text().await.expect("the answer is whole");
@@ -496,10 +513,10 @@ pub(crate) async fn send(request: reqwest::RequestBuilder) -> Answer {
         true => Value::Null,
         false => serde_json::from_str(&text).unwrap_or(Value::String(text)),
     };
-    Answer { status, headers, body }
+    ApiResponse { status, headers, body }
 }
 
-pub(crate) fn lines(path: &Path) -> Vec<Value> {
+pub(crate) fn read_json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     // A line that is being written has no end yet.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -8,13 +8,13 @@ macro_rules! on_both_wires {
         mod anthropic {
             $(#[actix_web::test]
             async fn $test() {
-                super::$test(greenroom::rehearsal::Wire::Anthropic).await;
+                super::$test(greenroom::rehearsal::ProviderProtocol::Anthropic).await;
             })+
         }
         mod openai {
             $(#[actix_web::test]
             async fn $test() {
-                super::$test(greenroom::rehearsal::Wire::OpenAi).await;
+                super::$test(greenroom::rehearsal::ProviderProtocol::OpenAi).await;
             })+
         }
     };
@@ -24,14 +24,9 @@ mod actors;
 mod approvals;
 mod bad_input;
 mod budgets;
-#[path = "../../actors/core/tests/simulation/chance.rs"]
-#[allow(dead_code, reason = "the simulation uses more of it")]
-mod chance;
 mod chat;
-mod clients;
 mod commands;
 mod compaction;
-mod consent;
 mod context;
 mod crash;
 mod cursors;
@@ -40,6 +35,7 @@ mod delegate;
 mod dialects;
 mod disk;
 mod draining;
+mod edits_and_grants;
 mod elicitation;
 mod evaluation;
 mod exclusive;
@@ -57,11 +53,15 @@ mod passivation;
 mod postgres;
 mod preflight;
 mod purge;
+mod resources_and_prompts;
+#[path = "../../actors/core/tests/simulation/rng.rs"]
+#[allow(dead_code, reason = "the simulation uses more of it")]
+mod rng;
+mod scripted_gateway;
 mod scripts;
-mod servers;
 mod settings;
+mod slow_clients;
 mod sockets;
-mod stage;
 mod stream;
 mod streams;
 #[path = "../support/postgres.rs"]

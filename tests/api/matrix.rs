@@ -3,10 +3,10 @@
 //! own are held against something.
 
 use crate::{
-    harness::{House, Setup, run},
-    stream::{Frame, of_kind, the, told},
+    harness::{TestServer, TestServerBuilder, run},
+    stream::{Frame, format_frames, of_kind, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 /// One tool of each risk, with what is said to make the model call it.
@@ -24,7 +24,7 @@ const RISKS: [&str; 4] = ["read_only", "write_low_risk", "write_high_risk", "cri
 /// How a person answers, and through what.
 const SURFACES: [Surface; 6] = [
     Surface::Rest,
-    Surface::Short,
+    Surface::ShortRoutes,
     Surface::Socket,
     Surface::Gateway,
     Surface::Cli,
@@ -36,7 +36,7 @@ enum Surface {
     /// `POST /agent/approvals/{id}`
     Rest,
     /// `POST /agent/execute` and `/agent/reject`
-    Short,
+    ShortRoutes,
     /// `decide` over a WebSocket
     Socket,
     /// `tool.approval.response` in the dialect `gateway`
@@ -48,7 +48,7 @@ enum Surface {
 }
 
 /// A: runs; D: is denied; ?: is asked for. Rows L0 to L3, columns in the order of [`RISKS`].
-async fn holds(preset: &str, table: [&str; 4]) {
+async fn check_preset(preset: &str, table: [&str; 4]) {
     let mut script = String::new();
     for (tool, arguments) in TOOLS {
         script.push_str(&format!(
@@ -57,20 +57,28 @@ async fn holds(preset: &str, table: [&str; 4]) {
              text = \"Read: {{{{ last[0].text }}}}\"\n"
         ));
     }
-    let setup = Setup::script(Wire::OpenAi, &script).top(&format!("policy = \"{preset}\"\n"));
+    let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
+        .with_top_level_config(&format!("policy = \"{preset}\"\n"));
     let house = setup.start().await;
-    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
+    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     for (level, row) in table.into_iter().enumerate() {
         for ((ruling, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
             let cell = format!("{preset} L{level} {risk}");
             match ruling {
-                'A' => runs(&house, level, tool, &cell).await,
-                'D' => is_denied(&house, level, tool, &cell).await,
+                'A' => assert_runs(&house, level, tool, &cell).await,
+                'D' => assert_denied(&house, level, tool, &cell).await,
                 _ => {
                     for surface in SURFACES {
                         for approve in [true, false] {
                             let cell = format!("{cell} {surface:?} {approve}");
-                            is_asked_for(&house, level, tool, (surface, approve), &cell).await;
+                            assert_requires_approval(
+                                &house,
+                                level,
+                                tool,
+                                (surface, approve),
+                                &cell,
+                            )
+                            .await;
                         }
                     }
                 }
@@ -79,23 +87,28 @@ async fn holds(preset: &str, table: [&str; 4]) {
     }
 }
 
-async fn said(house: &House, level: usize, tool: &str) -> (String, Vec<Frame>) {
-    let session = house.session(json!({"autonomy_level": level})).await;
+async fn chat_until_pause(house: &TestServer, level: usize, tool: &str) -> (String, Vec<Frame>) {
+    let session = house.create_session(json!({"autonomy_level": level})).await;
     let body = json!({"session_id": session, "message": tool, "until": "pause"});
-    let frames = house.chat_with(body).await.rest().await;
+    let frames = house.chat_with(body).await.read_to_end().await;
     (session, frames)
 }
 
-async fn runs(house: &House, level: usize, tool: &str, cell: &str) {
-    let (_, frames) = said(house, level, tool).await;
-    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 1, "{cell}: {}", told(&frames));
+async fn assert_runs(house: &TestServer, level: usize, tool: &str, cell: &str) {
+    let (_, frames) = chat_until_pause(house, level, tool).await;
+    assert_eq!(
+        of_kind(&frames, "tool_call_completed").len(),
+        1,
+        "{cell}: {}",
+        format_frames(&frames)
+    );
     assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{cell}");
 }
 
-async fn is_denied(house: &House, level: usize, tool: &str, cell: &str) {
+async fn assert_denied(house: &TestServer, level: usize, tool: &str, cell: &str) {
     let before = house.effects().len();
-    let (_, frames) = said(house, level, tool).await;
-    let denied = &the(&frames, "authorization_denied").data;
+    let (_, frames) = chat_until_pause(house, level, tool).await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
     assert_eq!(denied["tool"], tool, "{cell}");
     let reason = denied["reason"].as_str().unwrap();
     assert!(reason.contains("autonomy level"), "{cell}: {reason}");
@@ -103,22 +116,22 @@ async fn is_denied(house: &House, level: usize, tool: &str, cell: &str) {
     assert_eq!(house.effects().len(), before, "{cell}");
 }
 
-async fn is_asked_for(
-    house: &House,
+async fn assert_requires_approval(
+    house: &TestServer,
     level: usize,
     tool: &str,
     (surface, approve): (Surface, bool),
     cell: &str,
 ) {
     let before = house.effects().len();
-    let (session, frames) = said(house, level, tool).await;
-    let plan = the(&frames, "waiting_for_approval").data["plan"].clone();
+    let (session, frames) = chat_until_pause(house, level, tool).await;
+    let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     assert_eq!(plan["steps"][0]["tool"], tool, "{cell}");
     answer(house, &session, &plan, surface, approve).await;
-    let all = house.wait_for(&session, "done").await;
-    let decided = &the(&all, "approval_decided").data["steps"][0];
+    let all = house.wait_for_event(&session, "done").await;
+    let decided = &single_frame(&all, "approval_decided").data["steps"][0];
     let expected = match surface {
-        Surface::Rest | Surface::Short => "rest",
+        Surface::Rest | Surface::ShortRoutes => "rest",
         Surface::Socket | Surface::Gateway => "websocket",
         Surface::Cli => "cli",
         Surface::Dashboard => "dashboard",
@@ -129,30 +142,38 @@ async fn is_asked_for(
         "{cell}"
     );
     if approve {
-        assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{cell}: {}", told(&all));
+        assert_eq!(
+            of_kind(&all, "tool_call_completed").len(),
+            1,
+            "{cell}: {}",
+            format_frames(&all)
+        );
         assert_eq!(house.effects().len(), before + 1, "{cell}");
     } else {
-        assert_eq!(the(&all, "tool_call_failed").data["reason"], "rejected", "{cell}");
+        assert_eq!(single_frame(&all, "tool_call_failed").data["reason"], "rejected", "{cell}");
         assert_eq!(house.effects().len(), before, "{cell}");
     }
 }
 
-async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, approve: bool) {
+async fn answer(house: &TestServer, session: &str, plan: &Value, surface: Surface, approve: bool) {
     let id = plan["approval_id"].as_str().unwrap();
     let word = if approve { "approve" } else { "reject" };
     match surface {
         Surface::Rest => {
-            house.post(&format!("/agent/approvals/{id}"), json!({"decision": word})).await.ok();
+            house
+                .post(&format!("/agent/approvals/{id}"), json!({"decision": word}))
+                .await
+                .expect_ok();
         }
-        Surface::Short => {
+        Surface::ShortRoutes => {
             let path = if approve { "/agent/execute" } else { "/agent/reject" };
-            house.post(path, json!({"session_id": session, "plan_id": id})).await.ok();
+            house.post(path, json!({"session_id": session, "plan_id": id})).await.expect_ok();
         }
         Surface::Socket => {
             let mut socket = house.socket("/agent/stream").await;
             let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": word});
             socket.send(decide).await;
-            assert_eq!(socket.answer("d").await.0["type"], "ack");
+            assert_eq!(socket.read_response("d").await.0["type"], "ack");
         }
         Surface::Gateway => {
             let mut socket = house.socket("/gateway").await;
@@ -162,7 +183,7 @@ async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, ap
             });
             socket.send(response).await;
             // It has no answer of its own: what follows from it is the answer.
-            house.wait_for(session, "approval_decided").await;
+            house.wait_for_event(session, "approval_decided").await;
         }
         Surface::Dashboard => {
             let nowhere = reqwest::redirect::Policy::none();
@@ -176,7 +197,7 @@ async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, ap
                 .header("cookie", cookie)
                 .header("origin", house.url())
                 .json(&json!({"decision": word}));
-            crate::harness::send(answer).await.ok();
+            crate::harness::send(answer).await.expect_ok();
         }
         Surface::Cli => {
             let listen = house.url().trim_start_matches("http://");
@@ -189,15 +210,15 @@ async fn answer(house: &House, session: &str, plan: &Value, surface: Surface, ap
 
 #[actix_web::test]
 async fn g3_interactive() {
-    holds("interactive", ["ADDD", "AA?D", "AA??", "AAA?"]).await;
+    check_preset("interactive", ["ADDD", "AA?D", "AA??", "AAA?"]).await;
 }
 
 #[actix_web::test]
 async fn g3_strict() {
-    holds("strict", ["ADDD", "AADD", "AA?D", "AAAD"]).await;
+    check_preset("strict", ["ADDD", "AADD", "AA?D", "AAAD"]).await;
 }
 
 #[actix_web::test]
 async fn g3_ask_first() {
-    holds("ask_first", ["A???", "AA??", "AA??", "AAA?"]).await;
+    check_preset("ask_first", ["A???", "AA??", "AA??", "AAA?"]).await;
 }

@@ -1,11 +1,13 @@
 //! What models do wrong, and what they need to get back (M2, M3).
 
 use crate::{
-    harness::{MODEL_KEY, Setup},
-    scripts::calls,
-    stream::{Frame, answer, kinds_of, of_kind, said, the, told},
+    harness::{MODEL_KEY, TestServerBuilder},
+    scripts::tool_call_script,
+    stream::{
+        Frame, format_frames, kinds_of, last_message_text, of_kind, single_frame, streamed_text,
+    },
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
 on_both_wires!(
@@ -23,16 +25,19 @@ on_both_wires!(
     a_tool_that_does_not_exist_is_an_error_result,
 );
 
-async fn play(wire: Wire, script: &str) -> (crate::harness::House, String, Vec<Frame>) {
-    let house = Setup::script(wire, script).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
+async fn run_script(
+    wire: ProviderProtocol,
+    script: &str,
+) -> (crate::harness::TestServer, String, Vec<Frame>) {
+    let house = TestServerBuilder::with_script(wire, script).start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
     (house, session, frames)
 }
 
 /// A rule that goes wrong in that way. A message after a run without an answer is one with it to
 /// the model, so the rule for what comes after stands first.
-fn fails(how: &str) -> String {
+fn failing_script(how: &str) -> String {
     format!(
         r#"
 [[rule]]
@@ -51,37 +56,37 @@ text = "The whole answer is longer than thirty characters."
 
 const WHOLE: &str = "The whole answer is longer than thirty characters.";
 
-async fn m3_a_busy_provider_is_asked_again(wire: Wire) {
+async fn m3_a_busy_provider_is_asked_again(wire: ProviderProtocol) {
     for (status, more, least_ms) in
         [(429, ", retry_after = 1", 1000), (529, "", 0), (500, "", 0), (408, "", 0)]
     {
-        let script = fails(&format!("fail = {{ status = {status}, times = 1{more} }}"));
-        let (_house, _, frames) = play(wire, &script).await;
-        let retry = &the(&frames, "step_retrying").data;
+        let script = failing_script(&format!("fail = {{ status = {status}, times = 1{more} }}"));
+        let (_house, _, frames) = run_script(wire, &script).await;
+        let retry = &single_frame(&frames, "step_retrying").data;
         assert!(retry["delay_ms"].as_u64().unwrap() >= least_ms, "{status}: {retry}");
         assert_eq!(retry["attempt"], 1, "{status}");
         assert!(!retry["reason"].as_str().unwrap().is_empty());
-        assert_eq!(said(&frames), WHOLE, "{status}");
+        assert_eq!(streamed_text(&frames), WHOLE, "{status}");
         assert_eq!(of_kind(&frames, "message_discarded").len(), 0, "nothing had been said");
-        assert_eq!(the(&frames, "done").data["outcome"], "completed");
+        assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     }
 }
 
-async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: Wire) {
-    let script = fails("stall = { after = 20, times = 1 }");
-    let setup = Setup::script(wire, &script).model("idle_timeout = \"500ms\"");
+async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: ProviderProtocol) {
+    let script = failing_script("stall = { after = 20, times = 1 }");
+    let setup = TestServerBuilder::with_script(wire, &script).model("idle_timeout = \"500ms\"");
     let house = setup.start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
     let reason = "the model did not answer in time: nothing for 0.5 s";
-    assert_eq!(the(&frames, "step_retrying").data["reason"], reason);
+    assert_eq!(single_frame(&frames, "step_retrying").data["reason"], reason);
     assert_eq!(of_kind(&frames, "message_discarded").len(), 1);
-    assert_eq!(the(&frames, "message_completed").data["text"], WHOLE);
+    assert_eq!(single_frame(&frames, "message_completed").data["text"], WHOLE);
 }
 
-async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
+async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
     for how in ["cut = { after = 20, times = 1 }", "error = { after = 20, times = 1 }"] {
-        let (_house, _, frames) = play(wire, &fails(how)).await;
+        let (_house, _, frames) = run_script(wire, &failing_script(how)).await;
         let watched = [
             "thinking",
             "message_started",
@@ -108,15 +113,15 @@ async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
         // A connection that breaks may take with it what was sent: then there was nothing to void.
         if how.starts_with("cut") && of_kind(&frames, "message_discarded").is_empty() {
             let unheard = [&expected[..2], &expected[4..]].concat();
-            assert_eq!(found, unheard, "{how}: {}", told(&frames));
-            assert_eq!(said(&frames), WHOLE);
+            assert_eq!(found, unheard, "{how}: {}", format_frames(&frames));
+            assert_eq!(streamed_text(&frames), WHOLE);
             continue;
         }
         // Who attaches after the text was voided is not told it: deltas are stored nowhere.
         let unheard = [&expected[..2], &expected[3..]].concat();
         let fits = found == expected || found == unheard;
-        assert!(fits, "{how}: {found:?} in {}", told(&frames));
-        let discarded = the(&frames, "message_discarded").data["message_id"].clone();
+        assert!(fits, "{how}: {found:?} in {}", format_frames(&frames));
+        let discarded = single_frame(&frames, "message_discarded").data["message_id"].clone();
         let text = |of_discarded: bool| -> String {
             let texts = frames.iter().filter(|frame| {
                 frame.kind() == "text" && (frame.data["message_id"] == discarded) == of_discarded
@@ -128,85 +133,90 @@ async fn m3_a_broken_stream_restarts_the_step(wire: Wire) {
     }
 }
 
-async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: Wire) {
+async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: ProviderProtocol) {
     let how = format!("fail = {{ status = 401, message = 'no such key: {MODEL_KEY}, sorry' }}");
-    let (house, session, frames) = play(wire, &fails(&how)).await;
-    let error = &the(&frames, "error").data;
+    let (house, session, frames) = run_script(wire, &failing_script(&how)).await;
+    let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "model_error");
     assert!(error["error"].as_str().unwrap().contains("no such key"), "{error}");
     assert_eq!(house.rehearsal.requests().len(), 1, "it is not tried again");
     let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
     let events = house.events(&session).await;
-    for text in [told(&frames), log, json!(events).to_string()] {
+    for text in [format_frames(&frames), log, json!(events).to_string()] {
         assert!(!text.contains(MODEL_KEY), "{text}");
     }
     let collected = house.post("/agent/chat", json!({"session_id": session, "message": "go"}));
-    let problem = collected.await.problem(502, "run_failed");
+    let problem = collected.await.expect_problem(502, "run_failed");
     assert_eq!(problem["reason"], "model_error");
     assert!(!problem.to_string().contains(MODEL_KEY));
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
     let received = &house.rehearsal.requests()[0];
-    assert_eq!(received.x_api_key, wire == Wire::Anthropic);
-    assert_eq!(received.authorization, wire == Wire::OpenAi);
+    assert_eq!(received.x_api_key, wire == ProviderProtocol::Anthropic);
+    assert_eq!(received.authorization, wire == ProviderProtocol::OpenAi);
 }
 
-async fn m3_a_provider_that_stays_down_ends_the_run(wire: Wire) {
+async fn m3_a_provider_that_stays_down_ends_the_run(wire: ProviderProtocol) {
     let how = "fail = { status = 503, message = 'down for maintenance' }";
-    let (house, session, frames) = play(wire, &fails(how)).await;
+    let (house, session, frames) = run_script(wire, &failing_script(how)).await;
     assert_eq!(of_kind(&frames, "step_retrying").len(), 3);
-    let error = &the(&frames, "error").data;
+    let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "model_unavailable");
     assert!(error["error"].as_str().unwrap().contains("down for maintenance"), "{error}");
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_malformed_arguments_are_an_error_result(wire: Wire) {
-    let script = calls("get_market_stats", "{ region_id = 10000002, type_id = 34 }");
+async fn m2_malformed_arguments_are_an_error_result(wire: ProviderProtocol) {
+    let script = tool_call_script("get_market_stats", "{ region_id = 10000002, type_id = 34 }");
     let script = script.replace("arguments =", "malformed = true, arguments =");
-    let (house, session, frames) = play(wire, &script).await;
-    let failed = &the(&frames, "tool_call_failed").data;
+    let (house, session, frames) = run_script(wire, &script).await;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "invalid_arguments", "{failed}");
     assert!(failed["error"].as_str().unwrap().contains("JSON"), "{failed}");
-    assert!(answer(&frames).starts_with("Read:"), "{}", told(&frames));
+    assert!(last_message_text(&frames).starts_with("Read:"), "{}", format_frames(&frames));
     assert!(house.calls().is_empty());
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_a_refusal_is_an_answer(wire: Wire) {
+async fn m2_a_refusal_is_an_answer(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\nrefusal = 'I will not do that.'\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
-    let (house, session, frames) = play(wire, script).await;
-    let message = &the(&frames, "message_completed").data;
+    let (house, session, frames) = run_script(wire, script).await;
+    let message = &single_frame(&frames, "message_completed").data;
     assert_eq!(message["stop_reason"], "refusal");
     assert_eq!(message["text"], "I will not do that.");
-    assert_eq!(the(&frames, "done").data["outcome"], "completed");
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_bytes_may_be_split_anywhere(wire: Wire) {
+async fn m2_bytes_may_be_split_anywhere(wire: ProviderProtocol) {
     let split = "[defaults]\nwire_split = 1\nfragment = 1\ninterleave = true\n";
     let arguments = r#"{ name = "Zoë 🚀 \"quoted\" \\ 日本", system = "Jita" }"#;
-    let script = calls("create_bookmark", arguments);
+    let script = tool_call_script("create_bookmark", arguments);
     let script = script.replace("Calling.", "Größe: 🚀 und 日本.");
-    let (house, _, frames) = play(wire, &format!("{split}{script}")).await;
+    let (house, _, frames) = run_script(wire, &format!("{split}{script}")).await;
     let first = of_kind(&frames, "message_completed")[0];
     assert_eq!(first.text("text"), "Größe: 🚀 und 日本.");
     assert_eq!(house.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
     let all: String =
         of_kind(&frames, "message_completed").iter().map(|f| f.text("text")).collect();
-    assert_eq!(said(&frames), all);
+    assert_eq!(streamed_text(&frames), all);
 }
 
-async fn m2_thinking_goes_back_as_it_came(wire: Wire) {
-    let script = calls("list_bookmarks", "{}");
+async fn m2_thinking_goes_back_as_it_came(wire: ProviderProtocol) {
+    let script = tool_call_script("list_bookmarks", "{}");
     let thinks = "[[rule.reply]]\nthinking = 'First I look.'\n[[rule.reply]]\ntext = \"Calling.\"";
     let script = script.replace("[[rule.reply]]\ntext = \"Calling.\"", thinks);
-    let (house, _, frames) = play(wire, &script).await;
+    let (house, _, frames) = run_script(wire, &script).await;
     // The rehearsal refuses blocks that do not come back exactly as they were sent.
-    assert_eq!(the(&frames, "done").data["outcome"], "completed", "{}", told(&frames));
-    assert!(!told(&frames).contains("First I look."), "thinking is the provider's");
+    assert_eq!(
+        single_frame(&frames, "done").data["outcome"],
+        "completed",
+        "{}",
+        format_frames(&frames)
+    );
+    assert!(!format_frames(&frames).contains("First I look."), "thinking is the provider's");
     let second = house.rehearsal.requests().pop().unwrap().body;
-    if wire == Wire::Anthropic {
+    if wire == ProviderProtocol::Anthropic {
         let block = &second["messages"][1]["content"][0];
         assert_eq!(
             (&block["type"], &block["thinking"]),
@@ -216,39 +226,41 @@ async fn m2_thinking_goes_back_as_it_came(wire: Wire) {
     }
 }
 
-async fn s2_a_run_has_a_limit_of_steps(wire: Wire) {
+async fn s2_a_run_has_a_limit_of_steps(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\ntool_call = { name = 'list_bookmarks' }\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
-    let house = Setup::script(wire, script).agent("max_steps = 2").start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
-    let error = &the(&frames, "error").data;
+    let house = TestServerBuilder::with_script(wire, script).agent("max_steps = 2").start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "max_iterations");
     let words = "maximum iterations reached without final answer";
     assert!(error["error"].as_str().unwrap().contains(words), "{error}");
     assert_eq!(of_kind(&frames, "tool_call_completed").len(), 2, "the last step's calls still run");
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn t3_arguments_are_checked_before_anything_else(wire: Wire) {
+async fn t3_arguments_are_checked_before_anything_else(wire: ProviderProtocol) {
     let order = r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = "many" }"#;
-    let (house, session, frames) = play(wire, &calls("market_order_create", order)).await;
-    let failed = &the(&frames, "tool_call_failed").data;
+    let (house, session, frames) =
+        run_script(wire, &tool_call_script("market_order_create", order)).await;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "invalid_arguments");
     assert!(failed["error"].as_str().unwrap().contains("quantity"), "it names the path: {failed}");
-    assert!(answer(&frames).contains("quantity"), "the model is told");
+    assert!(last_message_text(&frames).contains("quantity"), "the model is told");
     assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0, "nobody is asked about nonsense");
     assert!(house.calls().is_empty());
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn a_tool_that_does_not_exist_is_an_error_result(wire: Wire) {
-    let (house, session, frames) = play(wire, &calls("open_the_pod_bay", "{}")).await;
-    let failed = &the(&frames, "tool_call_failed").data;
+async fn a_tool_that_does_not_exist_is_an_error_result(wire: ProviderProtocol) {
+    let (house, session, frames) =
+        run_script(wire, &tool_call_script("open_the_pod_bay", "{}")).await;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "unknown_tool");
     assert!(failed["error"].as_str().unwrap().contains("open_the_pod_bay"), "{failed}");
-    assert!(answer(&frames).contains("open_the_pod_bay"), "the model is told");
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert!(last_message_text(&frames).contains("open_the_pod_bay"), "the model is told");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
@@ -261,16 +273,19 @@ async fn m2_calls_that_take_turns_and_the_old_function_call() {
         "[[rule.reply]]\ntool_call = { name = 'get_item_info', arguments = { type_id = 34 } }\n",
         three("list_bookmarks"),
     );
-    let (_house, _, frames) = play(Wire::OpenAi, &script).await;
+    let (_house, _, frames) = run_script(ProviderProtocol::OpenAi, &script).await;
     let tools: Vec<_> =
         of_kind(&frames, "tool_call_started").iter().map(|f| f.text("tool").to_owned()).collect();
     assert_eq!(tools, ["search_item", "get_item_info", "list_bookmarks"]);
-    assert_eq!(answer(&frames), "All 3.");
+    assert_eq!(last_message_text(&frames), "All 3.");
 
-    let script = calls("get_item_info", "{ type_id = 34 }");
-    let (_house, _, frames) =
-        play(Wire::OpenAi, &format!("[defaults]\nlegacy_function_call = true\n{script}")).await;
-    assert!(answer(&frames).contains("Tritanium"), "{}", told(&frames));
+    let script = tool_call_script("get_item_info", "{ type_id = 34 }");
+    let (_house, _, frames) = run_script(
+        ProviderProtocol::OpenAi,
+        &format!("[defaults]\nlegacy_function_call = true\n{script}"),
+    )
+    .await;
+    assert!(last_message_text(&frames).contains("Tritanium"), "{}", format_frames(&frames));
 }
 
 /// M4, R4: a model that is not there gives way to the next of the profile; once it failed often
@@ -286,25 +301,28 @@ base_url = 'http://127.0.0.1:1/v1'
 models = ['dead', 'scripted']
 ";
     let script = "[[rule]]\n[[rule.reply]]\ntext = 'Here I am.'";
-    let house = Setup::script(Wire::OpenAi, script).with(two).start().await;
-    let session = house.post("/agent/session", json!({"agent": "careful"})).await.ok();
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, script)
+        .with_config(two)
+        .start()
+        .await;
+    let session = house.post("/agent/session", json!({"agent": "careful"})).await.expect_ok();
     let session = session["session_id"].as_str().unwrap().to_owned();
 
-    let frames = house.say(&session, "go").await;
-    let fallback = &the(&frames, "step_model_fallback").data;
+    let frames = house.chat_to_end(&session, "go").await;
+    let fallback = &single_frame(&frames, "step_model_fallback").data;
     assert_eq!((&fallback["from"], &fallback["to"]), (&json!("dead"), &json!("scripted")));
     assert_eq!(fallback["attempt"], 4, "after its retries");
     assert!(fallback["reason"].as_str().unwrap().contains("can't be reached"), "{fallback}");
-    assert_eq!(said(&frames), "Here I am.");
+    assert_eq!(streamed_text(&frames), "Here I am.");
 
     // One more failure is the fifth; then it is not asked any more.
-    let frames = house.say(&session, "go on").await;
-    let fallback = &the(&frames, "step_model_fallback").data;
-    assert_eq!(fallback["attempt"], 2, "{}", told(&frames));
+    let frames = house.chat_to_end(&session, "go on").await;
+    let fallback = &single_frame(&frames, "step_model_fallback").data;
+    assert_eq!(fallback["attempt"], 2, "{}", format_frames(&frames));
     assert!(fallback["reason"].as_str().unwrap().contains("circuit open"), "{fallback}");
-    assert_eq!(said(&frames), "Here I am.");
+    assert_eq!(streamed_text(&frames), "Here I am.");
 
-    let circuits = house.get("/admin/actors?prefix=/circuits/").await.ok();
+    let circuits = house.get("/admin/actors?prefix=/circuits/").await.expect_ok();
     let states: Vec<_> = circuits["actors"].as_array().unwrap().iter().collect();
     let state = |path: &str| &states.iter().find(|it| it["path"] == path).unwrap()["state"];
     assert_eq!(state("/circuits/models/dead"), "open");

@@ -1,8 +1,8 @@
 //! What `/openapi.json` promises, against what the server answers: real answers of every resource,
 //! and requests that nobody would think of (schemathesis).
 
-use crate::harness::{Answer, House, Setup, TOKEN, send};
-use greenroom::rehearsal::Wire;
+use crate::harness::{ApiResponse, TOKEN, TestServer, TestServerBuilder, send};
+use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
@@ -11,17 +11,17 @@ use tokio::process::Command;
 /// The document, and which of its operations were asked.
 struct Document {
     content: Value,
-    asked: BTreeSet<String>,
+    called_operations: BTreeSet<String>,
 }
 
 impl Document {
-    async fn of(house: &House) -> Self {
-        let answer = send(house.anonymous(Method::GET, "/openapi.json")).await;
-        Self { content: answer.ok(), asked: BTreeSet::new() }
+    async fn fetch(house: &TestServer) -> Self {
+        let answer = send(house.request_without_token(Method::GET, "/openapi.json")).await;
+        Self { content: answer.expect_ok(), called_operations: BTreeSet::new() }
     }
 
     /// The operation's path in the document: of those that fit, the one that says most.
-    fn path_of(&self, path: &str) -> String {
+    fn path_template(&self, path: &str) -> String {
         let path = path.split('?').next().unwrap();
         let parts: Vec<_> = path.split('/').collect();
         let fits = |template: &str| {
@@ -44,15 +44,15 @@ impl Document {
     }
 
     /// Checks status, content type and body of an answer against the document.
-    fn check(&mut self, method: &Method, path: &str, answer: &Answer) {
-        let template = self.path_of(path);
+    fn check(&mut self, method: &Method, path: &str, answer: &ApiResponse) {
+        let template = self.path_template(path);
         let operation = &self.content["paths"][&template][method.as_str().to_lowercase()];
         let name =
             operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {template}"));
         let status = answer.status.as_u16().to_string();
         let response = &operation["responses"][&status];
         assert!(response.is_object(), "{name} says nothing of {status}: {}", answer.body);
-        self.asked.insert(name.to_owned());
+        self.called_operations.insert(name.to_owned());
         let Some(contents) = response["content"].as_object() else {
             assert_eq!(answer.body, Value::Null, "{name} {status}");
             return;
@@ -76,11 +76,11 @@ impl Document {
 
     async fn ask(
         &mut self,
-        house: &House,
+        house: &TestServer,
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Answer {
+    ) -> ApiResponse {
         let request = house.request(method.clone(), path);
         let request = match body {
             Some(body) => request.json(&body),
@@ -91,19 +91,25 @@ impl Document {
         answer
     }
 
-    async fn get(&mut self, house: &House, path: &str) -> Value {
+    async fn get(&mut self, house: &TestServer, path: &str) -> Value {
         let answer = self.ask(house, Method::GET, path, None).await;
         assert!(answer.status.is_success(), "{path}: {}", answer.body);
         answer.body
     }
 
-    async fn post(&mut self, house: &House, path: &str, body: Value) -> Value {
+    async fn post(&mut self, house: &TestServer, path: &str, body: Value) -> Value {
         let answer = self.ask(house, Method::POST, path, Some(body)).await;
         assert!(answer.status.is_success(), "{path}: {}", answer.body);
         answer.body
     }
 
-    async fn refused(&mut self, house: &House, path: &str, body: Option<Value>, code: &str) {
+    async fn expect_error(
+        &mut self,
+        house: &TestServer,
+        path: &str,
+        body: Option<Value>,
+        code: &str,
+    ) {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let answer = self.ask(house, method, path, body).await;
         assert_eq!(answer.body["code"], code, "{path}");
@@ -112,8 +118,8 @@ impl Document {
 
 #[actix_web::test]
 async fn every_resource_answers_as_its_document_says() {
-    let house = Setup::tour(Wire::Anthropic).start().await;
-    let mut document = Document::of(&house).await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let mut document = Document::fetch(&house).await;
     let doc = &mut document;
     doc.get(&house, "/openapi.json").await;
     doc.get(&house, "/healthz").await;
@@ -127,17 +133,19 @@ async fn every_resource_answers_as_its_document_says() {
     let settings = json!({"autonomy_level": 2, "budget_limit": 5, "allowed_regions": null});
     let changed = doc.ask(&house, Method::PATCH, "/agent/settings", Some(settings)).await;
     assert_eq!(changed.status, 200);
-    doc.refused(&house, "/agent/settings?user_id=", None, "invalid_id").await;
+    doc.expect_error(&house, "/agent/settings?user_id=", None, "invalid_id").await;
     let call = json!({"tool": "create_shopping_list", "arguments": {"name": "a"}});
     doc.post(&house, "/agent/judge", call).await;
-    doc.refused(&house, "/agent/judge", Some(json!({"tool": "nothing"})), "invalid_request").await;
+    doc.expect_error(&house, "/agent/judge", Some(json!({"tool": "nothing"})), "invalid_request")
+        .await;
 
     // A session, what is said in it, and a question.
     let created =
         doc.post(&house, "/agent/session", json!({"title": "t", "autonomy_level": 1})).await;
     let session = created["session_id"].as_str().unwrap().to_owned();
     let at = |rest: &str| format!("/agent/session/{session}{rest}");
-    doc.refused(&house, "/agent/session", Some(json!({"agent": "nobody"})), "unknown_agent").await;
+    doc.expect_error(&house, "/agent/session", Some(json!({"agent": "nobody"})), "unknown_agent")
+        .await;
     let told = json!({"session_id": session, "message": "Stock up"});
     let asked = doc.post(&house, "/agent/chat", told).await;
     assert_eq!(asked["outcome"], "waiting_for_approval");
@@ -149,8 +157,8 @@ async fn every_resource_answers_as_its_document_says() {
     doc.post(&house, &format!("/agent/approvals/{plan}"), step).await;
     let whole = json!({"session_id": session, "plan_id": plan, "reason": "enough"});
     doc.post(&house, "/agent/reject", whole.clone()).await;
-    doc.refused(&house, "/agent/execute", Some(whole), "already_decided").await;
-    house.wait_for(&session, "done").await;
+    doc.expect_error(&house, "/agent/execute", Some(whole), "already_decided").await;
+    house.wait_for_event(&session, "done").await;
     doc.get(&house, &at("")).await;
     doc.get(&house, "/agent/session?limit=1").await;
     doc.get(&house, &at("/events?limit=500")).await;
@@ -164,7 +172,7 @@ async fn every_resource_answers_as_its_document_says() {
     doc.post(&house, "/agent/feedback", rated).await;
     doc.get(&house, "/agent/statistics").await;
     doc.get(&house, "/agent/export").await;
-    doc.refused(&house, &at("/cancel"), Some(json!({})), "no_run").await;
+    doc.expect_error(&house, &at("/cancel"), Some(json!({})), "no_run").await;
     let fork = doc.post(&house, &at("/fork"), json!({})).await;
     let fork = format!("/agent/session/{}", fork["session_id"].as_str().unwrap());
     doc.get(&house, &format!("{fork}/messages")).await;
@@ -190,7 +198,7 @@ async fn every_resource_answers_as_its_document_says() {
         .unwrap();
     doc.get(&house, &format!("/admin/actors{path}")).await;
     doc.post(&house, &format!("/admin/actors{path}/restart"), json!({})).await;
-    doc.refused(&house, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
+    doc.expect_error(&house, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
     let key = doc.post(&house, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
     doc.get(&house, "/admin/keys").await;
     let key = format!("/admin/keys/{}", key["key_id"].as_str().unwrap());
@@ -201,14 +209,14 @@ async fn every_resource_answers_as_its_document_says() {
     doc.get(&house, "/docs").await;
     doc.get(&house, "/docs/start.js").await;
     doc.get(&house, "/").await;
-    doc.refused(&house, "/sign-in", Some(json!({"token": TOKEN})), "origin_forbidden").await;
-    doc.refused(&house, "/assets/nothing.js", None, "not_found").await;
-    doc.refused(&house, "/gateway", None, "websocket_required").await;
-    doc.refused(&house, "/agent/stream", None, "websocket_required").await;
-    doc.refused(&house, &format!("/agent/stream/{session}"), None, "websocket_required").await;
+    doc.expect_error(&house, "/sign-in", Some(json!({"token": TOKEN})), "origin_forbidden").await;
+    doc.expect_error(&house, "/assets/nothing.js", None, "not_found").await;
+    doc.expect_error(&house, "/gateway", None, "websocket_required").await;
+    doc.expect_error(&house, "/agent/stream", None, "websocket_required").await;
+    doc.expect_error(&house, &format!("/agent/stream/{session}"), None, "websocket_required").await;
 
     let missing: Vec<_> = names(&document.content)
-        .filter(|name| !STREAMS.contains(name) && !document.asked.contains(*name))
+        .filter(|name| !STREAMS.contains(name) && !document.called_operations.contains(*name))
         .collect();
     assert_eq!(missing, Vec::<&str>::new(), "each is asked here");
 }
@@ -222,7 +230,7 @@ fn names(document: &Value) -> impl Iterator<Item = &str> {
 
 #[actix_web::test]
 async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() {
-    let house = Setup::tour(Wire::OpenAi).start().await;
+    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     for (path, kind) in [
         ("/docs", "text/html; charset=utf-8"),
         ("/docs/start.js", "text/javascript; charset=utf-8"),
@@ -230,7 +238,7 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
         ("/docs/swagger-ui-bundle.js", "text/javascript"),
         ("/openapi.json", "application/json"),
     ] {
-        let answer = send(house.anonymous(Method::GET, path)).await;
+        let answer = send(house.request_without_token(Method::GET, path)).await;
         assert_eq!(
             (answer.status.as_u16(), &answer.headers["content-type"]),
             (200, &kind.parse().unwrap())
@@ -244,7 +252,7 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
     }
     // Only what the page needs.
     for path in ["/docs/index.html", "/docs/swagger-initializer.js", "/docs/..%2f..%2fCargo.toml"] {
-        send(house.anonymous(Method::GET, path)).await.problem(404, "not_found");
+        send(house.request_without_token(Method::GET, path)).await.expect_problem(404, "not_found");
     }
 }
 
@@ -263,13 +271,13 @@ async fn whatever_is_asked_is_answered_as_the_document_says() {
     let program =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps/venv/bin/schemathesis");
     assert!(program.exists(), "{} is missing: run scripts/test-deps.sh", program.display());
-    let house = Setup::tour(Wire::Anthropic).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = house.create_session_at(1).await;
     let told = json!({"session_id": session, "message": "Stock up"});
     let asked = house.post("/agent/chat", told).await;
     let plan = asked.body["plan_id"].as_str().unwrap();
     // Most requests are about something that is there; what deletes is about something else.
-    let other = house.session_at(1).await;
+    let other = house.create_session_at(1).await;
     let configuration = format!(
         "[parameters]\nsession_id = '{session}'\napproval_id = '{plan}'\n\
          [[operations]]\ninclude-operation-id = 'close_session'\n\

@@ -2,44 +2,47 @@
 //! happens while the database's server is away (D2, D5, D8).
 
 use crate::{
-    harness::{House, LOOK_AGAIN, Setup, TOKEN, run},
-    scripts::{ORDER, calls},
-    stream::{kinds_of, of_kind, the, told},
+    harness::{POLL_INTERVAL, TOKEN, TestServer, TestServerBuilder, run},
+    scripts::{ORDER, tool_call_script},
+    stream::{format_frames, kinds_of, of_kind, single_frame},
     support::{PASSWORD, Postgres},
 };
-use greenroom::{rehearsal::Wire, store::Database};
+use greenroom::{rehearsal::ProviderProtocol, store::DatabaseLocation};
 use serde_json::json;
 use std::process::Output;
 
 /// A house that sells, with its database.
-async fn selling(address: &str) -> House {
-    let script = calls("market_order_create", ORDER);
-    Setup::script(Wire::Anthropic, &script).database(address).start().await
+async fn start_with_order_tool(address: &str) -> TestServer {
+    let script = tool_call_script("market_order_create", ORDER);
+    TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+        .database(address)
+        .start()
+        .await
 }
 
-async fn command(house: &House, address: &str, args: &[&str]) -> Output {
+async fn command(house: &TestServer, address: &str, args: &[&str]) -> Output {
     let env = [("GREENROOM_DATABASE", address), ("GREENROOM_TOKEN", TOKEN)];
     run(house.folder(), args, &env).await
 }
 
-fn said(output: &Output) -> String {
+fn combined_output(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned()).concat()
 }
 
 #[actix_web::test]
 async fn d5_an_approval_on_postgresql_outlives_kill_9() {
-    let address = Postgres::shared().database().await;
-    let mut house = selling(&address).await;
-    let session = house.session_at(1).await;
+    let address = Postgres::shared().create_database().await;
+    let mut house = start_with_order_tool(&address).await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "go").await;
-    let asked = stream.until("waiting_for_approval").await.last().unwrap().data.clone();
-    house.crash().await;
-    let again = house.wait_for(&session, "waiting_for_approval").await;
-    assert_eq!(the(&again, "waiting_for_approval").data["plan"], asked["plan"]);
+    let asked = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
+    house.kill_and_restart().await;
+    let again = house.wait_for_event(&session, "waiting_for_approval").await;
+    assert_eq!(single_frame(&again, "waiting_for_approval").data["plan"], asked["plan"]);
     let body = json!({"session_id": session, "plan_id": asked["plan_id"]});
-    house.post("/agent/execute", body).await.ok();
-    let all = house.wait_for(&session, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", told(&all));
+    house.post("/agent/execute", body).await.expect_ok();
+    let all = house.wait_for_event(&session, "done").await;
+    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
     assert_eq!(house.effects().len(), 1);
     let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
     assert!(!log.contains(PASSWORD), "{log}");
@@ -48,11 +51,11 @@ async fn d5_an_approval_on_postgresql_outlives_kill_9() {
 /// What reads the database beside the server reads this one, too, and never says its password.
 #[actix_web::test]
 async fn d5_commands_beside_a_server_on_postgresql() {
-    let address = Postgres::shared().database().await;
-    let house = selling(&address).await;
-    let session = house.session_at(1).await;
-    house.chat(&session, "go").await.until("waiting_for_approval").await;
-    let database: Database = address.parse().unwrap();
+    let address = Postgres::shared().create_database().await;
+    let house = start_with_order_tool(&address).await;
+    let session = house.create_session_at(1).await;
+    house.chat(&session, "go").await.read_until("waiting_for_approval").await;
+    let database: DatabaseLocation = address.parse().unwrap();
     let in_use = format!("{database}, in use by a running greenroom");
     for (args, succeeds, expected) in [
         (&["doctor"][..], true, in_use.as_str()),
@@ -68,34 +71,40 @@ async fn d5_commands_beside_a_server_on_postgresql() {
             args.extend(["--database", &address]);
         }
         let output = run(house.folder(), &args, &env).await;
-        let said = said(&output);
+        let said = combined_output(&output);
         assert_eq!(output.status.success(), succeeds, "{args:?}: {said}");
         assert!(said.contains(expected) && !said.contains(PASSWORD), "{args:?}: {said}");
     }
     let wrong = address.replace(PASSWORD, "wrong-secret");
     let output = command(&house, &wrong, &["serve"]).await;
-    let said = said(&output);
+    let said = combined_output(&output);
     assert!(!output.status.success() && said.contains("postgres://green@127.0.0.1:"), "{said}");
     assert!(said.contains("password authentication failed") && !said.contains("wrong-secret"));
 }
 
 #[actix_web::test]
 async fn g6_of_two_sessions_racing_for_the_last_of_a_budget_on_postgresql_one_wins() {
-    let address = Postgres::shared().database().await;
-    let house = selling(&address).await;
+    let address = Postgres::shared().create_database().await;
+    let house = start_with_order_tool(&address).await;
     let limit = json!({"amount": 60.0, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
-    house.patch("/agent/settings", settings).await.ok();
-    let (one, two) = (house.session_at(3).await, house.session_at(3).await);
+    house.patch("/agent/settings", settings).await.expect_ok();
+    let (one, two) = (house.create_session_at(3).await, house.create_session_at(3).await);
     let until_paused = async |session: String| {
         let body = json!({"session_id": session, "message": "go", "until": "pause"});
-        house.chat_with(body).await.rest().await
+        house.chat_with(body).await.read_to_end().await
     };
     let (one, two) = futures::join!(until_paused(one), until_paused(two));
     let order = ["done", "waiting_for_approval"];
     let mut ends = [kinds_of(&one, &order), kinds_of(&two, &order)];
     ends.sort();
-    assert_eq!(ends, [["done"], ["waiting_for_approval"]], "{}\n{}", told(&one), told(&two));
+    assert_eq!(
+        ends,
+        [["done"], ["waiting_for_approval"]],
+        "{}\n{}",
+        format_frames(&one),
+        format_frames(&two)
+    );
     assert_eq!(house.effects().len(), 1);
 }
 
@@ -103,11 +112,11 @@ async fn g6_of_two_sessions_racing_for_the_last_of_a_budget_on_postgresql_one_wi
 #[actix_web::test]
 async fn d8_requests_are_refused_while_the_database_is_away_and_then_everything_goes_on() {
     let mut server = Postgres::start();
-    let address = server.database().await;
-    let house = selling(&address).await;
-    let session = house.session_at(1).await;
+    let address = server.create_database().await;
+    let house = start_with_order_tool(&address).await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "go").await;
-    let asked = stream.until("waiting_for_approval").await.last().unwrap().data.clone();
+    let asked = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
     for crashes in [false, true] {
         if crashes {
             server.crash()
@@ -122,13 +131,13 @@ async fn d8_requests_are_refused_while_the_database_is_away_and_then_everything_
         assert!(house.effects().is_empty());
         server.resume();
         while house.get("/readyz").await.status != 200 {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     let body = json!({"session_id": session, "plan_id": asked["plan_id"]});
-    house.post("/agent/execute", body).await.ok();
-    let all = house.wait_for(&session, "done").await;
+    house.post("/agent/execute", body).await.expect_ok();
+    let all = house.wait_for_event(&session, "done").await;
     let asked = of_kind(&all, "waiting_for_approval").len();
-    assert_eq!((asked, house.effects().len()), (1, 1), "{}", told(&all));
-    assert_eq!(house.session(json!({})).await.len(), 36);
+    assert_eq!((asked, house.effects().len()), (1, 1), "{}", format_frames(&all));
+    assert_eq!(house.create_session(json!({})).await.len(), 36);
 }

@@ -24,11 +24,11 @@ user = "again"
 text = "Here I am."
 "#;
 /// The whole of it.
-pub(crate) const STALLED: &str =
+pub(crate) const STALLED_TEXT: &str =
     "This is the first half of what I say, and then there is a second half of it.";
 
 /// Calls one tool with these arguments when told to go, and reads its result back.
-pub(crate) fn calls(tool: &str, arguments: &str) -> String {
+pub(crate) fn tool_call_script(tool: &str, arguments: &str) -> String {
     format!(
         r#"
 [[rule]]

@@ -1,17 +1,17 @@
 //! What users allow, and how sessions narrow it (G4).
 
 use crate::{
-    harness::Setup,
-    scripts::calls,
-    stream::{answer, of_kind, the},
+    harness::TestServerBuilder,
+    scripts::tool_call_script,
+    stream::{last_message_text, of_kind, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
 #[actix_web::test]
 async fn g4_settings_are_read_and_changed() {
-    let mut house = Setup::tour(Wire::Anthropic).start().await;
-    let defaults = house.get("/agent/settings").await.ok();
+    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let defaults = house.get("/agent/settings").await.expect_ok();
     assert_eq!(defaults["autonomy_level"], 1);
     assert_eq!(defaults["autonomy_name"], "RECOMMENDATIONS");
     assert_eq!(defaults["require_confirmation"], true);
@@ -21,15 +21,15 @@ async fn g4_settings_are_read_and_changed() {
     );
     let patch = json!({"autonomy_level": 2, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002], "budget_limit": 5_000_000});
-    let changed = house.patch("/agent/settings", patch).await.ok();
+    let changed = house.patch("/agent/settings", patch).await.expect_ok();
     assert_eq!(changed["autonomy_name"], "ASSISTED");
     assert_eq!(changed["require_confirmation"], true, "what is absent stays");
     assert_eq!(changed["budget_limit"]["amount"].as_f64(), Some(5_000_000.0));
     // Another user's are others.
-    let other = house.get("/agent/settings?character_id=526379435").await.ok();
+    let other = house.get("/agent/settings?character_id=526379435").await.expect_ok();
     assert_eq!(other["autonomy_level"], 1);
-    house.crash().await;
-    assert_eq!(house.get("/agent/settings").await.ok(), changed);
+    house.kill_and_restart().await;
+    assert_eq!(house.get("/agent/settings").await.expect_ok(), changed);
     for (patch, field) in [
         (json!({"autonomy_level": 7}), "autonomy_level"),
         (json!({"autonomy_level": "high"}), "autonomy_level"),
@@ -40,18 +40,18 @@ async fn g4_settings_are_read_and_changed() {
         (json!({"colour": "red"}), "colour"),
     ] {
         let refused = house.patch("/agent/settings", patch.clone()).await;
-        let refused = refused.problem(422, "invalid_request");
+        let refused = refused.expect_problem(422, "invalid_request");
         assert_eq!(refused["field"], field, "{patch}: {refused}");
     }
-    assert_eq!(house.get("/agent/settings").await.ok(), changed, "nothing of it was taken");
+    assert_eq!(house.get("/agent/settings").await.expect_ok(), changed, "nothing of it was taken");
 }
 
 #[actix_web::test]
 async fn g4_a_session_may_narrow_and_never_widen() {
-    let house = Setup::tour(Wire::OpenAi).start().await;
+    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     let patch = json!({"autonomy_level": 1, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002, 10_000_043]});
-    house.patch("/agent/settings", patch).await.ok();
+    house.patch("/agent/settings", patch).await.expect_ok();
     for (wish, field) in [
         (json!({"autonomy_level": 2}), "autonomy_level"),
         (json!({"settings": {"require_confirmation": false}}), "require_confirmation"),
@@ -60,43 +60,48 @@ async fn g4_a_session_may_narrow_and_never_widen() {
         (json!({"settings": {"allowed_regions": null}}), "allowed_regions"),
     ] {
         let refused = house.post("/agent/session", wish.clone()).await;
-        let refused = refused.problem(422, "settings_widened");
+        let refused = refused.expect_problem(422, "settings_widened");
         assert_eq!(refused["field"], field, "{wish}: {refused}");
     }
     let wish = json!({"autonomy_level": 0, "settings": {"allowed_regions": [10_000_002]}});
-    let session = house.session(wish).await;
+    let session = house.create_session(wish).await;
     let path = format!("/agent/session/{session}/settings");
-    house.patch(&path, json!({"autonomy_level": 3})).await.problem(422, "settings_widened");
-    let wider = house.patch(&path, json!({"autonomy_level": 1})).await.ok();
+    house.patch(&path, json!({"autonomy_level": 3})).await.expect_problem(422, "settings_widened");
+    let wider = house.patch(&path, json!({"autonomy_level": 1})).await.expect_ok();
     assert_eq!(wider["autonomy_level"], 1, "up to what the user allows");
 }
 
 #[actix_web::test]
 async fn g4_blocked_tools_are_denied_also_those_that_only_read() {
-    let house = Setup::script(Wire::Anthropic, &calls("list_bookmarks", "{}")).start().await;
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("list_bookmarks", "{}"),
+    )
+    .start()
+    .await;
     let wish = json!({"settings": {"blocked_tools": ["list_bookmarks"]}});
-    let session = house.session(wish).await;
-    let frames = house.say(&session, "go").await;
-    let denied = &the(&frames, "authorization_denied").data;
+    let session = house.create_session(wish).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
     assert!(denied["reason"].as_str().unwrap().contains("blocked"), "{denied}");
-    assert!(answer(&frames).contains("blocked"), "the model is told");
+    assert!(last_message_text(&frames).contains("blocked"), "the model is told");
     assert!(house.calls().is_empty());
 }
 
 #[actix_web::test]
 async fn g3_levels_change_what_is_asked() {
-    let order = calls("market_order_create", crate::scripts::ORDER);
-    let house = Setup::script(Wire::OpenAi, &order).start().await;
+    let order = tool_call_script("market_order_create", crate::scripts::ORDER);
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &order).start().await;
     // L2 without confirmation, and L3, do not ask for an order.
     house
         .patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false}))
         .await
-        .ok();
+        .expect_ok();
     for (level, confirm, asks) in [(2, false, false), (3, true, false), (2, true, true)] {
         let wish = json!({"autonomy_level": level, "settings": {"require_confirmation": confirm}});
-        let session = house.session(wish).await;
+        let session = house.create_session(wish).await;
         let body = json!({"session_id": session, "message": "go", "until": "pause"});
-        let frames = house.chat_with(body).await.rest().await;
+        let frames = house.chat_with(body).await.read_to_end().await;
         let found = of_kind(&frames, "waiting_for_approval").len() == 1;
         assert_eq!(found, asks, "level {level}, confirmation {confirm}");
         assert_eq!(
@@ -110,30 +115,31 @@ async fn g3_levels_change_what_is_asked() {
 
 #[actix_web::test]
 async fn g4_a_user_who_allows_less_narrows_every_session() {
-    let house = Setup::tour(Wire::Anthropic).start().await;
-    let wide = house.session_at(1).await;
-    let narrow = house.session(json!({"settings": {"blocked_tools": ["list_bookmarks"]}})).await;
+    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let wide = house.create_session_at(1).await;
+    let narrow =
+        house.create_session(json!({"settings": {"blocked_tools": ["list_bookmarks"]}})).await;
     let allowed = json!({"autonomy_level": 0, "blocked_tools": ["get_war_losses"]});
-    house.patch("/agent/settings", allowed).await.ok();
+    house.patch("/agent/settings", allowed).await.expect_ok();
     let settings = async |session: &str| {
-        house.get(&format!("/agent/session/{session}")).await.ok()["settings"].clone()
+        house.get(&format!("/agent/session/{session}")).await.expect_ok()["settings"].clone()
     };
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
     let both = json!(["get_war_losses", "list_bookmarks"]);
     assert_eq!(settings(&narrow).await["blocked_tools"], both, "its own stay");
     // Judged by from now on.
-    let frames = house.say(&wide, "Buy 1000 Tritanium at market price").await;
-    assert_eq!(the(&frames, "authorization_denied").data["required_level"], 1);
+    let frames = house.chat_to_end(&wide, "Buy 1000 Tritanium at market price").await;
+    assert_eq!(single_frame(&frames, "authorization_denied").data["required_level"], 1);
     // Allowing more again widens no session by itself.
-    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.ok();
+    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
 }
 
 #[actix_web::test]
 async fn s1_changes_at_the_same_time_are_all_kept() {
-    let house = Setup::tour(Wire::OpenAi).start().await;
+    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     for round in 0..10 {
-        let session = house.session(json!({})).await;
+        let session = house.create_session(json!({})).await;
         let path = format!("/agent/session/{session}/settings");
         let title = format!("round {round}");
         let (narrowed, blocked, named) = tokio::join!(
@@ -142,9 +148,9 @@ async fn s1_changes_at_the_same_time_are_all_kept() {
             house.patch(&path, json!({ "title": title })),
         );
         for answer in [narrowed, blocked, named] {
-            answer.ok();
+            answer.expect_ok();
         }
-        let now = house.get(&format!("/agent/session/{session}")).await.ok();
+        let now = house.get(&format!("/agent/session/{session}")).await.expect_ok();
         assert_eq!(now["settings"]["autonomy_level"], 0, "{now}");
         assert_eq!(now["settings"]["blocked_tools"], json!(["get_war_losses"]), "{now}");
         assert_eq!(now["title"], title.as_str(), "{now}");

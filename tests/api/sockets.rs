@@ -1,10 +1,10 @@
 //! The WebSocket of many sessions: everything a client does, over one connection.
 
 use crate::{
-    harness::{PATIENCE, Setup, TOKEN},
-    scripts::{ORDER, STALLS_ONCE, calls},
+    harness::{TEST_TIMEOUT, TOKEN, TestServerBuilder},
+    scripts::{ORDER, STALLS_ONCE, tool_call_script},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,22 +13,22 @@ use tokio::{
 
 #[actix_web::test]
 async fn e2_one_socket_serves_many_sessions() {
-    let script = format!("{}{STALLS_ONCE}", calls("market_order_create", ORDER));
-    let house = Setup::script(Wire::Anthropic, &script).start().await;
-    let (one, two) = (house.session_at(1).await, house.session_at(1).await);
+    let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let (one, two) = (house.create_session_at(1).await, house.create_session_at(1).await);
     let mut socket = house.socket("/agent/stream").await;
     for (id, session) in [("s1", &one), ("s2", &two)] {
         socket.send(json!({"type": "subscribe", "id": id, "session_id": session})).await;
-        let (ack, _) = socket.answer(id).await;
+        let (ack, _) = socket.read_response(id).await;
         assert_eq!((&ack["type"], &ack["session_id"]), (&json!("ack"), &json!(session)));
     }
     let send = json!({"type": "send", "id": "m1", "session_id": one, "message": "go"});
     socket.send(send.clone()).await;
-    let (ack, mut frames) = socket.answer("m1").await;
+    let (ack, mut frames) = socket.read_response("m1").await;
     assert_eq!((&ack["type"], &ack["repeated"]), (&json!("ack"), &json!(false)));
     let send = json!({"type": "send", "id": "m2", "session_id": two, "message": "stall"});
     socket.send(send).await;
-    frames.extend(socket.until("waiting_for_approval").await);
+    frames.extend(socket.read_until("waiting_for_approval").await);
     let asked = frames.last().unwrap();
     assert_eq!(asked["session_id"], json!(one));
     assert_eq!(asked["payload"]["tool_count"], 1);
@@ -37,7 +37,7 @@ async fn e2_one_socket_serves_many_sessions() {
     assert_eq!(asked["payload"]["plan"]["plan_id"], plan_id);
     let decide = json!({"type": "decide", "id": "d", "plan_id": plan_id, "decision": "approve"});
     socket.send(decide.clone()).await;
-    let (ack, mut between) = socket.answer("d").await;
+    let (ack, mut between) = socket.read_response("d").await;
     assert_eq!((&ack["type"], &ack["closed"]), (&json!("ack"), &json!(true)), "{ack}");
     let done = |frames: &[Value], session: &str| {
         frames.iter().any(|frame| frame["type"] == "done" && frame["session_id"] == session)
@@ -50,24 +50,24 @@ async fn e2_one_socket_serves_many_sessions() {
     assert_eq!(house.effects().len(), 1);
 
     socket.send(json!({"type": "cancel", "id": "c", "session_id": two})).await;
-    let (ack, mut between) = socket.answer("c").await;
+    let (ack, mut between) = socket.read_response("c").await;
     assert_eq!(ack["type"], "ack", "{ack}");
     while !done(&between, &two) {
         between.push(socket.next().await);
     }
     socket.send(json!({"type": "unsubscribe", "id": "u", "session_id": one})).await;
-    let (ack, _) = socket.answer("u").await;
+    let (ack, _) = socket.read_response("u").await;
     assert_eq!(ack["subscribed"], true);
-    house.say(&one, "again").await;
-    house.say(&two, "again").await;
-    let frames = socket.until("done").await;
+    house.chat_to_end(&one, "again").await;
+    house.chat_to_end(&two, "again").await;
+    let frames = socket.read_until("done").await;
     assert!(frames.iter().all(|frame| frame["session_id"] == json!(two)), "{frames:?}");
 }
 
 #[actix_web::test]
 async fn garbage_is_answered_and_the_connection_goes_on() {
-    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
-    let session = house.session_at(1).await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = house.create_session_at(1).await;
     let mut socket = house.socket("/agent/stream").await;
     let nobody = "0198c0de-0000-7000-8000-000000000001";
     for (text, code) in [
@@ -109,13 +109,13 @@ async fn garbage_is_answered_and_the_connection_goes_on() {
     socket.send(json!({"type": "subscribe", "id": 1, "session_id": session})).await;
     let send = json!({"type": "send", "id": 2, "session_id": session, "message": "again"});
     socket.send(send).await;
-    let frames = socket.until("done").await;
+    let frames = socket.read_until("done").await;
     assert!(frames.iter().any(|frame| frame["payload"]["text"] == "Here I am."), "{frames:?}");
 }
 
 #[actix_web::test]
 async fn x4_a_frame_that_announces_too_much_is_refused_before_it_comes() {
-    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).start().await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let address = house.url().trim_start_matches("http://").to_owned();
     let mut socket = TcpStream::connect(&address).await.unwrap();
     let request = format!(
@@ -131,7 +131,7 @@ async fn x4_a_frame_that_announces_too_much_is_refused_before_it_comes() {
     assert!(head.starts_with(b"HTTP/1.1 101"));
     // A header alone: 300 MiB of text, masked.
     socket.write_all(&[0x81, 0xFF, 0, 0, 0, 0, 0x12, 0xC0, 0, 0, 1, 2, 3, 4]).await.unwrap();
-    let read = tokio::time::timeout(PATIENCE, async {
+    let read = tokio::time::timeout(TEST_TIMEOUT, async {
         loop {
             let (kind, length) = (socket.read_u8().await.unwrap(), socket.read_u8().await.unwrap());
             let mut payload = vec![0; usize::from(length)];
@@ -149,7 +149,10 @@ async fn x4_a_frame_that_announces_too_much_is_refused_before_it_comes() {
 #[actix_web::test]
 async fn x4_frames_that_say_nothing_sensible_count_as_requests_too() {
     let limits = "[limits]\nrequests_per_second = 5";
-    let house = Setup::script(Wire::OpenAi, STALLS_ONCE).with(limits).start().await;
+    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+        .with_config(limits)
+        .start()
+        .await;
     let mut socket = house.socket("/agent/stream").await;
     for _ in 0..20 {
         socket.send_text("{ this is not JSON").await;

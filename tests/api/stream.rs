@@ -1,7 +1,7 @@
 //! A client's ears: server-sent events and WebSockets, read by a few lines of our own, so that the
 //! server's parsers are not what judges the server.
 
-use crate::harness::{PATIENCE, TOKEN};
+use crate::harness::{TEST_TIMEOUT, TOKEN};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn of(response: reqwest::Response) -> Self {
+    pub(crate) fn new(response: reqwest::Response) -> Self {
         Self { response, unread: Vec::new(), ready: VecDeque::new() }
     }
 
@@ -58,7 +58,7 @@ impl Stream {
     }
 
     /// Frames up to the first of that type, with it.
-    pub(crate) async fn until(&mut self, kind: &str) -> Vec<Frame> {
+    pub(crate) async fn read_until(&mut self, kind: &str) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             let last = frame.kind() == kind;
@@ -67,20 +67,20 @@ impl Stream {
                 return frames;
             }
         }
-        panic!("no {kind} in {}", told(&frames));
+        panic!("no {kind} in {}", format_frames(&frames));
     }
 
     /// Frames until the text of the open message is at least so long.
-    pub(crate) async fn until_text(&mut self, chars: usize) -> Vec<Frame> {
+    pub(crate) async fn read_text(&mut self, chars: usize) -> Vec<Frame> {
         let mut frames = Vec::new();
-        while said(&frames).chars().count() < chars {
+        while streamed_text(&frames).chars().count() < chars {
             frames.push(self.next().await.expect("the text goes on"));
         }
         frames
     }
 
     /// All that is left.
-    pub(crate) async fn rest(&mut self) -> Vec<Frame> {
+    pub(crate) async fn read_to_end(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             frames.push(frame);
@@ -112,7 +112,7 @@ impl Socket {
         let mut request = format!("{base}{path}").into_client_request().expect("it is an address");
         let bearer = format!("Bearer {token}").parse().expect("it is a header");
         request.headers_mut().insert("authorization", bearer);
-        let opened = tokio::time::timeout(PATIENCE, tokio_tungstenite::connect_async(request));
+        let opened = tokio::time::timeout(TEST_TIMEOUT, tokio_tungstenite::connect_async(request));
         Self(opened.await.expect("the server answers").expect("the socket opens").0)
     }
 
@@ -126,7 +126,7 @@ impl Socket {
 
     pub(crate) async fn next(&mut self) -> Value {
         // Over all of it: pings are no news.
-        let text = tokio::time::timeout(PATIENCE, self.next_text()).await;
+        let text = tokio::time::timeout(TEST_TIMEOUT, self.next_text()).await;
         serde_json::from_str(&text.expect("the server has something to say")).expect("it is JSON")
     }
 
@@ -141,7 +141,7 @@ impl Socket {
     }
 
     /// Frames up to the first of that type, with it.
-    pub(crate) async fn until(&mut self, kind: &str) -> Vec<Value> {
+    pub(crate) async fn read_until(&mut self, kind: &str) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
             let frame = self.next().await;
@@ -154,7 +154,7 @@ impl Socket {
     }
 
     /// The answer to the frame of that id, and what came before it.
-    pub(crate) async fn answer(&mut self, id: &str) -> (Value, Vec<Value>) {
+    pub(crate) async fn read_response(&mut self, id: &str) -> (Value, Vec<Value>) {
         let mut before = Vec::new();
         loop {
             let frame = self.next().await;
@@ -182,12 +182,12 @@ pub(crate) fn kinds_of<'a>(frames: &'a [Frame], wanted: &[&str]) -> Vec<&'a str>
 }
 
 /// All text that was streamed.
-pub(crate) fn said(frames: &[Frame]) -> String {
+pub(crate) fn streamed_text(frames: &[Frame]) -> String {
     frames.iter().filter(|frame| frame.kind() == "text").map(|frame| frame.text("text")).collect()
 }
 
 /// The text of the last complete message.
-pub(crate) fn answer(frames: &[Frame]) -> &str {
+pub(crate) fn last_message_text(frames: &[Frame]) -> &str {
     let last = frames.iter().rev().find(|frame| frame.kind() == "message_completed");
     last.map_or("", |frame| frame.text("text"))
 }
@@ -198,13 +198,13 @@ pub(crate) fn of_kind<'a>(frames: &'a [Frame], kind: &str) -> Vec<&'a Frame> {
 }
 
 /// The only one of its type.
-pub(crate) fn the<'a>(frames: &'a [Frame], kind: &str) -> &'a Frame {
+pub(crate) fn single_frame<'a>(frames: &'a [Frame], kind: &str) -> &'a Frame {
     let found = of_kind(frames, kind);
-    assert_eq!(found.len(), 1, "of {kind} in {}", told(frames));
+    assert_eq!(found.len(), 1, "of {kind} in {}", format_frames(frames));
     found[0]
 }
 
 /// For people who read a failure.
-pub(crate) fn told(frames: &[Frame]) -> String {
+pub(crate) fn format_frames(frames: &[Frame]) -> String {
     frames.iter().map(|frame| format!("\n{} {}", frame.cursor, frame.data)).collect()
 }

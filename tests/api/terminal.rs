@@ -1,7 +1,7 @@
 //! A real pseudo-terminal with a real program in it: keys go in, and what a person would see comes out
 //! of a terminal emulator.
 
-use crate::harness::{House, MODEL_KEY, PATIENCE, TOKEN};
+use crate::harness::{MODEL_KEY, TEST_TIMEOUT, TOKEN, TestServer};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use std::{
     io::{Read as _, Write},
@@ -13,19 +13,19 @@ use std::{
 };
 
 /// Between two looks at the screen.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Rows that have gone up and can still be seen.
 const SCROLLBACK: usize = 1000;
 
 /// A terminal, and who runs in it; dropping it kills them.
 pub(crate) struct Terminal {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<TerminalOutput>>,
     keys: Box<dyn Write + Send>,
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
 }
 
-struct Seen {
+struct TerminalOutput {
     emulator: vt100::Parser,
     /// Everything that came, as it came.
     raw: Vec<u8>,
@@ -52,7 +52,7 @@ pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
 impl Terminal {
     /// `greenroom` with these arguments, in a terminal of that size, with more environment.
     pub(crate) fn open(
-        house: &House,
+        house: &TestServer,
         columns: u16,
         rows: u16,
         args: &[&str],
@@ -87,7 +87,7 @@ impl Terminal {
         let mut reader = pair.master.try_clone_reader().expect("it can be looked at");
         let count = |count: u16| NonZeroU16::new(count).expect("it has a size");
         let emulator = vt100::Parser::new(count(rows), count(columns), SCROLLBACK);
-        let seen = Arc::new(Mutex::new(Seen { emulator, raw: Vec::new() }));
+        let seen = Arc::new(Mutex::new(TerminalOutput { emulator, raw: Vec::new() }));
         let shared = seen.clone();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -130,25 +130,25 @@ impl Terminal {
     }
 
     /// The same on one line, wherever lines were broken.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn text_on_one_line(&self) -> String {
         self.screen().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Waits until what is seen is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let waits = async {
-            while !is_so(&self.words()) {
-                tokio::time::sleep(LOOK_AGAIN).await;
+            while !is_so(&self.text_on_one_line()) {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        if tokio::time::timeout(PATIENCE, waits).await.is_err() {
+        if tokio::time::timeout(TEST_TIMEOUT, waits).await.is_err() {
             panic!("never seen: {what}\n{}", self.screen());
         }
     }
 
     /// Waits until that text is seen.
-    pub(crate) async fn shows(&self, text: &str) {
-        self.until(text, |seen| seen.contains(text)).await;
+    pub(crate) async fn wait_for_text(&self, text: &str) {
+        self.wait_until(text, |seen| seen.contains(text)).await;
     }
 
     /// The bytes that came.
@@ -166,16 +166,16 @@ impl Terminal {
     }
 
     /// Waits for the program's end; its exit code.
-    pub(crate) async fn ended(&mut self) -> u32 {
+    pub(crate) async fn wait_for_exit(&mut self) -> u32 {
         let ends = async {
             loop {
                 if let Some(status) = self.child.try_wait().expect("its end is known") {
                     return status.exit_code();
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, ends).await {
+        match tokio::time::timeout(TEST_TIMEOUT, ends).await {
             Ok(code) => code,
             Err(_) => panic!("it does not end:\n{}", self.screen()),
         }

@@ -1,11 +1,11 @@
 //! Tools from end to end: huge and odd results, progress, cancelling, death (T2, T4, T5, E6, S6).
 
 use crate::{
-    harness::{MODEL_KEY, Setup},
-    scripts::calls,
-    stream::{Frame, answer, of_kind, the, told},
+    harness::{MODEL_KEY, TestServerBuilder},
+    scripts::tool_call_script,
+    stream::{Frame, format_frames, last_message_text, of_kind, single_frame},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client_and_model);
@@ -13,108 +13,121 @@ on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client
 const TEST_TOOLS: &str =
     "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
 
-fn with_test_tools(wire: Wire, tool: &str, arguments: &str) -> Setup {
-    Setup::script(wire, &calls(tool, arguments)).with(TEST_TOOLS).market("MARKET_TEST_TOOLS", "1")
+fn with_test_tools(wire: ProviderProtocol, tool: &str, arguments: &str) -> TestServerBuilder {
+    TestServerBuilder::with_script(wire, &tool_call_script(tool, arguments))
+        .with_config(TEST_TOOLS)
+        .market("MARKET_TEST_TOOLS", "1")
 }
 
-async fn t4_a_huge_result_is_cut_with_a_marker(wire: Wire) {
+async fn t4_a_huge_result_is_cut_with_a_marker(wire: ProviderProtocol) {
     let house = with_test_tools(wire, "test_huge_result", "{ bytes = 50000000 }").start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
-    let completed = &the(&frames, "tool_call_completed").data;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let completed = &single_frame(&frames, "tool_call_completed").data;
     assert_eq!(completed["truncated"], true);
     let result = completed["result"].as_str().unwrap();
     assert!(result.len() <= 256 * 1024, "{} bytes", result.len());
     let end = &result[result.len() - 120..];
     assert!(end.contains("cut") || end.contains("truncated"), "a marker, in {end:?}");
     assert!(house.rehearsal.requests()[1].body.to_string().len() < 600 * 1024);
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn e6_odd_values_reach_client_and_model(wire: Wire) {
+async fn e6_odd_values_reach_client_and_model(wire: ProviderProtocol) {
     let house = with_test_tools(wire, "test_odd_values", "{}").start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
-    let result = &the(&frames, "tool_call_completed").data["result"];
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let result = &single_frame(&frames, "tool_call_completed").data["result"];
     assert_eq!(result["astral"], "🚀");
     assert_eq!(result["largest_u64"], json!(u64::MAX));
     assert!(result["control"].as_str().unwrap().starts_with("nul "));
-    assert_eq!(the(&frames, "done").data["outcome"], "completed", "{}", told(&frames));
+    assert_eq!(
+        single_frame(&frames, "done").data["outcome"],
+        "completed",
+        "{}",
+        format_frames(&frames)
+    );
     assert_eq!(house.events(&session).await.len(), replayed(&house, &session).await.len());
 }
 
-async fn replayed(house: &crate::harness::House, session: &str) -> Vec<Frame> {
-    let frames = house.wait_for(session, "done").await;
+async fn replayed(house: &crate::harness::TestServer, session: &str) -> Vec<Frame> {
+    let frames = house.wait_for_event(session, "done").await;
     frames.into_iter().filter(|frame| frame.kind() != "text").collect()
 }
 
 #[actix_web::test]
 async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
-    let scan = calls("scan_opportunities", "{ region_id = 10000002, seconds = 500 }");
-    let house = Setup::script(Wire::Anthropic, &scan).start().await;
-    let session = house.session_at(1).await;
+    let scan = tool_call_script("scan_opportunities", "{ region_id = 10000002, seconds = 500 }");
+    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "go").await;
-    let frames = stream.until("tool_call_progress").await;
+    let frames = stream.read_until("tool_call_progress").await;
     let progress = &frames.last().unwrap().data;
     assert!(progress["progress"].is_number() && progress["tool"] == "scan_opportunities");
     let path = format!("/agent/session/{session}/cancel");
-    house.post(&path, json!({})).await.ok();
-    let rest = stream.rest().await;
-    assert_eq!(the(&rest, "tool_call_failed").data["reason"], "cancelled");
-    assert_eq!(the(&rest, "done").data["outcome"], "cancelled");
+    house.post(&path, json!({})).await.expect_ok();
+    let rest = stream.read_to_end().await;
+    assert_eq!(single_frame(&rest, "tool_call_failed").data["reason"], "cancelled");
+    assert_eq!(single_frame(&rest, "done").data["outcome"], "cancelled");
     // The tool heard of it.
     house
-        .until("the scan stops", |house| {
+        .wait_until("the scan stops", |house| {
             house.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
         })
         .await;
-    assert_eq!(answer(&house.say(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn t2_a_server_that_dies_comes_back() {
-    let house = with_test_tools(Wire::OpenAi, "test_crash", "{}").start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
-    let failed = &the(&frames, "tool_call_failed").data;
+    let house = with_test_tools(ProviderProtocol::OpenAi, "test_crash", "{}").start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["retries_exhausted"], true, "{failed}");
     assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
-    assert_eq!(the(&frames, "done").data["outcome"], "completed");
-    let tools = house.get("/agent/tools").await.ok();
+    assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
+    let tools = house.get("/agent/tools").await.expect_ok();
     assert!(tools["tools"].as_array().unwrap().len() >= 20, "they stay known: {tools}");
 }
 
 #[actix_web::test]
 async fn t2_a_server_that_will_not_start_stops_nobody() {
     let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
-    let house = Setup::tour(Wire::Anthropic).with(broken).start().await;
-    let listed = house.get("/admin/actors?kind=ToolConnection").await.ok();
+    let house =
+        TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(broken).start().await;
+    let listed = house.get("/admin/actors?kind=ToolConnection").await.expect_ok();
     let actors = listed["actors"].as_array().unwrap();
     let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
     assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
     assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
-    let servers = house.get("/agent/tools").await.ok()["servers"].clone();
+    let servers = house.get("/agent/tools").await.expect_ok()["servers"].clone();
     let of = |name: &str| {
         let servers = servers.as_array().unwrap();
         servers.iter().find(|server| server["name"] == name).unwrap().clone()
     };
     assert_eq!(of("market")["state"], "ready");
     assert!(of("broken")["reason"].as_str().unwrap().contains("/nonexistent/program"), "{servers}");
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
-    assert!(answer(&frames).contains("4.12 ISK"));
+    let session = house.create_session_at(1).await;
+    let frames =
+        house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+    assert!(last_message_text(&frames).contains("4.12 ISK"));
 }
 
 #[actix_web::test]
 async fn t4_a_call_that_takes_too_long_is_given_up() {
     let quick = "[tools.test_hang]\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
                  [tools.wallet_transfer]\nrisk = 'write_low_risk'\ntimeout = '2s'";
-    let setup = Setup::script(Wire::Anthropic, &calls("test_hang", "{}")).with(quick);
+    let setup = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("test_hang", "{}"),
+    )
+    .with_config(quick);
     let house = setup.market("MARKET_TEST_TOOLS", "1").start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "go").await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "go").await;
     assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
-    let failed = &the(&frames, "tool_call_failed").data;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(
         (&failed["reason"], &failed["retries_exhausted"]),
         (&json!("timeout"), &json!(true))
@@ -124,9 +137,14 @@ async fn t4_a_call_that_takes_too_long_is_given_up() {
 #[actix_web::test]
 async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     let arguments = "{ name = 'Home', system = 'Jita', password = 'open sesame' }";
-    let house = Setup::script(Wire::Anthropic, &calls("create_bookmark", arguments)).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "go").await;
+    let house = TestServerBuilder::with_script(
+        ProviderProtocol::Anthropic,
+        &tool_call_script("create_bookmark", arguments),
+    )
+    .start()
+    .await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "go").await;
     let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
     let line = |message: &str| {
         let found = log.lines().find(|line| line.contains(message));
@@ -153,8 +171,9 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
 async fn e7_where_a_server_is_may_be_told_and_nothing_more() {
     let away = "[mcpServers.away]\nallow_private = true\n\
                 url = 'http://127.0.0.1:1/s/${MODEL_KEY}/mcp?key=QueryS3cret'";
-    let house = Setup::tour(Wire::Anthropic).with(away).start().await;
-    let listed = house.get("/agent/tools").await.ok();
+    let house =
+        TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(away).start().await;
+    let listed = house.get("/agent/tools").await.expect_ok();
     let servers = listed["servers"].as_array().unwrap();
     let away = servers.iter().find(|server| server["name"] == "away").unwrap();
     let reason = away["reason"].as_str().unwrap();

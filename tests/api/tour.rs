@@ -1,10 +1,10 @@
 //! The tour of the README, as its reader sees it.
 
 use crate::{
-    harness::Setup,
-    stream::{answer, kinds_of, of_kind, said, the, told},
+    harness::TestServerBuilder,
+    stream::{format_frames, kinds_of, last_message_text, of_kind, single_frame, streamed_text},
 };
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
@@ -28,7 +28,7 @@ risk = "read_only"
 retry = { max = 3, base = "5ms", cap = "10ms" }
 "#;
 /// What a client of the first dialect looks at.
-const SPOKEN: [&str; 8] = [
+const CLIENT_EVENT_TYPES: [&str; 8] = [
     "thinking",
     "text",
     "tool_call_started",
@@ -39,11 +39,12 @@ const SPOKEN: [&str; 8] = [
     "done",
 ];
 
-async fn s2_e1_a_price_comes_from_the_tool(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
+async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
     let wish = json!({"character_id": 526_379_435, "autonomy_level": 1});
-    let session = house.session(wish).await;
-    let frames = house.say(&session, "What is the current sell price of Tritanium in Jita?").await;
+    let session = house.create_session(wish).await;
+    let frames =
+        house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
     let expected = [
         "thinking",
         "text",
@@ -53,19 +54,26 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: Wire) {
         "text",
         "done",
     ];
-    assert_eq!(kinds_of(&frames, &SPOKEN), expected, "{}", told(&frames));
-    let started = &the(&frames, "tool_call_started").data;
+    assert_eq!(kinds_of(&frames, &CLIENT_EVENT_TYPES), expected, "{}", format_frames(&frames));
+    let started = &single_frame(&frames, "tool_call_started").data;
     assert_eq!(started["tool"], "get_market_stats");
     assert_eq!(started["arguments"], json!({"region_id": 10_000_002, "type_id": 34}));
-    let completed = &the(&frames, "tool_call_completed").data;
+    let completed = &single_frame(&frames, "tool_call_completed").data;
     assert_eq!(completed["call_id"], started["call_id"]);
     let price = completed["result"]["lowest_sell"].as_f64().unwrap();
-    assert!(answer(&frames).contains(&format!("**{price} ISK**")), "{}", answer(&frames));
-    assert!(said(&frames).ends_with(answer(&frames)), "what was streamed is what is kept");
+    assert!(
+        last_message_text(&frames).contains(&format!("**{price} ISK**")),
+        "{}",
+        last_message_text(&frames)
+    );
+    assert!(
+        streamed_text(&frames).ends_with(last_message_text(&frames)),
+        "what was streamed is what is kept"
+    );
     let iterations: Vec<_> =
         of_kind(&frames, "thinking").iter().map(|frame| &frame.data["iteration"]).collect();
     assert_eq!(iterations, [1, 2]);
-    let done = &the(&frames, "done").data;
+    let done = &single_frame(&frames, "done").data;
     assert_eq!(done["outcome"], "completed");
     assert!(done["usage"]["input_tokens"].as_u64().unwrap() > 0, "{done}");
     for frame in &frames {
@@ -75,10 +83,11 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: Wire) {
     }
 }
 
-async fn s3_names_are_looked_up_in_parallel(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "Which ships were destroyed most in Jita last week?").await;
+async fn s3_names_are_looked_up_in_parallel(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
+    let frames =
+        house.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
     let started = of_kind(&frames, "tool_call_started");
     let tools: Vec<_> = started.iter().map(|frame| frame.text("tool")).collect();
     assert_eq!(tools[0], "get_war_losses");
@@ -90,16 +99,16 @@ async fn s3_names_are_looked_up_in_parallel(wire: Wire) {
     assert_eq!(of_kind(&of_second[..done], "tool_call_attempt_started").len(), 6);
     assert_eq!(of_kind(&frames, "tool_call_completed").len(), 7);
     for words in ["**Rifter**: 287", "**Merlin**: 256"] {
-        assert!(answer(&frames).contains(words), "{}", answer(&frames));
+        assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
     }
 }
 
-async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
+async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.until("waiting_for_approval").await;
-    let asked = &the(&asked, "waiting_for_approval").data;
+    let asked = stream.read_until("waiting_for_approval").await;
+    let asked = &single_frame(&asked, "waiting_for_approval").data;
     let plan = &asked["plan"];
     assert_eq!(asked["plan_id"], plan["plan_id"]);
     assert_eq!(plan["purpose"], "Execute 1 tool");
@@ -117,54 +126,70 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: Wire) {
     assert!(house.effects().is_empty(), "nothing happens before the yes");
 
     let wish = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    let decided = house.post("/agent/execute", wish).await.ok();
+    let decided = house.post("/agent/execute", wish).await.expect_ok();
     assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(true), &json!(false)));
-    let rest = stream.rest().await;
+    let rest = stream.read_to_end().await;
     let told_of = ["approval_decided", "tool_call_completed", "done"];
     assert_eq!(kinds_of(&rest, &told_of), told_of);
-    assert!(answer(&rest).contains("buy 1,000 Tritanium at 4.12 ISK is open"), "{}", answer(&rest));
+    assert!(
+        last_message_text(&rest).contains("buy 1,000 Tritanium at 4.12 ISK is open"),
+        "{}",
+        last_message_text(&rest)
+    );
     let effects = house.effects();
     assert_eq!(effects.len(), 1, "{effects:?}");
     assert_eq!(effects[0]["tool"], "market_order_create");
     assert_eq!(effects[0]["arguments"], step["arguments"]);
 }
 
-async fn g8_a_rejected_order_is_not_placed(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
+async fn g8_a_rejected_order_is_not_placed(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.until("waiting_for_approval").await;
+    let asked = stream.read_until("waiting_for_approval").await;
     let plan_id = asked.last().unwrap().data["plan_id"].clone();
     let wish = json!({"session_id": session, "plan_id": plan_id, "reason": "too expensive today"});
-    house.post("/agent/reject", wish).await.ok();
-    let rest = stream.rest().await;
-    let failed = &the(&rest, "tool_call_failed").data;
+    house.post("/agent/reject", wish).await.expect_ok();
+    let rest = stream.read_to_end().await;
+    let failed = &single_frame(&rest, "tool_call_failed").data;
     assert_eq!(failed["reason"], "rejected");
-    assert!(answer(&rest).contains("I did not place the order"), "{}", answer(&rest));
-    assert!(answer(&rest).contains("too expensive today"), "the model is told why");
-    assert_eq!(the(&rest, "done").data["outcome"], "completed");
+    assert!(
+        last_message_text(&rest).contains("I did not place the order"),
+        "{}",
+        last_message_text(&rest)
+    );
+    assert!(last_message_text(&rest).contains("too expensive today"), "the model is told why");
+    assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
     assert_eq!(house.effects(), Vec::<Value>::new());
 }
 
-async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "Transfer 100M ISK to character XYZ").await;
-    let denied = &the(&frames, "authorization_denied").data;
+async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
     assert_eq!(denied["tool"], "wallet_transfer");
     let reason = denied["reason"].as_str().unwrap();
     let level = "requires autonomy level ASSISTED (L2) or higher";
     assert!(reason.contains(level), "{reason}");
     assert!(reason.contains("current level: RECOMMENDATIONS"), "{reason}");
-    assert!(answer(&frames).contains("The transfer was not made"), "{}", answer(&frames));
-    assert!(answer(&frames).contains(level), "the model is told, too: {}", answer(&frames));
+    assert!(
+        last_message_text(&frames).contains("The transfer was not made"),
+        "{}",
+        last_message_text(&frames)
+    );
+    assert!(
+        last_message_text(&frames).contains(level),
+        "the model is told, too: {}",
+        last_message_text(&frames)
+    );
     assert!(house.calls().is_empty(), "the tool never hears of it");
 }
 
-async fn r2_a_flaky_tool_is_tried_again(wire: Wire) {
-    let house = Setup::tour(wire).with(QUICK).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "Get production cost for Stabber").await;
+async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "Get production cost for Stabber").await;
     let expected = [
         "tool_call_started",
         "tool_call_retrying",
@@ -179,55 +204,68 @@ async fn r2_a_flaky_tool_is_tried_again(wire: Wire) {
         assert!(retry.data["delay_ms"].is_u64() && retry.data["until"].is_string());
         assert!(retry.text("reason").contains("temporary"), "{}", retry.data);
     }
-    assert!(answer(&frames).contains("costs **9,919,700.00 ISK**"), "{}", answer(&frames));
+    assert!(
+        last_message_text(&frames).contains("costs **9,919,700.00 ISK**"),
+        "{}",
+        last_message_text(&frames)
+    );
     assert_eq!(house.calls().len(), 3);
 }
 
-async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: Wire) {
-    let house = Setup::tour(wire).with(QUICK).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "Get production cost for Vexor").await;
+async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "Get production cost for Vexor").await;
     assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 3);
-    let failed = &the(&frames, "tool_call_failed").data;
+    let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["retries_exhausted"], true);
     assert_eq!(failed["reason"], "error");
-    assert_eq!(the(&frames, "done").data["outcome"], "completed");
-    assert!(answer(&frames).contains("could not get the production cost"), "{}", answer(&frames));
+    assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
+    assert!(
+        last_message_text(&frames).contains("could not get the production cost"),
+        "{}",
+        last_message_text(&frames)
+    );
     assert_eq!(house.calls().len(), 4);
 }
 
-async fn g3_a_reader_may_not_write(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(0).await;
-    let frames = house.say(&session, "Update bookmark").await;
-    let denied = &the(&frames, "authorization_denied").data;
+async fn g3_a_reader_may_not_write(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(0).await;
+    let frames = house.chat_to_end(&session, "Update bookmark").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
     let reason = denied["reason"].as_str().unwrap();
     assert!(reason.contains("requires autonomy level RECOMMENDATIONS (L1) or higher"), "{reason}");
     assert!(reason.contains("current level: READ_ONLY"), "{reason}");
-    assert!(answer(&frames).contains("not able to change the bookmark"), "{}", answer(&frames));
+    assert!(
+        last_message_text(&frames).contains("not able to change the bookmark"),
+        "{}",
+        last_message_text(&frames)
+    );
     assert!(house.calls().is_empty());
 }
 
-async fn s2_four_steps_and_a_ranking(wire: Wire) {
-    let house = Setup::tour(wire).with(QUICK).start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "Find profitable manufacturing opportunities in Jita").await;
+async fn s2_four_steps_and_a_ranking(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = house.create_session_at(1).await;
+    let frames =
+        house.chat_to_end(&session, "Find profitable manufacturing opportunities in Jita").await;
     assert_eq!(of_kind(&frames, "thinking").len(), 4);
     assert_eq!(of_kind(&frames, "tool_call_started").len(), 7);
     assert_eq!(of_kind(&frames, "tool_call_completed").len(), 7);
     for words in ["| 1 | **Vexor** |", "My pick: start with the **Stabber**"] {
-        assert!(answer(&frames).contains(words), "{}", answer(&frames));
+        assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
     }
 }
 
-async fn a1_administrators_see_who_waits_for_whom(wire: Wire) {
-    let house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
+async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
+    let house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.until("waiting_for_approval").await;
+    let asked = stream.read_until("waiting_for_approval").await;
     let requested_at = asked.last().unwrap().data["plan"]["requested_at"].clone();
     let path = format!("/admin/actors?prefix=/sessions/{session}");
-    let listed = house.get(&path).await.ok();
+    let listed = house.get(&path).await.expect_ok();
     let actor = &listed["actors"][0];
     assert_eq!(actor["path"], format!("/sessions/{session}"), "{listed}");
     assert_eq!((&actor["kind"], &actor["state"]), (&json!("Session"), &json!("waiting")));
@@ -237,9 +275,9 @@ async fn a1_administrators_see_who_waits_for_whom(wire: Wire) {
     let since = actor["waiting"]["since"].as_str().unwrap();
     assert!(since >= requested_at.as_str().unwrap(), "{since} before {requested_at}");
     assert!(actor["mailbox_depth"].is_u64() && actor["handled"].as_u64() > Some(0), "{actor}");
-    let one = house.get(&format!("/admin/actors/sessions/{session}")).await.ok();
+    let one = house.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
     assert_eq!(one["actor"]["waiting"], actor["waiting"]);
-    let kinds = house.get("/admin/actors").await.ok();
+    let kinds = house.get("/admin/actors").await.expect_ok();
     let kinds: Vec<_> =
         kinds["actors"].as_array().unwrap().iter().map(|actor| actor["kind"].clone()).collect();
     for kind in ["ApprovalDesk", "EventBus", "SessionRegistry", "ToolConnection", "Session"] {
@@ -247,24 +285,25 @@ async fn a1_administrators_see_who_waits_for_whom(wire: Wire) {
     }
 }
 
-async fn g10_an_approval_survives_the_servers_death(wire: Wire) {
-    let mut house = Setup::tour(wire).start().await;
-    let session = house.session_at(1).await;
+async fn g10_an_approval_survives_the_servers_death(wire: ProviderProtocol) {
+    let mut house = TestServerBuilder::tour(wire).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.until("waiting_for_approval").await;
+    let asked = stream.read_until("waiting_for_approval").await;
     let plan = asked.last().unwrap().data["plan"].clone();
-    house.crash().await;
+    house.kill_and_restart().await;
 
-    let waiting = house.get("/agent/approvals?state=pending").await.ok();
+    let waiting = house.get("/agent/approvals?state=pending").await.expect_ok();
     let found = &waiting["approvals"][0];
     for key in ["plan_id", "steps", "purpose", "deadline", "requested_at"] {
         assert_eq!(found[key], plan[key], "{key}");
     }
     let request = json!({"session_id": session, "plan_id": plan["plan_id"]});
     let request = house.request(reqwest::Method::POST, "/agent/execute").json(&request);
-    let rest = house.stream(request.header("accept", "text/event-stream")).await.rest().await;
-    assert!(answer(&rest).contains("is open"), "{}", told(&rest));
-    assert_eq!(the(&rest, "done").data["outcome"], "completed");
+    let rest =
+        house.stream(request.header("accept", "text/event-stream")).await.read_to_end().await;
+    assert!(last_message_text(&rest).contains("is open"), "{}", format_frames(&rest));
+    assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
     assert_eq!(house.effects().len(), 1);
     let asked = house.events(&session).await;
     let asked = asked.iter().filter(|event| event["type"] == "waiting_for_approval");

@@ -1,12 +1,12 @@
 //! Traces, as a collector of OpenTelemetry hears them (A4).
 
 use crate::{
-    harness::{House, Setup},
-    scripts::{ORDER, calls},
-    stream::the,
+    harness::{TestServer, TestServerBuilder},
+    scripts::{ORDER, tool_call_script},
+    stream::single_frame,
 };
 use actix_web::{App, HttpResponse, HttpServer, web};
-use greenroom::rehearsal::Wire;
+use greenroom::rehearsal::ProviderProtocol;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value::Value as Any,
     trace::v1::Span,
@@ -63,18 +63,23 @@ fn traceparent(span: &Span) -> String {
     format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
 }
 
-async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Wire) {
+async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: ProviderProtocol) {
     let collector = Collector::default();
     let endpoint = collector.start();
-    let setup = Setup::script(wire, &calls("market_order_create", ORDER));
-    let mut house = setup.top(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
-    let session = house.session_at(1).await;
+    let setup =
+        TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER));
+    let mut house =
+        setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
+    let session = house.create_session_at(1).await;
     let mut stream = house.chat(&session, "go").await;
-    let asked = stream.until("waiting_for_approval").await;
+    let asked = stream.read_until("waiting_for_approval").await;
     let plan_id = asked.last().unwrap().text("plan_id").to_owned();
-    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
-    let rest = stream.rest().await;
-    let run_id = the(&rest, "done").text("run_id").replace('-', "");
+    house
+        .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
+        .await
+        .expect_ok();
+    let rest = stream.read_to_end().await;
+    let run_id = single_frame(&rest, "done").text("run_id").replace('-', "");
     assert!(house.stop().await.success(), "what is left is exported before the end");
 
     let spans = collector.spans();
@@ -116,29 +121,36 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Wi
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(wire: Wire) {
+async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
+    wire: ProviderProtocol,
+) {
     let collector = Collector::default();
     let endpoint = collector.start();
-    let setup = Setup::script(wire, &calls("market_order_create", ORDER));
-    let mut house = setup.top(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
-    let session = house.session_at(1).await;
-    let say = |house: &House, message: &str, header: &str| {
+    let setup =
+        TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER));
+    let mut house =
+        setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
+    let session = house.create_session_at(1).await;
+    let say = |house: &TestServer, message: &str, header: &str| {
         let body = json!({"session_id": session, "message": message, "until": "pause"});
         let request = house.request(Method::POST, "/agent/chat/stream").json(&body);
         request.header("traceparent", header)
     };
-    let asked = house.stream(say(&house, "go", CALLER)).await.rest().await;
-    let plan_id = the(&asked, "waiting_for_approval").text("plan_id").to_owned();
+    let asked = house.stream(say(&house, "go", CALLER)).await.read_to_end().await;
+    let plan_id = single_frame(&asked, "waiting_for_approval").text("plan_id").to_owned();
     // One that waits remembers, too; and what makes no sense is no reason to refuse.
     let mut queued = house.stream(say(&house, "again", CALLER)).await;
-    queued.until("message_queued").await;
-    house.crash().await;
-    house.post("/agent/execute", json!({"session_id": session, "plan_id": plan_id})).await.ok();
-    let mut heard = house.follow(&session, "0").await;
-    heard.until("done").await;
-    heard.until("done").await;
-    let own = house.stream(say(&house, "again", "nonsense")).await.rest().await;
-    let own = the(&own, "done").text("run_id").replace('-', "");
+    queued.read_until("message_queued").await;
+    house.kill_and_restart().await;
+    house
+        .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
+        .await
+        .expect_ok();
+    let mut heard = house.subscribe(&session, "0").await;
+    heard.read_until("done").await;
+    heard.read_until("done").await;
+    let own = house.stream(say(&house, "again", "nonsense")).await.read_to_end().await;
+    let own = single_frame(&own, "done").text("run_id").replace('-', "");
     assert!(house.stop().await.success());
 
     let spans = collector.spans();
@@ -164,11 +176,11 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
 #[actix_web::test]
 async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
     let collector = Collector::default();
-    let setup = crate::delegate::setup(Wire::Anthropic);
+    let setup = crate::delegate::setup(ProviderProtocol::Anthropic);
     let endpoint = format!("otlp_endpoint = {:?}\n", collector.start());
-    let mut house = setup.top(&endpoint).start().await;
-    let session = house.session_at(1).await;
-    house.say(&session, "ask researcher to look twice").await;
+    let mut house = setup.with_top_level_config(&endpoint).start().await;
+    let session = house.create_session_at(1).await;
+    house.chat_to_end(&session, "ask researcher to look twice").await;
     assert!(house.stop().await.success());
     let spans = collector.spans();
     let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
@@ -181,10 +193,11 @@ async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
 
 #[actix_web::test]
 async fn a4_a_collector_that_is_away_delays_nobody() {
-    let setup = Setup::tour(Wire::OpenAi).top("otlp_endpoint = \"http://127.0.0.1:9\"\n");
+    let setup = TestServerBuilder::tour(ProviderProtocol::OpenAi)
+        .with_top_level_config("otlp_endpoint = \"http://127.0.0.1:9\"\n");
     let mut house = setup.start().await;
-    let session = house.session_at(1).await;
-    let frames = house.say(&session, "What is the price of PLEX?").await;
+    let session = house.create_session_at(1).await;
+    let frames = house.chat_to_end(&session, "What is the price of PLEX?").await;
     assert_eq!(frames.last().unwrap().kind(), "done");
     assert!(house.stop().await.success());
 }

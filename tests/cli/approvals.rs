@@ -1,11 +1,11 @@
 //! `greenroom approvals` against a running server.
 
-use crate::harness::Desk;
+use crate::harness::TestWorkspace;
 use serde_json::json;
 
 #[tokio::test]
 async fn g11_a_plan_is_seen_and_answered_step_by_step() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     let nothing = server.run(&["approvals", "list"]).await;
     assert_eq!((nothing.code, nothing.out.as_str()), (0, "Nothing waits for a person.\n"));
 
@@ -13,7 +13,7 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     let short = &id[id.len() - 8..];
     let listed = server.run(&["approvals", "list"]).await;
     assert_eq!(listed.code, 0);
-    listed.says(&[
+    listed.assert_prints(&[
         short,
         "pending, expires in 9m",
         "Execute 2 tools",
@@ -23,7 +23,7 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
 
     let shown = server.run(&["approvals", "show", short]).await;
-    shown.says(&[&id, "Why", "\"type_id\": 35", "Decision    none yet"]);
+    shown.assert_prints(&[&id, "Why", "\"type_id\": 35", "Decision    none yet"]);
     let view = server.run(&["approvals", "show", &id, "--json"]).await.json();
     assert_eq!(
         (&view["state"], &view["steps"][1]["arguments"]["price"]),
@@ -35,10 +35,10 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     let args = ["approvals", "approve", short, "--step", &call[call.len() - 6..]];
     let one = server.run(&args).await;
     assert_eq!(one.code, 0, "{one:?}");
-    one.says(&["1 step approved", "approved by admin at", "Still undecided: 1."]);
+    one.assert_prints(&["1 step approved", "approved by admin at", "Still undecided: 1."]);
     let rest = server.run(&["approvals", "reject", short, "--reason", "too dear"]).await;
     assert_eq!(rest.code, 0, "{rest:?}");
-    rest.says(&["1 step rejected", "through the command line: too dear"]);
+    rest.assert_prints(&["1 step rejected", "through the command line: too dear"]);
 
     let decided = server.run(&["approvals", "list", "--state", "decided", "--json"]).await.json();
     let decisions = decided["approvals"][0]["decisions"].as_array().unwrap();
@@ -52,7 +52,7 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
 
 #[tokio::test]
 async fn g11_the_first_answer_wins_and_who_comes_later_is_told() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     let id = server.plan().await;
     let path = format!("/agent/approvals/{id}");
     server.post(&path, json!({"decision": "reject", "reason": "not now"})).await;
@@ -64,12 +64,12 @@ async fn g11_the_first_answer_wins_and_who_comes_later_is_told() {
 
     let again = server.run(&["approvals", "reject", &id]).await;
     assert_eq!(again.code, 0, "{again:?}");
-    again.says(&["you had said so already"]);
+    again.assert_prints(&["you had said so already"]);
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_a_matter_of_usage() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     for args in [
         &["approvals", "show", "abc"][..],
         &["approvals", "show", "ffffffffffff"],
@@ -99,7 +99,7 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
         assert!(refused.err.contains(why), "{args:?}: {refused:?}");
     }
     // Nobody is there.
-    let alone = server.desk.run(&["approvals", "list"]).await;
+    let alone = server.workspace.run(&["approvals", "list"]).await;
     assert_eq!(alone.code, 1);
     assert!(alone.err.contains("no server answers at http://127.0.0.1:1"), "{alone:?}");
 }

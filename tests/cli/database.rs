@@ -1,10 +1,10 @@
 //! The commands that look after a database: `greenroom migrate` and `greenroom audit verify` (D5, X6).
 
-use crate::harness::Desk;
+use crate::harness::TestWorkspace;
 
 #[tokio::test]
 async fn d5_migrate_takes_the_database_that_serve_would() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     let there = |name: &str| desk.folder.path().join(name).exists();
     let migrated = desk.run(&["migrate"]).await;
     assert_eq!(migrated.code, 0, "{migrated:?}");
@@ -24,7 +24,7 @@ async fn d5_migrate_takes_the_database_that_serve_would() {
 
 #[tokio::test]
 async fn x6_an_audit_log_that_cannot_be_read_is_not_said_to_be_unsound() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     let verify =
         async |database: &str| desk.run(&["audit", "verify", "--database", database]).await;
     desk.write("notes.txt", "this is no database, and long enough to be seen as none");

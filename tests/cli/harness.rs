@@ -15,7 +15,7 @@ use tokio::{
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// Nothing here takes so long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The market server's binary, built if it isn't up to date: another package's binary is not
 /// Cargo's business when only this test is asked for.
@@ -33,26 +33,26 @@ pub(crate) fn market_binary() -> PathBuf {
 }
 
 /// A folder with a configuration, and what a model would say.
-pub(crate) struct Desk {
+pub(crate) struct TestWorkspace {
     pub(crate) folder: TempDir,
 }
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ended {
+impl CommandOutput {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Whether it printed all these texts, wherever lines were broken.
     #[track_caller]
-    pub(crate) fn says(&self, texts: &[&str]) {
+    pub(crate) fn assert_prints(&self, texts: &[&str]) {
         let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let out = on_one_line(&self.out);
         for text in texts {
@@ -90,7 +90,7 @@ risk = "write_low_risk"
 idempotent = true
 "#;
 
-impl Desk {
+impl TestWorkspace {
     pub(crate) fn new() -> Self {
         let desk = Self { folder: tempfile::tempdir().unwrap() };
         desk.write("script.toml", SCRIPT);
@@ -132,23 +132,27 @@ impl Desk {
     }
 
     /// Runs a command to its end.
-    pub(crate) async fn run(&self, args: &[&str]) -> Ended {
+    pub(crate) async fn run(&self, args: &[&str]) -> CommandOutput {
         self.run_at("127.0.0.1:1", args).await
     }
 
     /// Runs a command beside what listens at that address.
-    pub(crate) async fn run_at(&self, address: &str, args: &[&str]) -> Ended {
+    pub(crate) async fn run_at(&self, address: &str, args: &[&str]) -> CommandOutput {
         self.run_with(&[("GREENROOM_LISTEN", address)], args).await
     }
 
     /// Runs a command with these variables.
-    pub(crate) async fn run_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Ended {
+    pub(crate) async fn run_with(
+        &self,
+        variables: &[(&str, &str)],
+        args: &[&str],
+    ) -> CommandOutput {
         let mut command = self.command(args);
         let ended = command.envs(variables.iter().copied()).output();
-        let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
+        let ended = tokio::time::timeout(TEST_TIMEOUT, ended).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(ended.stdout), text(ended.stderr));
-        Ended { code: ended.status.code().unwrap(), out, err }
+        CommandOutput { code: ended.status.code().unwrap(), out, err }
     }
 
     /// Starts a command beside what listens at that address, with that for standard output.
@@ -157,7 +161,7 @@ impl Desk {
         command.env("GREENROOM_LISTEN", address).stdout(stdout).spawn().unwrap()
     }
 
-    pub(crate) async fn serve(self) -> Served {
+    pub(crate) async fn start_server(self) -> RunningServer {
         let mut command = self.command(&["serve"]);
         let command = command.env("GREENROOM_LISTEN", "127.0.0.1:0").stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -170,40 +174,40 @@ impl Desk {
                 }
             }
         };
-        let address = tokio::time::timeout(PATIENCE, address).await.unwrap();
-        Served { desk: self, _child: child, _lines: lines, address }
+        let address = tokio::time::timeout(TEST_TIMEOUT, address).await.unwrap();
+        RunningServer { workspace: self, _child: child, _lines: lines, address }
     }
 }
 
 /// A running server, killed in the end.
-pub(crate) struct Served {
-    pub(crate) desk: Desk,
+pub(crate) struct RunningServer {
+    pub(crate) workspace: TestWorkspace,
     _child: Child,
     _lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
     pub(crate) address: String,
 }
 
-impl Served {
-    pub(crate) async fn run(&self, args: &[&str]) -> Ended {
-        self.desk.run_at(&self.address, args).await
+impl RunningServer {
+    pub(crate) async fn run(&self, args: &[&str]) -> CommandOutput {
+        self.workspace.run_at(&self.address, args).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
-        self.ask(|client, base| client.post(format!("{base}{path}")).json(&body)).await
+        self.request(|client, base| client.post(format!("{base}{path}")).json(&body)).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.ask(|client, base| client.get(format!("{base}{path}"))).await
+        self.request(|client, base| client.get(format!("{base}{path}"))).await
     }
 
-    async fn ask(
+    async fn request(
         &self,
         request: impl FnOnce(reqwest::Client, String) -> reqwest::RequestBuilder,
     ) -> Value {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let request = request(reqwest::Client::new(), format!("http://{}", self.address));
         let answer = request.bearer_auth(TOKEN).send();
-        let answer = tokio::time::timeout(PATIENCE, answer).await.unwrap().unwrap();
+        let answer = tokio::time::timeout(TEST_TIMEOUT, answer).await.unwrap().unwrap();
         answer.json().await.unwrap()
     }
 

@@ -1,11 +1,11 @@
 //! `greenroom policy check` over a log that a server wrote, and still has open.
 
-use crate::harness::Desk;
+use crate::harness::TestWorkspace;
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn g16_what_a_stricter_policy_would_change_is_told() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     server.plan().await;
     let same = server.run(&["policy", "check"]).await;
     assert_eq!(same.code, 0, "{same:?}");
@@ -14,11 +14,11 @@ async fn g16_what_a_stricter_policy_would_change_is_told() {
     let stricter = "policy = \"strict\"\n[tools.market_order_create]\nrisk = \"write_high_risk\"\n\
                     [tools.create_shopping_list]\nrisk = \"write_low_risk\"\n\
                     constraints = [{ allow_if = \"size(args.name) < 5\", reason = \"short names\" }]";
-    server.desk.write("stricter.toml", &server.desk.configuration(stricter));
+    server.workspace.write("stricter.toml", &server.workspace.configuration(stricter));
     let check = ["policy", "check", "--config", "stricter.toml"];
     let told = server.run(&check).await;
     assert_eq!(told.code, 1, "{told:?}");
-    told.says(&[
+    told.assert_prints(&[
         "user admin  agent default",
         "ask   → deny     market_order_create",
         "allow → deny     create_shopping_list",
@@ -56,24 +56,29 @@ async fn g16_what_a_stricter_policy_would_change_is_told() {
 
 #[tokio::test]
 async fn g16_servers_are_asked_on_demand_and_what_is_not_known_is_said() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     server.plan().await;
     let trusting = server
-        .desk
+        .workspace
         .configuration("")
         .replace("[mcpServers.market]", "[mcpServers.market]\ntrusted = true");
-    server.desk.write("trusting.toml", &trusting);
+    server.workspace.write("trusting.toml", &trusting);
     let check = ["policy", "check", "--config", "trusting.toml"];
     let unknown = server.run(&check).await;
     assert_eq!(unknown.code, 1, "{unknown:?}");
-    unknown.says(&["unknown", "the trusted server market", "--with-servers", "3 can't be told"]);
+    unknown.assert_prints(&[
+        "unknown",
+        "the trusted server market",
+        "--with-servers",
+        "3 can't be told",
+    ]);
     let known = server.run(&[&check[..], &["--with-servers"]].concat()).await;
     assert!(!known.out.contains("can't be told"), "{known:?}");
 }
 
 #[tokio::test]
 async fn g16_a_log_that_cannot_be_read_is_not_a_difference() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     let ended = desk.run(&["policy", "check"]).await;
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.err.contains("desk.db"), "{ended:?}");

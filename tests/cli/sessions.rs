@@ -1,11 +1,11 @@
 //! Commands that name a session, or make one.
 
-use crate::harness::Desk;
+use crate::harness::TestWorkspace;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_session_is_named_by_what_lists_show_of_it() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     let answer = server.post("/agent/chat", json!({"message": "stock up"})).await;
     let session = answer["session_id"].as_str().unwrap();
     let short = &session[session.len() - 6..];
@@ -15,9 +15,9 @@ async fn a_session_is_named_by_what_lists_show_of_it() {
     let named = server.run(&["events", "--session", short]).await;
     assert_eq!((named.code, &named.out), (0, &whole.out), "{named:?}");
     let listed = server.run(&["approvals", "list", "--session", short]).await;
-    listed.says(&["Execute 2 tools"]);
+    listed.assert_prints(&["Execute 2 tools"]);
     let checked = server.run(&["policy", "check", "--session", short]).await;
-    checked.says(&["3 calls of 1 session checked"]);
+    checked.assert_prints(&["3 calls of 1 session checked"]);
 
     for args in [
         &["events", "--session"][..],
@@ -37,13 +37,13 @@ async fn a_session_is_named_by_what_lists_show_of_it() {
 
 #[tokio::test]
 async fn c3_a_workflow_that_is_refused_leaves_no_session_behind() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     desk.write("greenroom.toml", &desk.configuration("workflows = [\"workflows\"]"));
     std::fs::create_dir(desk.folder.path().join("workflows")).unwrap();
     let workflow =
         "---\nname: stock\ndescription: Stocks up\ninputs:\n  n:\n    type: integer\n---\nstock up";
     desk.write("workflows/stock.md", workflow);
-    let server = desk.serve().await;
+    let server = desk.start_server().await;
     for (args, why) in [
         (&["--workflow", "nope"][..], "there is no workflow `nope`"),
         (&["--workflow", "stock", "--input", "m=1"], "workflow.inputs.m"),
@@ -64,7 +64,7 @@ async fn c3_a_workflow_that_is_refused_leaves_no_session_behind() {
 
 #[tokio::test]
 async fn that_there_are_no_keys_is_said() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     let none = server.run(&["key", "list"]).await;
     assert_eq!(
         (none.code, none.out.as_str()),
@@ -75,7 +75,7 @@ async fn that_there_are_no_keys_is_said() {
 
 #[tokio::test]
 async fn x2_keys_are_made_listed_and_revoked_wherever_the_configuration_is_named() {
-    let server = Desk::new().serve().await;
+    let server = TestWorkspace::new().start_server().await;
     let config = ["--config", "greenroom.toml"];
     let made = server.run(&[&["key", "create", "--user", "ada"][..], &config].concat()).await;
     assert_eq!(made.code, 0, "{made:?}");
@@ -84,6 +84,6 @@ async fn x2_keys_are_made_listed_and_revoked_wherever_the_configuration_is_named
     {
         let listed = server.run(&args).await;
         assert_eq!(listed.code, 0, "{listed:?}");
-        listed.says(&["user      ada"]);
+        listed.assert_prints(&["user      ada"]);
     }
 }

@@ -1,17 +1,21 @@
 //! `greenroom tools` with real tools.
 
-use crate::harness::Desk;
+use crate::harness::TestWorkspace;
 
 #[tokio::test]
 async fn g1_each_tool_has_its_risk_its_reason_and_its_verdicts() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     let broken = "[mcpServers.mute]\ncommand = '/nowhere/to/be/found'\n";
     let text =
         desk.configuration("[tools.\"*_order_create\"]\nrisk = \"critical\"\ntimeout = \"5s\"");
     desk.write("greenroom.toml", &(text + broken));
     let listed = desk.run(&["tools"]).await;
     assert_eq!(listed.code, 0, "{listed:?}");
-    listed.says(&["market: ", "mute: unavailable: ", "the catalog's `*_order_create`, timeout 5s"]);
+    listed.assert_prints(&[
+        "market: ",
+        "mute: unavailable: ",
+        "the catalog's `*_order_create`, timeout 5s",
+    ]);
     assert!(listed.out.lines().all(|line| line.chars().count() <= 100), "{}", listed.out);
     assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
 
@@ -24,11 +28,12 @@ async fn g1_each_tool_has_its_risk_its_reason_and_its_verdicts() {
 
 #[tokio::test]
 async fn g13_a_level_and_an_agent_have_their_own_verdicts() {
-    let desk = Desk::new();
+    let desk = TestWorkspace::new();
     let level = desk.run(&["tools", "--level", "1"]).await;
-    level.says(&["L1 WHY", "market_order_create write_high_risk ask the catalog names it"]);
+    level
+        .assert_prints(&["L1 WHY", "market_order_create write_high_risk ask the catalog names it"]);
     let none = desk.run(&["tools", "--level", "0"]).await;
-    none.says(&["deny market_order_create is write_high_risk: requires autonomy level"]);
+    none.assert_prints(&["deny market_order_create is write_high_risk: requires autonomy level"]);
     assert!(!level.out.contains("L2"), "{}", level.out);
 
     let json = desk.run(&["tools", "--level", "1", "--agent", "reader", "--json"]).await.json();

@@ -12,14 +12,14 @@ pub(crate) struct History {
     pub(crate) sessions: BTreeMap<String, Session>,
     /// The numbers of the events in the database file, by session, in the order of commit.
     pub(crate) stored: BTreeMap<String, Vec<u64>>,
-    pub(crate) acknowledged: Vec<Acknowledged>,
-    pub(crate) heard: Vec<Hearing>,
+    pub(crate) acknowledged: Vec<AcknowledgedCommand>,
+    pub(crate) subscriber_logs: Vec<SubscriberLog>,
     /// The calls that reached the market, in order.
-    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) market_calls: Vec<MarketCall>,
     /// The effects that the market wrote down, in order.
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) effects: Vec<MarketEffect>,
     /// What people said whom a tool of the market asked, as it reached the tool, in order.
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<ElicitationAnswer>,
     /// What the database has as spent by all, in ISK; reservations are in it.
     pub(crate) spent: f64,
 }
@@ -29,21 +29,21 @@ pub(crate) struct History {
 pub(crate) struct Session {
     pub(crate) status: String,
     /// The ids of the questions that wait.
-    pub(crate) questions: Vec<String>,
+    pub(crate) pending_approvals: Vec<String>,
     /// The log, from the JSON pages.
     pub(crate) events: Vec<Value>,
 }
 
 /// A command that was answered with 2xx, and so must be in the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Acknowledged {
+pub(crate) struct AcknowledgedCommand {
     pub(crate) session: String,
-    pub(crate) command: Command,
+    pub(crate) command: ClientCommand,
 }
 
 /// What a client asked.
 #[derive(Clone, Debug)]
-pub(crate) enum Command {
+pub(crate) enum ClientCommand {
     Create,
     /// Where the answer says it stands.
     Submit {
@@ -75,13 +75,13 @@ pub(crate) enum Command {
 
 /// All that one listener was told of one session, over all its connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hearing {
+pub(crate) struct SubscriberLog {
     /// For people who read a failure.
     pub(crate) who: String,
     pub(crate) session: String,
     pub(crate) frames: Vec<Frame>,
     /// Refusals of a cursor that the server itself had given.
-    pub(crate) refusals: Vec<String>,
+    pub(crate) rejected_cursors: Vec<String>,
     /// How often it had to connect.
     pub(crate) connections: u32,
 }
@@ -92,12 +92,12 @@ pub(crate) struct Frame {
     pub(crate) cursor: String,
     pub(crate) data: Value,
     /// Whether it came over a WebSocket, whose frames say some things elsewhere.
-    pub(crate) over_socket: bool,
+    pub(crate) is_websocket: bool,
 }
 
 /// A call as it reached the market.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct MarketCall {
     pub(crate) tool: String,
     pub(crate) key: String,
     pub(crate) arguments: Value,
@@ -105,7 +105,7 @@ pub(crate) struct Arrival {
 
 /// An effect that the market had.
 #[derive(Clone, Debug)]
-pub(crate) struct Effect {
+pub(crate) struct MarketEffect {
     pub(crate) tool: String,
     pub(crate) key: String,
     pub(crate) arguments: Value,
@@ -114,7 +114,7 @@ pub(crate) struct Effect {
 
 /// An answer as it reached the market.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ElicitationAnswer {
     /// The key of the call that asked.
     pub(crate) key: String,
     pub(crate) answer: Value,

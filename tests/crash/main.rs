@@ -13,25 +13,25 @@
 //! of them differs, as always with real time.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
 
-#[path = "../../actors/core/tests/simulation/chance.rs"]
-#[allow(dead_code, reason = "the simulation uses more of it")]
-mod chance;
 mod checker;
+mod collect;
+mod harness;
 mod history;
-mod listeners;
-mod players;
-mod reading;
+#[path = "../../actors/core/tests/simulation/rng.rs"]
+#[allow(dead_code, reason = "the simulation uses more of it")]
+mod rng;
 mod script;
+mod subscribers;
 #[path = "../support/postgres.rs"]
 mod support;
-mod theatre;
+mod users;
 
 use crate::{
-    chance::Chance,
+    collect::Database,
+    harness::{ClientContext, CrashHarness, ServerConfig, TEST_TIMEOUT, lock, retry_pause},
     history::History,
-    reading::Database,
+    rng::SeededRng,
     support::Postgres,
-    theatre::{Kind, PATIENCE, Stage, Theatre, a_moment, lock},
 };
 use actix_web::rt::spawn;
 use futures::future::join_all;
@@ -45,25 +45,25 @@ use std::{
 /// Kills, all houses together, where nothing else is said.
 const KILLS: u64 = 200;
 /// Houses side by side.
-const HOUSES: u64 = 4;
+const SERVERS: u64 = 4;
 /// One in so many houses waits for the disk at every commit.
 const FSYNC_EVERY: u64 = 4;
 /// Houses with a database on a PostgreSQL server, and what share of the kills they have.
-const POSTGRES_HOUSES: u64 = 2;
+const POSTGRES_SERVERS: u64 = 2;
 const POSTGRES_SHARE: u64 = 5;
 /// People who write in one house.
-const PLAYERS: u64 = 5;
+const USERS: u64 = 5;
 /// One in so many questions is left to wait for ever.
 const LEFT_WAITING: usize = 4;
 
 #[actix_web::test]
 async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
     let kills = number("CRASH_KILLS").unwrap_or(KILLS);
-    let houses = number("CRASH_HOUSES").unwrap_or(HOUSES).max(1);
-    let kinds = (0..houses).map(|house| kind(Database::File, house));
-    let counts = play_all("SQLite", kills, kinds.collect()).await;
+    let houses = number("CRASH_HOUSES").unwrap_or(SERVERS).max(1);
+    let kinds = (0..houses).map(|house| server_config(Database::File, house));
+    let counts = run_all("SQLite", kills, kinds.collect()).await;
     if kills >= KILLS {
-        assert_struck(&counts);
+        assert_coverage(&counts);
     }
 }
 
@@ -71,30 +71,30 @@ async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
 async fn d5_nothing_is_lost_and_nothing_is_done_twice_on_postgresql() {
     let kills = number("CRASH_KILLS").unwrap_or(KILLS) / POSTGRES_SHARE;
     let mut kinds = Vec::new();
-    for house in 0..POSTGRES_HOUSES {
+    for house in 0..POSTGRES_SERVERS {
         // One of either durability.
-        let address = Postgres::shared().database().await;
-        kinds.push(kind(Database::Postgres(address), house * (FSYNC_EVERY - 1)));
+        let address = Postgres::shared().create_database().await;
+        kinds.push(server_config(Database::Postgres(address), house * (FSYNC_EVERY - 1)));
     }
-    play_all("PostgreSQL", kills, kinds).await;
+    run_all("PostgreSQL", kills, kinds).await;
 }
 
 /// Houses differ in what an acknowledged commit waits for, and in how they talk with the market.
-fn kind(database: Database, house: u64) -> Kind {
+fn server_config(database: Database, house: u64) -> ServerConfig {
     let durability = if house % FSYNC_EVERY == FSYNC_EVERY - 1 { "fsync" } else { "process" };
     let lifecycle = if house.is_multiple_of(2) { "discover" } else { "initialize" };
-    Kind { database, durability, lifecycle }
+    ServerConfig { database, durability, lifecycle }
 }
 
 /// Plays in all houses at once; prints and returns the counts.
-async fn play_all(database: &str, kills: u64, kinds: Vec<Kind>) -> BTreeMap<String, u64> {
+async fn run_all(database: &str, kills: u64, kinds: Vec<ServerConfig>) -> BTreeMap<String, u64> {
     let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let houses = kinds.len() as u64;
     eprintln!("on {database}: CRASH_SEED={seed} kills={kills} houses={houses}");
     let began = Instant::now();
     let plays = (0..).zip(kinds).map(|(house, kind)| {
         let share = kills / houses + u64::from(house < kills % houses);
-        play(kind, seed.wrapping_add(house), share)
+        run_server(kind, seed.wrapping_add(house), share)
     });
     let outcomes = join_all(plays).await;
     let mut counts = BTreeMap::new();
@@ -107,7 +107,7 @@ async fn play_all(database: &str, kills: u64, kinds: Vec<Kind>) -> BTreeMap<Stri
     let lines: Vec<_> =
         counts.iter().map(|(what, count)| format!("  {count:>8} {what}\n")).collect();
     eprintln!("on {database} in {:.0?}:\n{}", began.elapsed(), lines.concat());
-    let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.broken).collect();
+    let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.violations).collect();
     assert!(broken.is_empty(), "CRASH_SEED={seed}: {} broken promises:\n{}", broken.len(), {
         let lines: Vec<_> = broken.iter().take(20).map(|what| what.as_str()).collect();
         lines.join("\n")
@@ -117,8 +117,8 @@ async fn play_all(database: &str, kills: u64, kinds: Vec<Kind>) -> BTreeMap<Stri
 }
 
 /// A play in which nothing happened would pass as well.
-fn assert_struck(counts: &BTreeMap<String, u64>) {
-    let kills = theatre::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
+fn assert_coverage(counts: &BTreeMap<String, u64>) {
+    let kills = harness::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
     let played = [
         "questions unknown_outcome",
         "questions plan",
@@ -152,59 +152,62 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// What came of one house.
-struct Outcome {
+struct CrashTestResult {
     counts: BTreeMap<String, u64>,
-    broken: Vec<String>,
+    violations: Vec<String>,
 }
 
-async fn play(kind: Kind, seed: u64, kills: u64) -> Outcome {
-    let mut chance = Chance::new(seed);
-    let mut theatre = Theatre::new(kind, chance.next());
-    let stage = theatre.stage.clone();
+async fn run_server(kind: ServerConfig, seed: u64, kills: u64) -> CrashTestResult {
+    let mut chance = SeededRng::new(seed);
+    let mut theatre = CrashHarness::new(kind, chance.next());
+    let stage = theatre.clients.clone();
     let players: Vec<_> =
-        (0..PLAYERS).map(|_| spawn(players::play(stage.clone(), chance.next()))).collect();
-    let clerk = spawn(players::answer(stage.clone(), chance.next()));
+        (0..USERS).map(|_| spawn(users::run_user(stage.clone(), chance.next()))).collect();
+    let clerk = spawn(users::run_approver(stage.clone(), chance.next()));
     for _ in 0..kills {
-        theatre.live_and_die().await;
+        theatre.run_until_killed().await;
     }
-    stage.is_ending.store(true, Relaxed);
-    assert!(theatre.start(None).await, "it starts once more: {}", theatre.told());
+    stage.is_stopping.store(true, Relaxed);
+    assert!(theatre.start(None).await, "it starts once more: {}", theatre.log_tail());
     let mut listeners = Vec::new();
     for player in join_all(players).await {
         listeners.extend(player.expect("a player does not fail"));
     }
     clerk.await.expect("who answers does not fail");
-    let sessions = settle(&stage, &mut chance).await;
+    let sessions = settle_sessions(&stage, &mut chance).await;
     let heads = sessions.iter().map(|(id, session)| (id.clone(), session.events.len() as u64));
     stage.heads.send_replace(Some(heads.collect()));
     join_all(listeners).await;
-    let (database, folder) = (&theatre.kind.database, theatre.folder());
-    let stored = reading::stored(database, folder).await;
-    let spent = reading::spent(database, folder).await;
+    let (database, folder) = (&theatre.config.database, theatre.folder());
+    let stored = collect::load_stored_seqs(database, folder).await;
+    let spent = collect::spent(database, folder).await;
     let history = History {
         sessions,
         stored,
         acknowledged: lock(&stage.acknowledged).clone(),
-        heard: lock(&stage.heard).clone(),
-        arrivals: reading::arrivals(folder),
-        effects: reading::effects(folder),
-        answers: reading::answers(folder),
+        subscriber_logs: lock(&stage.subscriber_logs).clone(),
+        market_calls: collect::read_market_calls(folder),
+        effects: collect::effects(folder),
+        answers: collect::answers(folder),
         spent,
     };
-    let violations = checker::violations(&history);
+    let violations = checker::find_violations(&history);
     let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();
     if !broken.is_empty() {
-        broken.push(format!("the files of it are in {}", theatre.keep().display()));
+        broken.push(format!("the files of it are in {}", theatre.keep_files().display()));
     }
-    Outcome { counts: counts(&theatre, &history), broken }
+    CrashTestResult { counts: counts(&theatre, &history), violations: broken }
 }
 
 /// Answers what waits, but for some of it, until nothing goes on any more; what there is then.
-async fn settle(stage: &Arc<Stage>, chance: &mut Chance) -> BTreeMap<String, history::Session> {
+async fn settle_sessions(
+    stage: &Arc<ClientContext>,
+    chance: &mut SeededRng,
+) -> BTreeMap<String, history::Session> {
     let mut left = Vec::<Value>::new();
     let settles = async {
         loop {
-            let waiting = players::waiting(stage).await;
+            let waiting = users::list_pending_approvals(stage).await;
             let fresh: Vec<_> = waiting
                 .into_iter()
                 .filter(|question| left.iter().all(|id| *id != question["approval_id"]))
@@ -216,21 +219,21 @@ async fn settle(stage: &Arc<Stage>, chance: &mut Chance) -> BTreeMap<String, his
                 if may_wait && (left.len() < 2 || chance.one_in(LEFT_WAITING)) {
                     left.push(question["approval_id"].clone());
                 } else {
-                    players::decide(stage, chance, question).await;
+                    users::answer_approval(stage, chance, question).await;
                 }
             }
-            if fresh.is_empty() && reading::is_settled(stage, &left).await {
+            if fresh.is_empty() && collect::is_settled(stage, &left).await {
                 return;
             }
-            a_moment().await;
+            retry_pause().await;
         }
     };
     // What has not settled by then is the checker's to say.
-    drop(tokio::time::timeout(PATIENCE, settles).await);
-    reading::sessions(stage).await
+    drop(tokio::time::timeout(TEST_TIMEOUT, settles).await);
+    collect::sessions(stage).await
 }
 
-fn counts(theatre: &Theatre, history: &History) -> BTreeMap<String, u64> {
+fn counts(theatre: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::<String, u64>::new();
     let mut add = |what: &str, count: usize| {
         *counts.entry(what.to_owned()).or_default() += count as u64;
@@ -241,11 +244,11 @@ fn counts(theatre: &Theatre, history: &History) -> BTreeMap<String, u64> {
     }
     add("sessions", history.sessions.len());
     add("commands acknowledged", history.acknowledged.len());
-    add("calls that reached the market", history.arrivals.len());
+    add("calls that reached the market", history.market_calls.len());
     add("effects of the market", history.effects.len());
     add("answers that reached the market", history.answers.len());
-    add("listeners", history.heard.len());
-    for hearing in &history.heard {
+    add("listeners", history.subscriber_logs.len());
+    for hearing in &history.subscriber_logs {
         add("frames heard", hearing.frames.len());
         add("connections of listeners", hearing.connections as usize);
     }

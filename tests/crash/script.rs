@@ -1,6 +1,6 @@
 //! What is played: the model's lines and the server's configuration.
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 use std::path::Path;
 
 /// What one session may spend on tools, in ISK.
@@ -15,7 +15,7 @@ text = "This is what became of number {{ n }}: {{ last | length }} results, and 
 "#;
 
 /// Tools that one message makes the model call at once, with their arguments.
-const PLAYS: [(&str, &[(&str, &str)]); 11] = [
+const CALL_RULES: [(&str, &[(&str, &str)]); 11] = [
     ("bookmark", &[BOOKMARK]),
     ("list", &[LIST]),
     ("order", &[ORDER]),
@@ -50,7 +50,7 @@ const COST: (&str, &str) = ("get_production_cost", r#"{ type_id = 587, region_id
 /// The whole script.
 pub(crate) fn script() -> String {
     let mut script = String::from("[defaults]\nchunk = { text = 12, delay_ms = 1 }\n");
-    for (name, calls) in PLAYS {
+    for (name, calls) in CALL_RULES {
         script.push_str(&format!(
             "[[rule]]\nuser = '^{name} number (?P<n>\\d+)'\nstep = 0\n\
              [[rule.reply]]\ntext = \"Let me see about number {{{{ n }}}}.\"\n"
@@ -92,9 +92,9 @@ text = "This is the first half of what I say, and then there is a second half of
 }
 
 /// Something to say.
-pub(crate) fn line(chance: &mut Chance, number: u64) -> String {
+pub(crate) fn random_message(chance: &mut SeededRng, number: u64) -> String {
     let others = ["story", "limit", "cut"];
-    let names: Vec<_> = PLAYS.iter().map(|(name, _)| *name).chain(others).collect();
+    let names: Vec<_> = CALL_RULES.iter().map(|(name, _)| *name).chain(others).collect();
     format!("{} number {number}", chance.pick(&names))
 }
 

@@ -3,9 +3,9 @@
 use actix_rt::System;
 use greenroom::tool::{self, ToolServerConfig, ToolTransport};
 use greenroom_actors::{
-    observation::Board,
-    ports::{Clock, Late, People, Progress, ToolCall, ToolHost},
-    tool_host::{ServerState, ServerStatus, Tools},
+    ports::{Clock, ElicitationChannel, LateResultHandler, Progress, ToolCall, ToolHost},
+    status_board::StatusBoard,
+    tool_servers::{ServerState, ServerStatus, ToolServers},
 };
 use greenroom_core::{
     Timestamp,
@@ -24,11 +24,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes so long unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-struct RealClock;
+struct FixedClock;
 
-impl Clock for RealClock {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp::default()
     }
@@ -43,13 +43,13 @@ pub(crate) fn run<F: Future<Output = ()>>(test: F) {
     // Nothing is sent over TLS here, but no client can be built without it.
     drop(rustls::crypto::ring::default_provider().install_default());
     System::new().block_on(async {
-        tokio::time::timeout(PATIENCE, test).await.expect("the test takes too long");
+        tokio::time::timeout(TEST_TIMEOUT, test).await.expect("the test takes too long");
     });
 }
 
 /// Runs a test in a process of its own, since it measures the process it runs in. `name` is the
 /// test's.
-pub(crate) fn run_alone<F: Future<Output = ()>>(name: &str, test: F) {
+pub(crate) fn run_in_own_process<F: Future<Output = ()>>(name: &str, test: F) {
     const ALONE: &str = "GREENROOM_TEST_RUNS_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return run(test);
@@ -62,68 +62,72 @@ pub(crate) fn run_alone<F: Future<Output = ()>>(name: &str, test: F) {
 }
 
 /// The tools of some servers, and the board their connections are on.
-pub(crate) struct Rig {
-    pub(crate) tools: Tools,
-    pub(crate) board: Board,
+pub(crate) struct ToolServerFixture {
+    pub(crate) tools: ToolServers,
+    pub(crate) board: StatusBoard,
 }
 
-impl Rig {
+impl ToolServerFixture {
     /// Starts and waits until every server is ready or has failed.
     pub(crate) async fn start(servers: impl IntoIterator<Item = ToolServerConfig>) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(RealClock);
-        let board = Board::new(clock.clone());
+        let clock: Arc<dyn Clock> = Arc::new(FixedClock);
+        let board = StatusBoard::new(clock.clone());
         let tools = tool::start(servers, Catalog::default(), &board, &clock);
-        tools.ready().await;
+        tools.wait_until_started().await;
         Self { tools, board }
     }
 
     pub(crate) fn status(&self, server: &str) -> ServerStatus {
-        let found = self.tools.status().into_iter().find(|status| status.name == server);
+        let found = self.tools.statuses().into_iter().find(|status| status.name == server);
         found.expect("the server is configured")
     }
 
     /// Waits until `is_so` is.
-    pub(crate) async fn wait(&self, server: &str, is_so: impl Fn(&ServerStatus) -> bool) {
-        let mut versions = self.tools.versions();
+    pub(crate) async fn wait_for_status(
+        &self,
+        server: &str,
+        is_so: impl Fn(&ServerStatus) -> bool,
+    ) {
+        let mut versions = self.tools.subscribe_changes();
         while !is_so(&self.status(server)) {
             versions.changed().await.expect("the tools live on");
         }
     }
 
     pub(crate) async fn wait_for_restart(&self, server: &str, restarts: u64) {
-        self.wait(server, |status| {
+        self.wait_for_status(server, |status| {
             status.state == ServerState::Ready && status.restarts >= restarts
         })
         .await;
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.tools.book().iter().map(|tool| tool.name.to_string()).collect()
+        self.tools.tool_registry().iter().map(|tool| tool.name.to_string()).collect()
     }
 
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> ToolOutcome {
         let (progress, _) = mpsc::channel(1);
-        self.tools.call(ask(tool, arguments), progress, CancellationToken::new()).await
+        self.tools.call_tool(tool_call(tool, arguments), progress, CancellationToken::new()).await
     }
 
     /// Calls a tool that is expected to answer.
-    pub(crate) async fn answer(&self, tool: &str, arguments: Value) -> ToolOutput {
+    pub(crate) async fn call_ok(&self, tool: &str, arguments: Value) -> ToolOutput {
         let outcome = self.call(tool, arguments).await;
         let ToolOutcome::Completed(output) = outcome else { panic!("{tool}: {outcome:?}") };
         output
     }
 }
 
-pub(crate) fn ask(tool: &str, arguments: Value) -> ToolCall {
+pub(crate) fn tool_call(tool: &str, arguments: Value) -> ToolCall {
     ToolCall {
         caller: None,
         tool: tool.to_owned(),
         arguments,
         idempotency_key: "key-1".to_owned(),
-        timeout: Some(PATIENCE),
+        timeout: Some(TEST_TIMEOUT),
         result_bytes_max: 4096,
-        people: People::default(),
-        late: Late::default(),
+        elicitation: ElicitationChannel::default(),
+        late_result: LateResultHandler::default(),
     }
 }
 
@@ -160,7 +164,7 @@ pub(crate) fn http(name: &str, url: &str, allow_private: bool) -> ToolServerConf
 
 /// The market's program. It is not built here: built for itself alone it would be compiled with
 /// other features, and everything after it again.
-pub(crate) fn market() -> &'static Path {
+pub(crate) fn market_binary() -> &'static Path {
     static MARKET: OnceLock<PathBuf> = OnceLock::new();
     MARKET.get_or_init(|| {
         let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");

@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
-mod asking;
+mod elicitation;
 mod harness;
 mod market;
-mod odd;
-mod odd_http;
+mod misbehaving;
+mod misbehaving_http;
 mod reference;

@@ -2,8 +2,8 @@
 //! current revision.
 
 use greenroom::tool::ToolServerConfig;
-use greenroom_actors::{ports::ToolHost, tool_host::ServerState};
-use greenroom_core::call::{ToolOutcome, outcome::RepeatHint};
+use greenroom_actors::{ports::ToolHost, tool_servers::ServerState};
+use greenroom_core::call::{ToolOutcome, outcome::RetryHint};
 use serde_json::json;
 use std::{path::PathBuf, process::Stdio};
 use tokio::{
@@ -12,14 +12,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Rig, ask, channel, http, run, stdio, test_dep};
+use crate::harness::{ToolServerFixture, channel, http, run, stdio, test_dep, tool_call};
 
 fn everything() -> PathBuf {
     test_dep("npm/node_modules/.bin/mcp-server-everything")
 }
 
 /// "Everything" over HTTP, at a port; ends with the value.
-async fn everything_at(port: u16) -> Child {
+async fn start_everything(port: u16) -> Child {
     let mut child = Command::new(everything())
         .arg("streamableHttp")
         .env("PORT", port.to_string())
@@ -44,23 +44,23 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it has an address").port()
 }
 
-fn at(port: u16) -> ToolServerConfig {
+fn everything_server(port: u16) -> ToolServerConfig {
     http("everything", &format!("http://127.0.0.1:{port}/mcp"), true)
 }
 
 /// What "everything" is good for, over whatever transport.
-async fn try_everything(rig: &Rig) {
-    assert_eq!(rig.status("everything").state, ServerState::Ready, "{:?}", rig.tools.status());
+async fn check_everything(rig: &ToolServerFixture) {
+    assert_eq!(rig.status("everything").state, ServerState::Ready, "{:?}", rig.tools.statuses());
     let names = rig.names();
     assert!(names.len() >= 10 && names.contains(&"echo".to_owned()), "{names:?}");
-    let output = rig.answer("echo", json!({"message": "hello"})).await;
+    let output = rig.call_ok("echo", json!({"message": "hello"})).await;
     assert_eq!(output.text, "Echo: hello");
-    let output = rig.answer("get-structured-content", json!({"location": "Chicago"})).await;
+    let output = rig.call_ok("get-structured-content", json!({"location": "Chicago"})).await;
     assert!(output.structured.unwrap()["temperature"].is_number());
-    let output = rig.answer("get-tiny-image", json!({})).await;
+    let output = rig.call_ok("get-tiny-image", json!({})).await;
     assert!(output.text.contains("[image image/png, "), "{}", output.text);
 
-    let resources = rig.tools.resources().await;
+    let resources = rig.tools.list_resources().await;
     let of_kind = |is_template| resources.iter().filter(move |it| it.is_template == is_template);
     assert!(of_kind(false).count() >= 2 && of_kind(true).count() >= 2, "{resources:?}");
     assert!(resources.iter().all(|it| it.server == "everything"), "{resources:?}");
@@ -77,31 +77,32 @@ async fn try_everything(rig: &Rig) {
     assert!(matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("message")));
 
     let (sender, mut progress) = channel();
-    let long = ask("trigger-long-running-operation", json!({"duration": 0.4, "steps": 4}));
-    let outcome = rig.tools.call(long, sender, CancellationToken::new()).await;
+    let long = tool_call("trigger-long-running-operation", json!({"duration": 0.4, "steps": 4}));
+    let outcome = rig.tools.call_tool(long, sender, CancellationToken::new()).await;
     assert!(matches!(outcome, ToolOutcome::Completed(_)), "{outcome:?}");
     let seen = progress.recv().await.unwrap();
     assert_eq!((seen.progress, seen.total), (1.0, Some(4.0)));
 
     let (sender, mut progress) = channel();
     let cancel = CancellationToken::new();
-    let long = ask("trigger-long-running-operation", json!({"duration": 3000, "steps": 30000}));
-    let calling = tokio::spawn(rig.tools.call(long, sender, cancel.clone()));
+    let long =
+        tool_call("trigger-long-running-operation", json!({"duration": 3000, "steps": 30000}));
+    let calling = tokio::spawn(rig.tools.call_tool(long, sender, cancel.clone()));
     progress.recv().await.unwrap();
     cancel.cancel();
-    let hint = RepeatHint::Unsaid;
+    let hint = RetryHint::Unspecified;
     let expected = ToolOutcome::Failed { error: "cancelled".to_owned(), hint };
     assert_eq!(calling.await.unwrap(), expected);
-    let output = rig.answer("echo", json!({"message": "still there"})).await;
+    let output = rig.call_ok("echo", json!({"message": "still there"})).await;
     assert_eq!(output.text, "Echo: still there");
 }
 
 #[test]
 fn t1_everything_over_stdio() {
     run(async {
-        let rig = Rig::start([stdio("everything", everything(), &["stdio"])]).await;
-        try_everything(&rig).await;
-        rig.tools.shutdown().await;
+        let rig = ToolServerFixture::start([stdio("everything", everything(), &["stdio"])]).await;
+        check_everything(&rig).await;
+        rig.tools.shut_down().await;
     });
 }
 
@@ -109,25 +110,26 @@ fn t1_everything_over_stdio() {
 fn t1_everything_over_http_and_t2_back_after_an_outage() {
     run(async {
         let port = free_port();
-        let mut server = everything_at(port).await;
-        let rig = Rig::start([at(port)]).await;
-        try_everything(&rig).await;
+        let mut server = start_everything(port).await;
+        let rig = ToolServerFixture::start([everything_server(port)]).await;
+        check_everything(&rig).await;
 
         let (sender, mut progress) = channel();
-        let long = ask("trigger-long-running-operation", json!({"duration": 3000, "steps": 30000}));
-        let calling = tokio::spawn(rig.tools.call(long, sender, CancellationToken::new()));
+        let long =
+            tool_call("trigger-long-running-operation", json!({"duration": 3000, "steps": 30000}));
+        let calling = tokio::spawn(rig.tools.call_tool(long, sender, CancellationToken::new()));
         progress.recv().await.unwrap();
         server.kill().await.unwrap();
         let outcome = calling.await.unwrap();
         assert!(matches!(outcome, ToolOutcome::Crashed { .. }), "{outcome:?}");
         let outcome = rig.call("echo", json!({"message": "anybody?"})).await;
         assert!(matches!(outcome, ToolOutcome::NotSent { .. }), "{outcome:?}");
-        rig.wait("everything", |status| status.state != ServerState::Ready).await;
-        let _server = everything_at(port).await;
+        rig.wait_for_status("everything", |status| status.state != ServerState::Ready).await;
+        let _server = start_everything(port).await;
         rig.wait_for_restart("everything", 1).await;
-        let output = rig.answer("echo", json!({"message": "again"})).await;
+        let output = rig.call_ok("echo", json!({"message": "again"})).await;
         assert_eq!(output.text, "Echo: again");
-        rig.tools.shutdown().await;
+        rig.tools.shut_down().await;
     });
 }
 
@@ -135,11 +137,11 @@ fn t1_everything_over_http_and_t2_back_after_an_outage() {
 fn t1_the_current_revision() {
     run(async {
         let server = stdio("time", test_dep("venv/bin/mcp-server-time"), &["--local-timezone=UTC"]);
-        let rig = Rig::start([server]).await;
+        let rig = ToolServerFixture::start([server]).await;
         assert_eq!(rig.names(), ["convert_time", "get_current_time"]);
         let noon =
             json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
-        let output = rig.answer("convert_time", noon).await;
+        let output = rig.call_ok("convert_time", noon).await;
         assert!(output.text.contains("T21:00:00+09:00"), "{}", output.text);
         let outcome = rig.call("get_current_time", json!({"timezone": "No/Where"})).await;
         assert!(matches!(outcome, ToolOutcome::Failed { .. }), "{outcome:?}");

@@ -3,15 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-mod build;
 mod cases;
+mod fixtures;
 mod postgres;
-mod postgres_plans;
+mod postgres_failures;
+mod postgres_query_plans;
 mod postgres_records;
-mod postgres_trouble;
 mod sqlite;
 mod sqlite_audit;
+mod sqlite_failures;
 mod sqlite_files;
-mod sqlite_trouble;
 #[path = "../support/postgres.rs"]
 mod support;

@@ -10,12 +10,12 @@ pub(crate) async fn open(address: &str) -> Store {
 }
 
 pub(crate) async fn open_with(address: &str, options: StoreOptions) -> Store {
-    let database: greenroom::store::Database = address.parse().unwrap();
+    let database: greenroom::store::DatabaseLocation = address.parse().unwrap();
     Store::open(database, options).await.unwrap()
 }
 
 async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, ()) {
-    let address = Postgres::shared().database().await;
+    let address = Postgres::shared().create_database().await;
     let options = StoreOptions { durability, ..StoreOptions::default() };
     (Arc::new(open_with(&address, options).await), ())
 }

@@ -1,8 +1,8 @@
 //! The contract on SQLite, and what a restart keeps.
 
-use crate::build::{
-    all_events, approval_id, approval_row, commit, log, session_id, session_row, talk, user,
-    with_rows,
+use crate::fixtures::{
+    all_events, approval_id, approval_row, commit, message_commit, read_log, session_id,
+    session_row, user, with_rows,
 };
 use greenroom::store::{Durability, Store, StoreOptions};
 use greenroom_actors::ports::Journal;
@@ -19,7 +19,7 @@ pub(crate) async fn open(path: &Path) -> Store {
 }
 
 /// A connection beside the journal's own.
-pub(crate) async fn outsider(path: &Path) -> SqliteConnection {
+pub(crate) async fn second_connection(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path);
     SqliteConnection::connect_with(&options).await.unwrap()
 }
@@ -50,30 +50,30 @@ mod durability_process {
 }
 
 /// Writes something of everything, all of it acknowledged.
-async fn write_everything(journal: &Store) {
+async fn store_one_of_each(journal: &Store) {
     let row = session_row(1, "alice", SessionStatus::Running);
     let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
     journal.append(with_rows(first, Some(row), vec![asked])).await.unwrap();
     let head = all_events().len() as u64;
-    journal.append(talk(session_id(1), head, 2, "more")).await.unwrap();
-    journal.put_settings(&user("alice"), &Settings::default()).await.unwrap();
+    journal.append(message_commit(session_id(1), head, 2, "more")).await.unwrap();
+    journal.store_settings(&user("alice"), &Settings::default()).await.unwrap();
 }
 
-async fn assert_everything_is_there(journal: &Store) {
+async fn assert_all_stored(journal: &Store) {
     let head = all_events().len() as u64;
     let mut records = all_events();
-    records.extend_from_slice(&talk(session_id(1), head, 2, "more").records);
-    assert_eq!(log(journal, session_id(1)).await, records);
+    records.extend_from_slice(&message_commit(session_id(1), head, 2, "more").records);
+    assert_eq!(read_log(journal, session_id(1)).await, records);
     let row = session_row(1, "alice", SessionStatus::Running);
-    assert_eq!(journal.session(session_id(1)).await.unwrap(), Some(row));
+    assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
     let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
-    assert_eq!(journal.approval(approval_id(1)).await.unwrap(), Some(asked));
-    assert_eq!(journal.settings(&user("alice")).await.unwrap(), Some(Settings::default()));
-    assert_eq!(journal.unfinished_sessions().await.unwrap(), [session_id(1)]);
-    assert_eq!(journal.pending_deadlines().await.unwrap().len(), 1);
+    assert_eq!(journal.load_approval(approval_id(1)).await.unwrap(), Some(asked));
+    assert_eq!(journal.load_settings(&user("alice")).await.unwrap(), Some(Settings::default()));
+    assert_eq!(journal.list_unfinished_sessions().await.unwrap(), [session_id(1)]);
+    assert_eq!(journal.list_pending_deadlines().await.unwrap().len(), 1);
     // And it goes on.
-    journal.append(talk(session_id(1), head + 2, 1, "on")).await.unwrap();
+    journal.append(message_commit(session_id(1), head + 2, 1, "on")).await.unwrap();
 }
 
 #[tokio::test]
@@ -81,12 +81,12 @@ async fn a_restart_sees_everything_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (0, 5));
-    write_everything(&journal).await;
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 5));
+    store_one_of_each(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (5, 5));
-    assert_everything_is_there(&journal).await;
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (5, 5));
+    assert_all_stored(&journal).await;
 }
 
 /// D2: the files as a killed process would leave them hold everything acknowledged.
@@ -96,12 +96,12 @@ async fn a_kill_loses_nothing_acknowledged() {
     let path = folder.path().join("green.db");
     let copy = folder.path().join("copy.db");
     let journal = open(&path).await;
-    write_everything(&journal).await;
+    store_one_of_each(&journal).await;
     for suffix in ["", "-wal"] {
         let name = |path: &Path| format!("{}{suffix}", path.display());
         std::fs::copy(name(&path), name(&copy)).unwrap();
     }
-    assert_everything_is_there(&open(&copy).await).await;
+    assert_all_stored(&open(&copy).await).await;
 }
 
 /// D4: what waits while a write is under way is written together, and only the one who is late is
@@ -111,20 +111,20 @@ async fn what_waits_is_written_as_one_group() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    journal.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
-    let mut outsider = outsider(&path).await;
+    journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
+    let mut outsider = second_connection(&path).await;
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
 
     let before = commits_in_log(&path);
     // Few enough for one turn: the runtime limits what a task may do before others have theirs.
-    let appends = (1..=40).map(|n| journal.append(talk(session_id(n), 0, 1, "x")));
+    let appends = (1..=40).map(|n| journal.append(message_commit(session_id(n), 0, 1, "x")));
     let mut all = Box::pin(futures::future::join_all(appends));
     // Polled once, all of them have been handed over; none can be written yet.
     assert!(futures::poll!(&mut all).is_pending());
     execute(&mut outsider, "ROLLBACK").await;
     let results = all.await;
 
-    assert!(crate::build::is_conflict(&results[0]));
+    assert!(crate::fixtures::is_conflict(&results[0]));
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 39);
     // Two at most: the group that the writer had begun to take, and the rest.
     let written = commits_in_log(&path) - before;

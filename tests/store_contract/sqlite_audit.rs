@@ -2,19 +2,22 @@
 //! when somebody changes the file.
 
 use crate::{
-    build::{
-        NEW_YEAR, all_events, approval_id, approval_row, commit, is_conflict, session_id,
-        session_row, talk, user, with_rows,
+    fixtures::{
+        NEW_YEAR, all_events, approval_id, approval_row, commit, is_conflict, message_commit,
+        session_id, session_row, user, with_rows,
     },
-    sqlite::{execute, open, outsider},
+    sqlite::{execute, open, second_connection},
 };
 use futures::future::join_all;
 use greenroom::{
-    audit::{Action, AuditLog, AuditQuery, Broken, Entry, Head, Order, Outcome, Sealed, rows_of},
+    audit::{
+        AuditAction, AuditEntry, AuditLog, AuditOrder, AuditOutcome, AuditQuery, AuditRow,
+        ChainError, ChainHead, entries_for_commit,
+    },
     auth::{ApiKey, KeyId, KeyStore, Role},
     store::{AuditError, Store, verify_audit},
 };
-use greenroom_actors::ports::{Journal, Purge};
+use greenroom_actors::ports::{Journal, PurgeRequest};
 use greenroom_core::{
     Timestamp,
     ids::Seq,
@@ -30,13 +33,13 @@ fn everything() -> AuditQuery {
     AuditQuery { limit: usize::MAX, ..AuditQuery::default() }
 }
 
-async fn rows(journal: &Store) -> Vec<Sealed> {
-    journal.audit(everything()).await.unwrap()
+async fn rows(journal: &Store) -> Vec<AuditRow> {
+    journal.list_audit_rows(everything()).await.unwrap()
 }
 
 /// The rows' content without their numbers.
-fn contents(rows: &[Sealed]) -> Vec<Value> {
-    let content = |row: &Sealed| {
+fn contents(rows: &[AuditRow]) -> Vec<Value> {
+    let content = |row: &AuditRow| {
         let Value::Object(mut content) = serde_json::from_str(&row.content).unwrap() else {
             panic!("{}", row.content)
         };
@@ -48,13 +51,13 @@ fn contents(rows: &[Sealed]) -> Vec<Value> {
 
 fn closed(n: u32, head: u64) -> greenroom_actors::ports::Commit {
     let closed = SessionEvent::SessionClosed { by: user("alice") };
-    commit(session_id(n), head, vec![crate::build::record(head + 1, closed)])
+    commit(session_id(n), head, vec![crate::fixtures::record(head + 1, closed)])
 }
 
-fn noted(reason: &str) -> Entry {
+fn noted(reason: &str) -> AuditEntry {
     let at = Timestamp(NEW_YEAR);
-    let entry = Entry::new(at, Action::UserSettingsChanged, Outcome::Done, None);
-    Entry { reason: Some(reason.to_owned()), ..entry }
+    let entry = AuditEntry::new(at, AuditAction::UserSettingsChanged, AuditOutcome::Done, None);
+    AuditEntry { reason: Some(reason.to_owned()), ..entry }
 }
 
 fn key(n: u128) -> (ApiKey, Digest) {
@@ -66,7 +69,7 @@ fn key(n: u128) -> (ApiKey, Digest) {
         created_at: Timestamp(NEW_YEAR),
         revoked_at: None,
     };
-    (key, Digest::of_bytes(&n.to_be_bytes()))
+    (key, Digest::hash_bytes(&n.to_be_bytes()))
 }
 
 #[tokio::test]
@@ -75,7 +78,7 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     let asked = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
-    let expected = rows_of(session_id(1), &all_events(), &asked);
+    let expected = entries_for_commit(session_id(1), &all_events(), &asked);
     assert!(!expected.is_empty());
     let first = commit(session_id(1), 0, all_events());
     let row = session_row(1, "alice", SessionStatus::Closed);
@@ -90,7 +93,7 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_
 
     // A commit with rows here but none beside the log; and one with nothing to tell.
     journal.append(closed(2, 0)).await.unwrap();
-    journal.append(talk(session_id(3), 0, 3, "x")).await.unwrap();
+    journal.append(message_commit(session_id(3), 0, 3, "x")).await.unwrap();
     drop(journal);
     let journal = open(&path).await;
     journal.append_audit(noted("after the restart")).await.unwrap();
@@ -110,10 +113,10 @@ async fn s1_x6_a_purge_is_in_the_audit_log_and_the_session_is_not_in_the_file() 
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     journal.append(closed(1, 0)).await.unwrap();
-    journal.append(talk(session_id(1), 1, 40, "unforgettable")).await.unwrap();
+    journal.append(message_commit(session_id(1), 1, 40, "unforgettable")).await.unwrap();
     let before = verify_audit(&path, None).await.unwrap();
     let (expected_head, by, at) = (Seq(41), user("bob"), Timestamp(NEW_YEAR));
-    let purge = Purge { session_id: session_id(1), expected_head, by, at };
+    let purge = PurgeRequest { session_id: session_id(1), expected_head, by, at };
     journal.purge(purge.clone()).await.unwrap();
     assert!(is_conflict(&journal.purge(purge).await));
     let after = verify_audit(&path, Some(before)).await.unwrap();
@@ -154,10 +157,10 @@ async fn x6_rows_are_found_by_every_filter() {
     let session = AuditQuery { session_id: Some(session_id(1)), ..all.clone() };
     let alice = AuditQuery { user: Some("alice".to_owned()), ..all.clone() };
     let nobody = AuditQuery { user: Some("bob".to_owned()), ..all.clone() };
-    let changed = AuditQuery { action: Some(Action::UserSettingsChanged), ..all.clone() };
+    let changed = AuditQuery { action: Some(AuditAction::UserSettingsChanged), ..all.clone() };
     let between = AuditQuery { after: 1, before: Some(4), ..all.clone() };
     let page = AuditQuery { after: 1, limit: 1, ..all.clone() };
-    let newest = AuditQuery { order: Order::Newest, ..all.clone() };
+    let newest = AuditQuery { order: AuditOrder::Newest, ..all.clone() };
     let newest_page = AuditQuery { before: Some(4), limit: 2, ..newest.clone() };
     let newest_of = AuditQuery { session_id: Some(session_id(1)), ..newest.clone() };
     for (query, expected) in [
@@ -173,7 +176,7 @@ async fn x6_rows_are_found_by_every_filter() {
         (newest_of, vec![4, 1]),
         (AuditQuery { after: u64::MAX, ..everything() }, vec![]),
     ] {
-        let found = journal.audit(query.clone()).await.unwrap();
+        let found = journal.list_audit_rows(query.clone()).await.unwrap();
         let found: Vec<u64> = found.iter().map(|row| row.n).collect();
         assert_eq!(found, expected, "{query:?}");
     }
@@ -183,11 +186,11 @@ fn denied(seq: u64) -> greenroom_core::session::EventRecord {
     let is_denial =
         |event: &SessionEvent| matches!(event, SessionEvent::AuthorizationDenied { .. });
     let denied = all_events().into_iter().find(|record| is_denial(&record.event)).unwrap();
-    crate::build::record(seq, denied.event)
+    crate::fixtures::record(seq, denied.event)
 }
 
 /// A sound log of five rows, and the way to it.
-async fn sound() -> (TempDir, PathBuf, Head) {
+async fn valid_audit_log() -> (TempDir, PathBuf, ChainHead) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
@@ -199,7 +202,7 @@ async fn sound() -> (TempDir, PathBuf, Head) {
     (folder, path, head)
 }
 
-async fn broken(path: &Path, anchor: Option<Head>) -> Broken {
+async fn verify_error(path: &Path, anchor: Option<ChainHead>) -> ChainError {
     match verify_audit(path, anchor).await {
         Err(AuditError::Broken(broken)) => broken,
         other => panic!("not found out: {other:?}"),
@@ -212,46 +215,46 @@ async fn x6_whatever_somebody_does_to_the_file_is_found_out() {
     for (sql, expected) in [
         (
             "UPDATE audit SET content = replace(content, 'alice', 'mallory') WHERE n = 3",
-            Broken::Changed { n: 3 },
+            ChainError::Changed { n: 3 },
         ),
-        ("UPDATE audit SET hash = zeroblob(32) WHERE n = 3", Broken::Changed { n: 3 }),
-        ("UPDATE audit SET hash = x'00' WHERE n = 3", Broken::Changed { n: 3 }),
-        ("UPDATE audit SET content = '{}' WHERE n = 3", Broken::Changed { n: 3 }),
-        ("DELETE FROM audit WHERE n = 3", Broken::Missing { n: 3, found: 4 }),
+        ("UPDATE audit SET hash = zeroblob(32) WHERE n = 3", ChainError::Changed { n: 3 }),
+        ("UPDATE audit SET hash = x'00' WHERE n = 3", ChainError::Changed { n: 3 }),
+        ("UPDATE audit SET content = '{}' WHERE n = 3", ChainError::Changed { n: 3 }),
+        ("DELETE FROM audit WHERE n = 3", ChainError::Missing { n: 3, found: 4 }),
         (
             "UPDATE audit SET n = 99 WHERE n = 2; UPDATE audit SET n = 2 WHERE n = 4;
              UPDATE audit SET n = 4 WHERE n = 99",
-            Broken::Moved { n: 2, says: json!(4) },
+            ChainError::Moved { n: 2, claimed: json!(4) },
         ),
-        ("DELETE FROM audit WHERE n > 3", Broken::Truncated { n: 4, expected: 5 }),
-        ("DELETE FROM audit", Broken::Truncated { n: 1, expected: 5 }),
-        ("DELETE FROM audit_head", Broken::NoHead),
-        ("UPDATE audit_head SET n = 4", Broken::OtherEnd { n: 5 }),
+        ("DELETE FROM audit WHERE n > 3", ChainError::Truncated { n: 4, expected: 5 }),
+        ("DELETE FROM audit", ChainError::Truncated { n: 1, expected: 5 }),
+        ("DELETE FROM audit_head", ChainError::HeadMissing),
+        ("UPDATE audit_head SET n = 4", ChainError::HeadMismatch { n: 5 }),
     ] {
-        let (_folder, path, _) = sound().await;
-        let mut outsider = outsider(&path).await;
+        let (_folder, path, _) = valid_audit_log().await;
+        let mut outsider = second_connection(&path).await;
         execute(&mut outsider, MAY).await;
         execute(&mut outsider, sql).await;
-        assert_eq!(broken(&path, None).await, expected, "{sql}");
+        assert_eq!(verify_error(&path, None).await, expected, "{sql}");
     }
 }
 
 /// What `docs/security.md` says of cutting off the end.
 #[tokio::test]
 async fn x6_an_end_cut_off_together_with_its_note_shows_by_an_anchor_alone() {
-    let (_folder, path, head) = sound().await;
-    let mut outsider = outsider(&path).await;
+    let (_folder, path, head) = valid_audit_log().await;
+    let mut outsider = second_connection(&path).await;
     let cut = "DROP TRIGGER audit_remains; DELETE FROM audit WHERE n > 3;
         UPDATE audit_head SET n = 3, hash = (SELECT hash FROM audit WHERE n = 3)";
     execute(&mut outsider, cut).await;
     assert_eq!(verify_audit(&path, None).await.unwrap().n, 3);
-    assert_eq!(broken(&path, Some(head)).await, Broken::Truncated { n: 4, expected: 5 });
+    assert_eq!(verify_error(&path, Some(head)).await, ChainError::Truncated { n: 4, expected: 5 });
 }
 
 #[tokio::test]
 async fn x6_rows_are_neither_changed_nor_deleted_by_accident() {
-    let (_folder, path, head) = sound().await;
-    let mut outsider = outsider(&path).await;
+    let (_folder, path, head) = valid_audit_log().await;
+    let mut outsider = second_connection(&path).await;
     for sql in ["DELETE FROM audit", "UPDATE audit SET content = '{}'"] {
         let error = sqlx::raw_sql(sql).execute(&mut outsider).await.unwrap_err().to_string();
         assert!(error.contains("append-only"), "{error}");
@@ -266,10 +269,10 @@ async fn x2_keys_are_known_by_their_hash_and_stay_known_when_revoked() {
     let journal = open(&path).await;
     let (one, one_hash) = key(1);
     let (two, two_hash) = key(2);
-    journal.add_key(&one, one_hash, noted("one")).await.unwrap();
-    journal.add_key(&two, two_hash, noted("two")).await.unwrap();
-    assert_eq!(journal.key_of(one_hash).await.unwrap(), Some(one.clone()));
-    assert_eq!(journal.key_of(Digest::of_bytes(b"other")).await.unwrap(), None);
+    journal.store_key(&one, one_hash, noted("one")).await.unwrap();
+    journal.store_key(&two, two_hash, noted("two")).await.unwrap();
+    assert_eq!(journal.find_key_by_hash(one_hash).await.unwrap(), Some(one.clone()));
+    assert_eq!(journal.find_key_by_hash(Digest::hash_bytes(b"other")).await.unwrap(), None);
 
     let at = Timestamp(NEW_YEAR + 5);
     journal.revoke_key(one.key_id, at, noted("revoked")).await.unwrap();
@@ -278,8 +281,8 @@ async fn x2_keys_are_known_by_their_hash_and_stay_known_when_revoked() {
     drop(journal);
     let journal = open(&path).await;
     let one = ApiKey { revoked_at: Some(at), ..one };
-    assert_eq!(journal.key_of(one_hash).await.unwrap(), Some(one.clone()));
-    assert_eq!(journal.keys().await.unwrap(), [one, two]);
+    assert_eq!(journal.find_key_by_hash(one_hash).await.unwrap(), Some(one.clone()));
+    assert_eq!(journal.list_keys().await.unwrap(), [one, two]);
     let told = rows(&journal).await;
     let told: Vec<Value> = contents(&told).into_iter().map(|row| row["reason"].clone()).collect();
     assert_eq!(told, ["one", "two", "revoked", "again"]);
@@ -292,8 +295,8 @@ async fn x6_a_change_that_fails_leaves_no_row() {
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     let (one, hash) = key(1);
-    journal.add_key(&one, hash, noted("one")).await.unwrap();
-    journal.add_key(&one, hash, noted("twice")).await.unwrap_err();
+    journal.store_key(&one, hash, noted("one")).await.unwrap();
+    journal.store_key(&one, hash, noted("twice")).await.unwrap_err();
     journal.append(closed(1, 0)).await.unwrap();
     assert_eq!(rows(&journal).await.len(), 2);
     assert_eq!(verify_audit(&path, None).await.unwrap().n, 2);
@@ -307,11 +310,11 @@ async fn x6_a_decision_names_its_tool() {
     let asked = approval_row(1, 1, "alice", ApprovalState::Decided);
     let decided = SessionEvent::ApprovalDecided {
         approval_id: approval_id(1),
-        steps: vec![crate::build::decision(1)],
-        word: None,
+        steps: vec![crate::fixtures::decision(1)],
+        answer: None,
         closed: true,
     };
-    let decided = commit(session_id(1), 0, vec![crate::build::record(1, decided)]);
+    let decided = commit(session_id(1), 0, vec![crate::fixtures::record(1, decided)]);
     journal.append(with_rows(decided, None, vec![asked])).await.unwrap();
     let row = &contents(&rows(&journal).await)[0];
     let told = [&row["user"], &row["tool"], &row["outcome"], &row["surface"]];

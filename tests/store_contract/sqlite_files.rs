@@ -1,15 +1,15 @@
 //! What SQLite journals do with files: modes, locks, and files that are something else.
 
 use crate::{
-    build::{log, parent, session_id, session_row, talk, with_rows},
-    sqlite::{execute, open, outsider},
+    fixtures::{message_commit, parent, read_log, session_id, session_row, with_rows},
+    sqlite::{execute, open, second_connection},
 };
 use greenroom::store::{self, Store, StoreError, StoreOptions};
-use greenroom_actors::ports::{Descent, Journal, SessionQuery};
+use greenroom_actors::ports::{Journal, ParentFilter, SessionQuery};
 use greenroom_core::{ids::Seq, session::SessionStatus};
 use std::{error::Error, fs, path::Path, sync::Arc};
 
-async fn refusal(path: &Path) -> StoreError {
+async fn open_error(path: &Path) -> StoreError {
     Store::open(path, StoreOptions::default()).await.unwrap_err()
 }
 
@@ -28,13 +28,13 @@ async fn the_files_are_their_owners_alone() {
         }
     };
     let journal = open(&path).await;
-    journal.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+    journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
     assert_private();
     drop(journal);
 
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let journal = open(&path).await;
-    journal.append(talk(session_id(1), 1, 1, "x")).await.unwrap();
+    journal.append(message_commit(session_id(1), 1, 1, "x")).await.unwrap();
     assert_private();
 }
 
@@ -43,7 +43,7 @@ async fn a_second_opener_is_refused_until_the_first_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let first = open(&path).await;
-    let error = refusal(&path).await;
+    let error = open_error(&path).await;
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("green.db.lock"), "{error}");
     assert!(matches!(store::migrate(&path).await, Err(StoreError::InUse { .. })));
@@ -51,11 +51,11 @@ async fn a_second_opener_is_refused_until_the_first_is_gone() {
     {
         let other_name = folder.path().join("other.db");
         std::os::unix::fs::symlink(&path, &other_name).unwrap();
-        assert!(matches!(refusal(&other_name).await, StoreError::InUse { .. }));
+        assert!(matches!(open_error(&other_name).await, StoreError::InUse { .. }));
     }
-    first.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+    first.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
     drop(first);
-    assert_eq!(log(&open(&path).await, session_id(1)).await.len(), 1);
+    assert_eq!(read_log(&open(&path).await, session_id(1)).await.len(), 1);
 }
 
 /// D5
@@ -64,14 +64,14 @@ async fn a_newer_database_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     drop(open(&path).await);
-    execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
-    let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 5, .. }), "{error}");
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
+    let error = open_error(&path).await;
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 5, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut outsider(&path).await, "PRAGMA user_version = 5").await;
-    open(&path).await.check().await.unwrap();
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 5").await;
+    open(&path).await.check_health().await.unwrap();
 }
 
 #[tokio::test]
@@ -79,10 +79,10 @@ async fn another_programs_database_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("songs.db");
     fs::write(&path, "").unwrap();
-    execute(&mut outsider(&path).await, "CREATE TABLE songs (title TEXT)").await;
+    execute(&mut second_connection(&path).await, "CREATE TABLE songs (title TEXT)").await;
     let before = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
-    let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+    let error = open_error(&path).await;
+    assert!(matches!(error, StoreError::ForeignDatabase { .. }), "{error}");
     let after = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().permissions());
     assert_eq!(after, before);
 }
@@ -95,7 +95,7 @@ async fn what_is_no_database_is_refused_and_left_as_it_is() {
     pretender.resize(8192, b'x');
     for content in [b"hello, these are my notes".as_slice(), b"x", &pretender] {
         fs::write(&path, content).unwrap();
-        let error = refusal(&path).await;
+        let error = open_error(&path).await;
         assert!(matches!(error, StoreError::NotADatabase { .. }), "{error:?}");
         assert!(error.to_string().contains("notes.txt"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), content);
@@ -111,7 +111,7 @@ async fn an_impossible_path_is_named() {
     fs::write(folder.path().join("file"), "").unwrap();
     let below_a_file = folder.path().join("file/green.db");
     for path in [folder.path(), &below_a_file] {
-        let error = refusal(path).await;
+        let error = open_error(path).await;
         assert!(matches!(error, StoreError::File { .. }), "{error:?}");
         assert!(error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
         assert!(error.source().is_some());
@@ -123,10 +123,10 @@ async fn migrating_twice_does_nothing_the_second_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from, first.to), (0, 5));
+    assert_eq!((first.from_version, first.to_version), (0, 5));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from, second.to), (5, 5));
-    open(&path).await.check().await.unwrap();
+    assert_eq!((second.from_version, second.to_version), (5, 5));
+    open(&path).await.check_health().await.unwrap();
 }
 
 /// D5, S8: as version 4 left it, with parents that are looked up in the content.
@@ -136,7 +136,7 @@ async fn children_are_found_in_a_database_of_the_version_before() {
     let path = folder.path().join("green.db");
     let mut row = session_row(2, "alice", SessionStatus::Idle);
     row.parent = Some(Arc::new(parent(1)));
-    let commit = with_rows(talk(session_id(2), 0, 1, "x"), Some(row), vec![]);
+    let commit = with_rows(message_commit(session_id(2), 0, 1, "x"), Some(row), vec![]);
     open(&path).await.append(commit).await.unwrap();
     for statement in [
         "DROP INDEX sessions_by_parent",
@@ -148,13 +148,13 @@ async fn children_are_found_in_a_database_of_the_version_before() {
         "CREATE INDEX sessions_without_parent ON sessions (owner, session_id) WHERE parent IS NULL",
         "PRAGMA user_version = 4",
     ] {
-        execute(&mut outsider(&path).await, statement).await;
+        execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migrated().from, journal.migrated().to), (4, 5));
-    let descent = Descent::ChildrenOf(session_id(1));
-    let query = SessionQuery { descent, limit: 9, ..SessionQuery::default() };
-    let children = journal.sessions(query).await.unwrap();
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 5));
+    let parent_filter = ParentFilter::ChildrenOf(session_id(1));
+    let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
+    let children = journal.list_sessions(query).await.unwrap();
     assert_eq!(children.iter().map(|row| row.session_id).collect::<Vec<_>>(), [session_id(2)]);
 }
 
@@ -163,9 +163,9 @@ async fn names_that_mean_something_to_sqlite_are_plain_files() {
     let folder = tempfile::tempdir().unwrap();
     for name in [":memory:", "a?mode=memory", "100%25.db", "file:x"] {
         let path = folder.path().join(name);
-        open(&path).await.append(talk(session_id(1), 0, 1, "x")).await.unwrap();
+        open(&path).await.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
         assert!(path.metadata().unwrap().len() > 0, "{name}");
-        assert_eq!(log(&open(&path).await, session_id(1)).await.len(), 1, "{name}");
+        assert_eq!(read_log(&open(&path).await, session_id(1)).await.len(), 1, "{name}");
     }
 }
 
@@ -175,23 +175,23 @@ async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    journal.append(talk(session_id(1), 0, 2, "before")).await.unwrap();
+    journal.append(message_commit(session_id(1), 0, 2, "before")).await.unwrap();
 
     let beside = Store::open_read_only(&path).await.unwrap();
-    let read = |after| beside.read(session_id(1), Seq(after), 10);
-    assert_eq!(read(0).await.unwrap(), log(&journal, session_id(1)).await);
-    journal.append(talk(session_id(1), 2, 1, "meanwhile")).await.unwrap();
+    let read = |after| beside.load_events(session_id(1), Seq(after), 10);
+    assert_eq!(read(0).await.unwrap(), read_log(&journal, session_id(1)).await);
+    journal.append(message_commit(session_id(1), 2, 1, "meanwhile")).await.unwrap();
     assert_eq!(read(2).await.unwrap().len(), 1);
     // Who looks keeps nobody out.
     drop(journal);
     let journal = open(&path).await;
     drop(beside);
-    journal.append(talk(session_id(1), 3, 1, "after")).await.unwrap();
-    let whole = log(&journal, session_id(1)).await;
+    journal.append(message_commit(session_id(1), 3, 1, "after")).await.unwrap();
+    let whole = read_log(&journal, session_id(1)).await;
     drop(journal);
 
     let alone = Store::open_read_only(&path).await.unwrap();
-    assert_eq!(alone.read(session_id(1), Seq(0), 10).await.unwrap(), whole);
+    assert_eq!(alone.load_events(session_id(1), Seq(0), 10).await.unwrap(), whole);
 }
 
 /// G16: who only looks creates, migrates and changes nothing.
@@ -205,13 +205,13 @@ async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
 
     fs::write(&path, "").unwrap();
     let error = refusal(&path).await;
-    assert!(matches!(error, StoreError::Older { found: 0, known: 5, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 5, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 
     drop(open(&path).await);
-    execute(&mut outsider(&path).await, "PRAGMA user_version = 99").await;
-    assert!(matches!(refusal(&path).await, StoreError::Newer { found: 99, .. }));
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
+    assert!(matches!(refusal(&path).await, StoreError::SchemaTooNew { found: 99, .. }));
     fs::write(&path, "some notes").unwrap();
     assert!(matches!(refusal(&path).await, StoreError::NotADatabase { .. }));
 }

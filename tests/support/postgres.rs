@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 5;
 const READY: &str = "database system is ready to accept connections";
 /// Runs the server until it is told to stop it; or until nobody can tell it any more, and then it
 /// takes the files away, too.
-const KEEPER: &str = r#""$1/postgres" -D "$2" -p "$3" -k "" -c listen_addresses=127.0.0.1 \
+const SUPERVISOR_SCRIPT: &str = r#""$1/postgres" -D "$2" -p "$3" -k "" -c listen_addresses=127.0.0.1 \
     -c fsync="$4" -c max_connections=200 </dev/null & server=$!
     read -r how; kill "-${how:-INT}" $server; wait $server
     if [ -z "$how" ]; then rm -rf "$2"; fi"#;
@@ -39,16 +39,16 @@ const KEEPER: &str = r#""$1/postgres" -D "$2" -p "$3" -k "" -c listen_addresses=
 /// A server.
 pub(crate) struct Postgres {
     // Fields drop in this order: first the server, then its files.
-    keeper: Option<Keeper>,
+    process: Option<PostgresProcess>,
     port: u16,
     fsync: bool,
     databases: AtomicU32,
     folder: TempDir,
 }
 
-struct Keeper(Child);
+struct PostgresProcess(Child);
 
-impl Keeper {
+impl PostgresProcess {
     /// Tells the server to end, and waits until it has.
     fn stop(&mut self, how: &str) {
         if let Some(mut stdin) = self.0.stdin.take() {
@@ -59,7 +59,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for PostgresProcess {
     fn drop(&mut self) {
         self.stop("INT\n");
     }
@@ -96,7 +96,7 @@ impl Postgres {
             .expect("initdb can be started");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let databases = AtomicU32::new(0);
-        let mut server = Self { keeper: None, port: 0, fsync, databases, folder };
+        let mut server = Self { process: None, port: 0, fsync, databases, folder };
         for _ in 0..ATTEMPTS {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
             server.port = free.expect("there is a free port").port();
@@ -119,7 +119,7 @@ impl Postgres {
     }
 
     fn end(&mut self, how: &str) {
-        let mut keeper = self.keeper.take().expect("the server runs");
+        let mut keeper = self.process.take().expect("the server runs");
         keeper.stop(how);
     }
 
@@ -129,9 +129,9 @@ impl Postgres {
     }
 
     fn try_resume(&mut self) -> Result<(), String> {
-        assert!(self.keeper.is_none(), "the server runs");
+        assert!(self.process.is_none(), "the server runs");
         let mut child = command(Path::new("/bin/sh"))
-            .args(["-c", KEEPER, "keeper"])
+            .args(["-c", SUPERVISOR_SCRIPT, "keeper"])
             .arg(binaries())
             .arg(self.folder.path().join("data"))
             .args([self.port.to_string().as_str(), if self.fsync { "on" } else { "off" }])
@@ -140,11 +140,11 @@ impl Postgres {
             .spawn()
             .expect("a shell can be started");
         let mut log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        let keeper = Keeper(child);
+        let keeper = PostgresProcess(child);
         let mut told = String::new();
         while let Some(Ok(line)) = log.next() {
             if line.contains(READY) {
-                self.keeper = Some(keeper);
+                self.process = Some(keeper);
                 // It goes on writing; somebody must read.
                 std::thread::spawn(move || log.for_each(drop));
                 return Ok(());
@@ -159,7 +159,7 @@ impl Postgres {
     }
 
     /// A new empty database; its address.
-    pub(crate) async fn database(&self) -> String {
+    pub(crate) async fn create_database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Relaxed));
         let mut connection = self.connect("postgres").await;
         let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));

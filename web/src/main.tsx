@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { App } from "./app";
-import { start } from "./state/live";
+import { start } from "./state/app_state";
 import "./styles/index.css";
 
 render(<App />, document.getElementById("app")!);

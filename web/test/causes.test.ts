@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { linksOf } from "../src/state/causes";
-import { runsOf } from "../src/state/spans";
+import { traceCauses } from "../src/state/causality";
+import { buildRuns } from "../src/state/spans";
 import type { Statistics } from "../src/api/types";
-import { everyBucket, sumsOf } from "../src/rooms/usage/sums";
+import { everyBucket, computeTotals } from "../src/pages/usage/totals";
 import { Session, USAGE } from "./frames";
 
 /** A run with a read that is tried twice, and a write that a person approves. */
@@ -30,7 +30,7 @@ function run(): Session {
 
 /** From the event of that type on, what led to it, each by its type. */
 function chain(session: Session, type: string): string[] {
-  const { cause } = linksOf(session.frames);
+  const { cause } = traceCauses(session.frames);
   const found = [];
   let seq: number | undefined = session.frames.findLast((frame) => frame.type === type)?.seq ?? undefined;
   while (seq !== undefined) {
@@ -49,7 +49,7 @@ describe("links between events", () => {
   });
 
   it("w2 point back in time only, and effects are causes turned round", () => {
-    const { cause, effects } = linksOf(run().frames);
+    const { cause, effects } = traceCauses(run().frames);
     for (const [effect, of] of cause) {
       expect(of).toBeLessThan(effect);
       expect(effects.get(of)).toContain(effect);
@@ -67,7 +67,7 @@ describe("links between events", () => {
 
 describe("a timeline", () => {
   it("w2 has a lane for the model, for each tool, and for people", () => {
-    const [only] = runsOf(run().frames);
+    const [only] = buildRuns(run().frames);
     expect(only).toMatchObject({ title: "buy it", outcome: "completed" });
     expect(only!.lanes).toEqual(["model", "look", "buy", "people"].map((name) => ({ name, rows: 1 })));
     expect(only!.spans.map((span) => [span.lane, span.kind, span.state])).toEqual([
@@ -82,14 +82,14 @@ describe("a timeline", () => {
     for (const call_id of ["c-1", "c-2"]) session.say("tool_call_attempt_started", { call_id, attempt: 1 });
     for (const call_id of ["c-1", "c-2"]) session.say("tool_call_completed", { call_id });
     session.say("tool_call_attempt_started", { call_id: "c-3", attempt: 1 });
-    const [only] = runsOf(session.frames);
+    const [only] = buildRuns(session.frames);
     expect(only!.lanes.find((lane) => lane.name === "look")).toEqual({ name: "look", rows: 2 });
     expect(only!.spans.filter((span) => span.lane === "look").map((span) => span.row)).toEqual([0, 1, 0]);
   });
 
   it("w2 leaves open what goes on", () => {
     const session = run();
-    const [only] = runsOf(session.frames.slice(0, 12));
+    const [only] = buildRuns(session.frames.slice(0, 12));
     expect(only!.to).toBeNull();
     expect(only!.spans.filter((span) => span.to === null).map((span) => span.lane)).toEqual(["look", "people"]);
   });
@@ -107,10 +107,10 @@ describe("figures", () => {
   });
 
   it("w6 of several add up, and an unknown price makes the sum unknown", () => {
-    const sums = sumsOf(statistics({ agents: { one: agent(2, [0, 0, 0, 1, 0], 1), other: agent(3, [1, 0, 0, 0, 2], null) } }));
+    const sums = computeTotals(statistics({ agents: { one: agent(2, [0, 0, 0, 1, 0], 1), other: agent(3, [1, 0, 0, 0, 2], null) } }));
     expect(sums).toMatchObject({ runs: 5, steps: 10, retries: 2, stars: [1, 0, 0, 1, 2], rating: 3.75 });
     expect(sums.usage).toMatchObject({ input_tokens: 20, cost_usd: null });
-    expect(sumsOf(statistics({}))).toMatchObject({ runs: 0, rating: null, usage: { cost_usd: 0 } });
+    expect(computeTotals(statistics({}))).toMatchObject({ runs: 0, rating: null, usage: { cost_usd: 0 } });
   });
 
   it("w6 over time have no gaps", () => {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { follow } from "../src/api/changes";
+import { followList } from "../src/api/list_stream";
 
 class Source {
   static readonly CLOSED = 2;
@@ -45,12 +45,12 @@ describe("a list that is kept up to date", () => {
 
   const hearing = () => {
     const heard: unknown[] = [];
-    return { heard, begins: () => heard.push("begins"), hear: (change: unknown) => heard.push(change), lost: () => heard.push("lost") };
+    return { heard, onReset: () => heard.push("begins"), onChange: (change: unknown) => heard.push(change), onLost: () => heard.push("lost") };
   };
 
   it("w3 is told whole, and then its changes", () => {
     const who = hearing();
-    follow("/agent/approvals", who);
+    followList("/agent/approvals", who);
     const [source] = Source.open;
     source!.onopen();
     source!.onmessage({ data: '{"type":"approvals","changed":[1]}' });
@@ -59,7 +59,7 @@ describe("a list that is kept up to date", () => {
   });
 
   it("w7 holds no connection while nobody can see it", () => {
-    const leave = follow("/agent/approvals", hearing());
+    const leave = followList("/agent/approvals", hearing());
     look("hidden");
     expect(Source.open).toHaveLength(0);
     look("visible");
@@ -72,7 +72,7 @@ describe("a list that is kept up to date", () => {
 
   it("w7 is asked for again after a refusal, which browsers give up at", () => {
     const who = hearing();
-    follow("/agent/approvals", who);
+    followList("/agent/approvals", who);
     // Away for a moment: the browser asks again by itself.
     Source.open[0]!.onerror();
     vi.advanceTimersByTime(60_000);

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
-import { added, childrenOf, EMPTY, fold, inherited, inTurn, openQuestions, statusOf } from "../src/state/conversation";
+import { addUsage, childrenOf, EMPTY_VIEW, fold, forkedView, keepContiguous, pendingApprovals, statusOf } from "../src/state/session_view";
 import { endBetween } from "../src/state/announce";
 import { Session, USAGE } from "./frames";
 
-const whole = (session: Session) => fold(EMPTY, session.frames);
+const whole = (session: Session) => fold(EMPTY_VIEW, session.frames);
 
 function answered(): Session {
   const session = new Session().begin();
@@ -21,9 +21,9 @@ function answered(): Session {
 describe("a conversation", () => {
   it("w1 is the same however its frames arrive", () => {
     const { frames } = answered();
-    const once = fold(EMPTY, frames);
+    const once = fold(EMPTY_VIEW, frames);
     for (let cut = 0; cut <= frames.length; cut++) {
-      const parts = fold(fold(EMPTY, frames.slice(0, cut)), frames.slice(cut));
+      const parts = fold(fold(EMPTY_VIEW, frames.slice(0, cut)), frames.slice(cut));
       expect(parts).toEqual(once);
       // A reconnect may say what was heard already.
       expect(fold(parts, frames.slice(Math.max(0, cut - 3)))).toEqual(once);
@@ -32,30 +32,30 @@ describe("a conversation", () => {
 
   it("w7 tells those who don't see it that an answer is complete, once", () => {
     const { frames } = answered();
-    const said = frames.map((_, at) => endBetween(fold(EMPTY, frames.slice(0, at)), fold(EMPTY, frames.slice(0, at + 1)))?.text);
+    const said = frames.map((_, at) => endBetween(fold(EMPTY_VIEW, frames.slice(0, at)), fold(EMPTY_VIEW, frames.slice(0, at + 1)))?.text);
     expect(said.filter(Boolean)).toEqual(["Answer complete"]);
     const failed = new Session().begin();
     failed.say("error", { error: "too many steps", code: "max_steps" });
-    expect(endBetween(EMPTY, whole(failed))?.text).toBe("The run failed: too many steps");
+    expect(endBetween(EMPTY_VIEW, whole(failed))?.text).toBe("The run failed: too many steps");
   });
 
   it("w1 grows by text and ends as the whole message", () => {
     const { frames } = answered();
-    const text = (upTo: number) => fold(EMPTY, frames.slice(0, upTo)).items.filter((item) => item.kind === "assistant").map((item) => item.text);
+    const text = (upTo: number) => fold(EMPTY_VIEW, frames.slice(0, upTo)).items.filter((item) => item.kind === "assistant").map((item) => item.text);
     expect(text(6)).toEqual(["Hel"]);
     expect(text(7)).toEqual(["Hello"]);
     expect(text(frames.length)).toEqual(["Hello"]);
-    expect(fold(EMPTY, frames.slice(0, 7)).cursor).toBe("5.5");
+    expect(fold(EMPTY_VIEW, frames.slice(0, 7)).cursor).toBe("5.5");
   });
 
   it("w1 e2 loses nothing to an event that is ahead of its turn", () => {
     const { frames } = answered();
     const events = frames.filter((frame) => frame.type !== "text");
     for (let at = 0; at < events.length; at++) {
-      let state = fold(EMPTY, events.slice(0, at));
+      let state = fold(EMPTY_VIEW, events.slice(0, at));
       // Heard by the way, before its turn; then all that is left, in order.
-      for (const batch of [events.slice(at + 1, at + 2), events.slice(at)]) state = fold(state, inTurn(state, batch));
-      expect(state).toEqual(fold(EMPTY, events));
+      for (const batch of [events.slice(at + 1, at + 2), events.slice(at)]) state = fold(state, keepContiguous(state, batch));
+      expect(state).toEqual(fold(EMPTY_VIEW, events));
     }
   });
 
@@ -161,7 +161,7 @@ describe("a conversation", () => {
   it("s1 leaves nothing open in a fork", () => {
     const session = new Session().begin().call();
     session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
-    const fork = inherited(whole(session));
+    const fork = forkedView(whole(session));
     expect(fork.calls["c-1"]).toMatchObject({ phase: "failed", reason: "cancelled" });
     expect(fork).toMatchObject({ seq: 0, run: null, queued: [], questions: {} });
   });
@@ -176,8 +176,8 @@ describe("a conversation", () => {
 
   it("m6 does not take an unknown price for zero", () => {
     const priced = { ...USAGE, cost_usd: 1 };
-    expect(added(priced, priced)).toMatchObject({ cost_usd: 2, input_tokens: 20 });
-    expect(added(priced, USAGE).cost_usd).toBeNull();
+    expect(addUsage(priced, priced)).toMatchObject({ cost_usd: 2, input_tokens: 20 });
+    expect(addUsage(priced, USAGE).cost_usd).toBeNull();
   });
 
   it("c5 knows what each person thinks last, of an answer and of a call", () => {
@@ -189,8 +189,8 @@ describe("a conversation", () => {
     rate("ada", 4);
     session.say("feedback_given", { about: "call", call_id: "c-1", verdict: "wrong", by: "ada" });
     const { ratings, calls } = whole(session);
-    expect(ratings["a-1"]!.map((one) => [one.by, one.said, one.comment])).toEqual([["bob", 5, "right"], ["ada", 4, null]]);
-    expect(calls["c-1"]!.verdicts.map((one) => one.said)).toEqual(["wrong"]);
+    expect(ratings["a-1"]!.map((one) => [one.by, one.value, one.comment])).toEqual([["bob", 5, "right"], ["ada", 4, null]]);
+    expect(calls["c-1"]!.verdicts.map((one) => one.value)).toEqual(["wrong"]);
   });
 
   it("c4 shows where a summary stands for what is older", () => {
@@ -215,7 +215,7 @@ describe("a conversation", () => {
     expect(childrenOf(waiting, "c-1").map((one) => [one.session_id, one.agent])).toEqual([["s-2", "scout"]]);
     expect(childrenOf(waiting, "c-2").map((one) => one.session_id)).toEqual(["s-3"]);
     expect(Object.keys(waiting.children["s-2"]!.conversation.calls)).toEqual(["c-2"]);
-    expect([statusOf(waiting), openQuestions(waiting)[0]!.session_id]).toEqual(["waiting", "s-3"]);
+    expect([statusOf(waiting), pendingApprovals(waiting)[0]!.session_id]).toEqual(["waiting", "s-3"]);
     mirror("c-2", grandchild.say("approval_decided", { approval_id: "q", closed: true, steps: [] }));
     mirror("c-2", grandchild.say("done", { outcome: "completed", usage: USAGE }));
     const done = whole(root);

@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from "vitest";
-import { Line } from "../src/api/line";
+import { EventSocket } from "../src/api/event_socket";
 
 /** A socket that opens and closes when it is told to. */
 class Socket extends EventTarget {
@@ -27,7 +27,7 @@ class Socket extends EventTarget {
   }
 }
 
-function started(): Line {
+function started(): EventSocket {
   vi.useFakeTimers();
   vi.stubGlobal("WebSocket", Socket);
   vi.stubGlobal("location", { origin: "http://house.test" });
@@ -35,7 +35,7 @@ function started(): Line {
   vi.stubGlobal("document", { visibilityState: "visible", addEventListener() {} });
   vi.stubGlobal("addEventListener", () => undefined);
   vi.stubGlobal("window", globalThis);
-  const line = new Line(() => undefined, () => Promise.resolve(true));
+  const line = new EventSocket(() => undefined, () => Promise.resolve(true));
   line.start();
   return line;
 }

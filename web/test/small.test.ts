@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
-import { countdown, cut, duration, gist, money, relative } from "../src/parts/words";
-import { defaultsOf, fieldsOf, isComplete, read } from "../src/questions/schema";
-import { only, treeOf } from "../src/rooms/actors/tree";
+import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
+import { defaultsOf, fieldsOf, isComplete, parseField } from "../src/approvals/schema";
+import { filterTree, buildTree } from "../src/pages/actors/tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
 import { EVERYTHING, matcher, toolIn } from "../src/state/filter";
-import { choose, matching } from "../src/rooms/chat/workflows";
-import { link, parse } from "../src/state/route";
-import { matches, renewed } from "../src/state/session_pages";
+import { selectWorkflow, matching } from "../src/pages/chat/workflows";
+import { routeUrl, parse } from "../src/state/route";
+import { matches, mergeNewestPage } from "../src/state/session_pages";
 import type { Session as Row } from "../src/api/types";
 import { Session } from "./frames";
 
@@ -29,8 +29,8 @@ describe("frames", () => {
 
 describe("a route", () => {
   it("survives being written and read", () => {
-    expect(parse(link("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ room: "events", part: "timeline", query: { session: "a b&c" } });
-    expect(parse("")).toEqual({ room: "chat", part: "", query: {} });
+    expect(parse(routeUrl("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ page: "events", part: "timeline", query: { session: "a b&c" } });
+    expect(parse("")).toEqual({ page: "chat", part: "", query: {} });
     expect(parse("#/chat/%E0%A4%A")).toMatchObject({ part: "%E0%A4%A" });
   });
 });
@@ -40,12 +40,12 @@ describe("the sessions that were read", () => {
 
   it("w1 are renewed at their newest, and keep the older ones", () => {
     const known = { sessions: rows("6", "5", "4", "3", "2"), next: "2" };
-    expect(renewed(known, { sessions: rows("7", "6", "5"), next: "5" })).toEqual({ sessions: rows("7", "6", "5", "4", "3", "2"), next: "2" });
-    expect(renewed(known, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
+    expect(mergeNewestPage(known, { sessions: rows("7", "6", "5"), next: "5" })).toEqual({ sessions: rows("7", "6", "5", "4", "3", "2"), next: "2" });
+    expect(mergeNewestPage(known, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
     // Those that were closed for good are gone, as far as one looks.
-    expect(renewed(known, { sessions: rows("6", "4"), next: null })).toEqual({ sessions: rows("6", "4"), next: null });
-    expect(renewed({ sessions: [], next: null }, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
-    expect(renewed(known, { sessions: [], next: null }).sessions).toEqual([]);
+    expect(mergeNewestPage(known, { sessions: rows("6", "4"), next: null })).toEqual({ sessions: rows("6", "4"), next: null });
+    expect(mergeNewestPage({ sessions: [], next: null }, { sessions: rows("9", "8"), next: "8" })).toEqual({ sessions: rows("9", "8"), next: "8" });
+    expect(mergeNewestPage(known, { sessions: [], next: null }).sessions).toEqual([]);
   });
 
   it("w1 are found by what one knows of them", () => {
@@ -56,23 +56,23 @@ describe("the sessions that were read", () => {
 
 describe("words", () => {
   it("say times as people do", () => {
-    expect([0, 4_000, 61_000, 7_200_000].map((ms) => relative(0, ms))).toEqual(["now", "now", "1 min ago", "2 h ago"]);
-    expect(relative(90_000, 0)).toBe("in 1 min");
-    expect([581_000, 9_000, 0, -5, 3_900_000].map(countdown)).toEqual(["9:41", "0:09", "0:00", "0:00", "1 h 5 min"]);
-    expect([12, 1_540, 61_000].map(duration)).toEqual(["12 ms", "1.5 s", "1 min 1 s"]);
+    expect([0, 4_000, 61_000, 7_200_000].map((ms) => formatRelative(0, ms))).toEqual(["now", "now", "1 min ago", "2 h ago"]);
+    expect(formatRelative(90_000, 0)).toBe("in 1 min");
+    expect([581_000, 9_000, 0, -5, 3_900_000].map(formatCountdown)).toEqual(["9:41", "0:09", "0:00", "0:00", "1 h 5 min"]);
+    expect([12, 1_540, 61_000].map(formatDuration)).toEqual(["12 ms", "1.5 s", "1 min 1 s"]);
   });
 
   it("m6 tell an unknown price from none", () => {
-    expect([money(null), money(0), money(0.004), money(2)]).toEqual(["cost unknown", "$0", "$0.0040", "$2.00"]);
+    expect([formatMoney(null), formatMoney(0), formatMoney(0.004), formatMoney(2)]).toEqual(["cost unknown", "$0", "$0.0040", "$2.00"]);
   });
 
   it("cut what is long", () => {
     const a = "a".repeat(59);
-    expect([cut(`${a}b`, 60), cut(`${a}bc`, 60), cut(`${a}🎉`, 60)]).toEqual([`${a}b`, `${a}…`, `${a}…`]);
+    expect([truncate(`${a}b`, 60), truncate(`${a}bc`, 60), truncate(`${a}🎉`, 60)]).toEqual([`${a}b`, `${a}…`, `${a}…`]);
     // Neither halves of a character nor of what is joined to one.
-    expect([cut("ab👩‍💻cdefghi", 6), cut("abe\u0301fgh", 4), cut("👩‍💻 and more", 4)]).toEqual(["ab…", "ab…", "…"]);
-    expect(gist({ a: "x".repeat(500) }).length).toBeLessThan(50);
-    expect(gist([1, 2])).toBe("[1,2]");
+    expect([truncate("ab👩‍💻cdefghi", 6), truncate("abe\u0301fgh", 4), truncate("👩‍💻 and more", 4)]).toEqual(["ab…", "ab…", "…"]);
+    expect(formatArguments({ a: "x".repeat(500) }).length).toBeLessThan(50);
+    expect(formatArguments([1, 2])).toBe("[1,2]");
   });
 });
 
@@ -101,12 +101,12 @@ describe("a form", () => {
   });
 
   it("g8 takes values of their kind only", () => {
-    expect(read("integer", "7", [])).toEqual({ value: 7 });
-    for (const [kind, text] of [["integer", "1.5"], ["integer", ""], ["number", "many"], ["json", "{"]] as const) expect(read(kind, text, [])).toHaveProperty("error");
-    expect(read("choice", "2", [{ value: 1, label: "one" }, { value: 2, label: "two" }])).toEqual({ value: 2 });
-    for (const [kind, text] of [["email", "ann"], ["url", "example.org"], ["date", "soon"], ["moment", ""]] as const) expect(read(kind, text, [])).toHaveProperty("error");
-    expect(read("email", "ann@example.org", [])).toEqual({ value: "ann@example.org" });
-    expect(read("moment", "2026-01-02T03:04Z", [])).toEqual({ value: "2026-01-02T03:04:00.000Z" });
+    expect(parseField("integer", "7", [])).toEqual({ value: 7 });
+    for (const [kind, text] of [["integer", "1.5"], ["integer", ""], ["number", "many"], ["json", "{"]] as const) expect(parseField(kind, text, [])).toHaveProperty("error");
+    expect(parseField("choice", "2", [{ value: 1, label: "one" }, { value: 2, label: "two" }])).toEqual({ value: 2 });
+    for (const [kind, text] of [["email", "ann"], ["url", "example.org"], ["date", "soon"], ["moment", ""]] as const) expect(parseField(kind, text, [])).toHaveProperty("error");
+    expect(parseField("email", "ann@example.org", [])).toEqual({ value: "ann@example.org" });
+    expect(parseField("moment", "2026-01-02T03:04Z", [])).toEqual({ value: "2026-01-02T03:04:00.000Z" });
   });
 
   it("t1 knows every field that a tool may ask for", () => {
@@ -145,8 +145,8 @@ describe("workflows", () => {
   });
 
   it("c3 begin with their defaults, and are complete when what is required is there", () => {
-    expect(choose(workflow("a", [{ name: "n", required: false, default: 3 }]))).toMatchObject({ complete: true, wish: { name: "a", inputs: { n: 3 } } });
-    expect(choose(workflow("b", [{ name: "n", required: true }])).complete).toBe(false);
+    expect(selectWorkflow(workflow("a", [{ name: "n", required: false, default: 3 }]))).toMatchObject({ complete: true, request: { name: "a", inputs: { n: 3 } } });
+    expect(selectWorkflow(workflow("b", [{ name: "n", required: true }])).complete).toBe(false);
   });
 });
 
@@ -187,9 +187,9 @@ describe("the tree of actors", () => {
   });
 
   it("a1 puts children under their parents, also under those that are none", () => {
-    const tree = treeOf([actor("/sessions/a"), actor("/sessions/a/steps/1", { waiting: { for_whom: "x", since: "" } }), actor("/desk")]);
+    const tree = buildTree([actor("/sessions/a"), actor("/sessions/a/steps/1", { waiting: { for_whom: "x", since: "" } }), actor("/desk")]);
     expect(tree.map((branch) => [branch.name, branch.actor !== null, branch.count, branch.waiting])).toEqual([["sessions", false, 2, 1], ["desk", true, 1, 0]]);
-    const waiting = only(tree, (one) => one.waiting !== null);
+    const waiting = filterTree(tree, (one) => one.waiting !== null);
     expect(waiting).toHaveLength(1);
     expect(waiting[0]!.children[0]!.children[0]!.children[0]!.path).toBe("/sessions/a/steps/1");
   });

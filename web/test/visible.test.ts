@@ -1,33 +1,33 @@
 import { describe, expect, it } from "vitest";
-import { hidesSomething, visible, visibleJson } from "../src/parts/visible";
-import { gist } from "../src/parts/words";
-import { fieldsOf, read, shown } from "../src/questions/schema";
+import { hasUnsafeChars, escapeUnsafe, escapeUnsafeJson } from "../src/components/escaped_text";
+import { formatArguments } from "../src/components/format";
+import { fieldsOf, parseField, formatField } from "../src/approvals/schema";
 
 /** Says “cilla the”, and shows “allic the”. */
 const SPOOF = "\u202Ecilla\u202C \u200Bthe";
 
 describe("what people decide by", () => {
   it("x5 shows each character that hides, reorders or controls others", () => {
-    expect(visible(SPOOF)).toBe("\\u{202e}cilla\\u{202c} \\u{200b}the");
+    expect(escapeUnsafe(SPOOF)).toBe("\\u{202e}cilla\\u{202c} \\u{200b}the");
     const unseen = "\u0000 \u001b \u007f \u009b \u00ad \u034f \u061c \u115f \u180e \u200b \u200c \u200d \u200e \u200f \u2028 \u2029 \u202a \u2060 \u2066 \u2069 \u2800 \u3164 \ufe0f \ufeff \ufff9 \u{e0041} \u{e0100} \ud83d";
-    for (const one of unseen.split(" ")) expect(visible(`a${one}b`), one).toBe(`a\\u{${one.codePointAt(0)!.toString(16)}}b`);
-    expect(visible("ok\u001b[2J\rApproved")).toBe("ok\\u{1b}[2J\\rApproved");
+    for (const one of unseen.split(" ")) expect(escapeUnsafe(`a${one}b`), one).toBe(`a\\u{${one.codePointAt(0)!.toString(16)}}b`);
+    expect(escapeUnsafe("ok\u001b[2J\rApproved")).toBe("ok\\u{1b}[2J\\rApproved");
   });
 
   it("x5 leaves alone what can be seen", () => {
     for (const fine of ["Größe 東京 – fine", "שלום, عربي", "one\n\ttwo\r\nthree", "⚠\ufe0f done 👍🏽", "a\u00a0b"]) {
-      expect(hidesSomething(fine), fine).toBe(false);
-      expect(visible(fine)).toBe(fine);
+      expect(hasUnsafeChars(fine), fine).toBe(false);
+      expect(escapeUnsafe(fine)).toBe(fine);
     }
   });
 
   it("x5 writes JSON that is still the same", () => {
     const value = { [`a${SPOOF}`]: [SPOOF, "\u{e0041}", "⚠\ufe0f", "one\ntwo\u0000", "\ud83d"] };
-    const text = visibleJson(value, 2);
-    expect(hidesSomething(text)).toBe(false);
+    const text = escapeUnsafeJson(value, 2);
+    expect(hasUnsafeChars(text)).toBe(false);
     expect(text).toContain("\\u202ecilla");
     expect(JSON.parse(text)).toEqual(value);
-    expect(gist({ to: SPOOF })).toBe("to \\u{202e}cilla\\u{202c} \\u{200b}the");
+    expect(formatArguments({ to: SPOOF })).toBe("to \\u{202e}cilla\\u{202c} \\u{200b}the");
   });
 
   it("g8 can be edited character by character", () => {
@@ -35,10 +35,10 @@ describe("what people decide by", () => {
     const given = { to: SPOOF, by: "ann@example.org", side: "bu\u200by" };
     const kinds = fieldsOf(schema, given).map(({ kind }) => kind);
     expect(kinds).toEqual(["escaped", "email", "escaped"]);
-    const text = shown("escaped", SPOOF);
+    const text = formatField("escaped", SPOOF);
     expect(text).toBe('"\\u202ecilla\\u202c \\u200bthe"');
-    expect(read("escaped", text, [])).toEqual({ value: SPOOF });
-    expect(read("escaped", text.replace("\\u200b", ""), [])).toEqual({ value: "\u202ecilla\u202c the" });
-    for (const wrong of ["cilla", "1", '"']) expect(read("escaped", wrong, [])).toHaveProperty("error");
+    expect(parseField("escaped", text, [])).toEqual({ value: SPOOF });
+    expect(parseField("escaped", text.replace("\\u200b", ""), [])).toEqual({ value: "\u202ecilla\u202c the" });
+    for (const wrong of ["cilla", "1", '"']) expect(parseField("escaped", wrong, [])).toHaveProperty("error");
   });
 });

@@ -6,7 +6,7 @@
 
 use crate::{
     ids::UserId,
-    policy::{BudgetLimit, Period},
+    policy::{BudgetLimit, BudgetPeriod},
     time::{Day, Timestamp},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -18,7 +18,7 @@ use utoipa::{
 
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Measure {
+pub enum BudgetMeasure {
     /// Tokens of model calls, input and output.
     Tokens,
     /// Money for model calls, in US dollars.
@@ -27,9 +27,9 @@ pub enum Measure {
     Unit(Arc<str>),
 }
 
-impl Measure {
+impl BudgetMeasure {
     /// The measure of tool costs in `unit`.
-    pub fn unit(unit: &str) -> Self {
+    pub fn from_unit(unit: &str) -> Self {
         Self::Unit(unit.into())
     }
 
@@ -43,25 +43,25 @@ impl Measure {
     }
 
     /// The measure of that name; what is neither tokens nor dollars is a unit.
-    pub fn named(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "tokens" => Self::Tokens,
             "usd" => Self::Usd,
-            unit => Self::unit(unit),
+            unit => Self::from_unit(unit),
         }
     }
 }
 
-impl PartialSchema for Measure {
+impl PartialSchema for BudgetMeasure {
     fn schema() -> RefOr<Schema> {
         let words = "`tokens`, `usd`, or the unit of what tools cost";
         ObjectBuilder::new().schema_type(Type::String).description(Some(words)).into()
     }
 }
 
-impl ToSchema for Measure {}
+impl ToSchema for BudgetMeasure {}
 
-impl fmt::Display for Measure {
+impl fmt::Display for BudgetMeasure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usd => f.write_str("USD"),
@@ -70,22 +70,22 @@ impl fmt::Display for Measure {
     }
 }
 
-impl Serialize for Measure {
+impl Serialize for BudgetMeasure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-impl<'de> Deserialize<'de> for Measure {
+impl<'de> Deserialize<'de> for BudgetMeasure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|name| Self::named(&name))
+        String::deserialize(deserializer).map(|name| Self::from_name(&name))
     }
 }
 
 /// Whose spending is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum BudgetScope {
     /// One run's.
     Run,
     /// One session's.
@@ -100,25 +100,25 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Budget {
     /// Whose spending.
-    pub scope: Scope,
+    pub scope: BudgetScope,
     /// In which time; a run's is always counted whole.
     #[serde(default)]
-    pub period: Period,
+    pub period: BudgetPeriod,
     /// What is counted.
-    pub measure: Measure,
+    pub measure: BudgetMeasure,
     /// How much of it; 0 or more.
     pub limit: f64,
 }
 
 impl Budget {
     /// The limit that settings put on tool costs, for the spending of `scope`.
-    pub fn of_settings(limit: &BudgetLimit, scope: Scope) -> Self {
-        let measure = Measure::unit(&limit.unit);
+    pub fn from_settings(limit: &BudgetLimit, scope: BudgetScope) -> Self {
+        let measure = BudgetMeasure::from_unit(&limit.unit);
         Self { scope, period: limit.period, measure, limit: limit.amount }
     }
 
     /// Whether `other` limits the same spending.
-    pub fn is_of(&self, other: &Self) -> bool {
+    pub fn is_same_budget(&self, other: &Self) -> bool {
         self.scope == other.scope && self.period == other.period && self.measure == other.measure
     }
 }
@@ -126,15 +126,15 @@ impl Budget {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scope = match self.scope {
-            Scope::Run => "of this run",
-            Scope::Session => "of this session",
-            Scope::User => "of this user",
-            Scope::Parent => "that its parent session left it",
+            BudgetScope::Run => "of this run",
+            BudgetScope::Session => "of this session",
+            BudgetScope::User => "of this user",
+            BudgetScope::Parent => "that its parent session left it",
         };
         let period = match self.period {
-            Period::Day => " for today",
-            Period::Month => " for this month",
-            Period::Total => "",
+            BudgetPeriod::Day => " for today",
+            BudgetPeriod::Month => " for this month",
+            BudgetPeriod::Total => "",
         };
         write!(f, "budget of {} {} {scope}{period}", rounded(self.limit), self.measure)
     }
@@ -169,29 +169,29 @@ pub struct Expense {
 
 /// A limit that a person raised.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Raise {
+pub struct BudgetRaise {
     /// The budget, with the limit as it is now.
     pub budget: Budget,
     /// When; it holds for the period in which it was said.
     pub at: Timestamp,
 }
 
-impl Raise {
+impl BudgetRaise {
     /// Whether it still holds for `budget`.
-    pub fn holds_for(&self, budget: &Budget, now: Timestamp) -> bool {
+    pub fn applies_to(&self, budget: &Budget, now: Timestamp) -> bool {
         let first = budget.period.first_day(now.day());
-        self.budget.is_of(budget) && first.is_none_or(|first| self.at.day() >= first)
+        self.budget.is_same_budget(budget) && first.is_none_or(|first| self.at.day() >= first)
     }
 }
 
 /// What tools have cost one session: by unit, day and tool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Costs(Arc<BTreeMap<CostKey, f64>>);
+pub struct ToolCosts(Arc<BTreeMap<ToolCostKey, f64>>);
 
 /// A unit, a day and a tool.
-type CostKey = (Arc<str>, Day, Arc<str>);
+type ToolCostKey = (Arc<str>, Day, Arc<str>);
 
-impl Costs {
+impl ToolCosts {
     /// Adds an amount, or takes a negative one back.
     pub fn add(&mut self, unit: &str, day: Day, tool: &str, amount: f64) {
         let costs = Arc::make_mut(&mut self.0);
@@ -199,7 +199,7 @@ impl Costs {
     }
 
     /// What was spent of that unit in the period of `today`.
-    pub fn spent(&self, unit: &str, period: Period, today: Day) -> f64 {
+    pub fn spent(&self, unit: &str, period: BudgetPeriod, today: Day) -> f64 {
         let first = period.first_day(today);
         let of_unit = self
             .0
@@ -210,7 +210,7 @@ impl Costs {
     }
 
     /// What that unit was spent on in the period of `today`, the largest first.
-    pub fn expenses(&self, unit: &str, period: Period, today: Day) -> Vec<Expense> {
+    pub fn expenses(&self, unit: &str, period: BudgetPeriod, today: Day) -> Vec<Expense> {
         let first = period.first_day(today);
         let mut by_tool: BTreeMap<&str, f64> = BTreeMap::new();
         for ((of, day, tool), amount) in self.0.iter() {
@@ -228,7 +228,7 @@ impl Costs {
     }
 
     /// What changed from `before`, by unit and day.
-    pub fn since(&self, before: &Self) -> Vec<Spend> {
+    pub fn changes_since(&self, before: &Self) -> Vec<SpendingEntry> {
         if Arc::ptr_eq(&self.0, &before.0) {
             return Vec::new();
         }
@@ -238,16 +238,20 @@ impl Costs {
             *changes.entry((unit.clone(), *day)).or_default() += change;
         }
         let changed = changes.into_iter().filter(|(_, amount)| *amount != 0.0);
-        let spend = |((unit, day), amount)| Spend { measure: Measure::Unit(unit), day, amount };
+        let spend = |((unit, day), amount)| SpendingEntry {
+            measure: BudgetMeasure::Unit(unit),
+            day,
+            amount,
+        };
         changed.map(spend).collect()
     }
 }
 
 /// What a commit adds to its user's spending; negative where a reservation is released.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spend {
+pub struct SpendingEntry {
     /// What is counted.
-    pub measure: Measure,
+    pub measure: BudgetMeasure,
     /// The day it counts for.
     pub day: Day,
     /// How much.
@@ -257,20 +261,20 @@ pub struct Spend {
 /// What a commit takes for granted of its user's spending: with it, no more than `limit` is spent
 /// in the period. Where another session was faster, the commit fails and is decided anew.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct SpendingPrecondition {
     /// What is counted.
-    pub measure: Measure,
+    pub measure: BudgetMeasure,
     /// In which time.
-    pub period: Period,
+    pub period: BudgetPeriod,
     /// The day of the decision.
     pub day: Day,
     /// The limit.
     pub limit: f64,
 }
 
-impl Claim {
+impl SpendingPrecondition {
     /// Whether it holds where `spent` is spent in its period, with this commit.
-    pub fn holds(&self, spent: f64) -> bool {
+    pub fn is_met(&self, spent: f64) -> bool {
         is_within(spent, self.limit)
     }
 
@@ -288,18 +292,18 @@ pub(crate) fn is_within(spent: f64, limit: f64) -> bool {
 
 /// What a commit adds to its user's spending, and what must hold of it; else nothing is committed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Posting {
+pub struct SpendingUpdate {
     /// Who pays.
     pub user: UserId,
     /// What is added.
-    pub spends: Vec<Spend>,
+    pub entries: Vec<SpendingEntry>,
     /// What must hold then.
-    pub claims: Vec<Claim>,
+    pub preconditions: Vec<SpendingPrecondition>,
 }
 
 /// What a user has spent of one measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spent {
+pub struct SpendingTotals {
     /// Today.
     pub day: f64,
     /// This month.
@@ -308,7 +312,7 @@ pub struct Spent {
     pub total: f64,
 }
 
-impl Spent {
+impl SpendingTotals {
     /// Counts what was spent on `day`.
     pub fn add(&mut self, day: Day, amount: f64, today: Day) {
         self.total += amount;
@@ -321,22 +325,22 @@ impl Spent {
     }
 
     /// What was spent in that period.
-    pub fn in_period(&self, period: Period) -> f64 {
+    pub fn in_period(&self, period: BudgetPeriod) -> f64 {
         match period {
-            Period::Day => self.day,
-            Period::Month => self.month,
-            Period::Total => self.total,
+            BudgetPeriod::Day => self.day,
+            BudgetPeriod::Month => self.month,
+            BudgetPeriod::Total => self.total,
         }
     }
 }
 
 /// What a user may spend on tools, and has spent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct UserSpending {
     /// The limit of their settings.
     pub limit: Option<BudgetLimit>,
     /// What is spent, by all of their sessions.
-    pub spent: BTreeMap<Measure, Spent>,
+    pub totals: BTreeMap<BudgetMeasure, SpendingTotals>,
 }
 
 #[cfg(test)]
@@ -349,7 +353,7 @@ mod tests {
 
     #[test]
     fn g6_costs_count_for_the_day_the_month_or_for_ever() {
-        let mut costs = Costs::default();
+        let mut costs = ToolCosts::default();
         let [old, first, today] =
             ["2026-10-31T23:59:59.999Z", "2026-11-01T00:00:00Z", "2026-11-22T12:00:00Z"]
                 .map(|text| at(text).day());
@@ -357,26 +361,26 @@ mod tests {
         costs.add("ISK", first, "buy", 10.0);
         costs.add("ISK", today, "sell", 100.0);
         costs.add("USD", today, "sell", 1000.0);
-        assert_eq!(costs.spent("ISK", Period::Day, today), 100.0);
-        assert_eq!(costs.spent("ISK", Period::Month, today), 110.0);
-        assert_eq!(costs.spent("ISK", Period::Total, today), 111.0);
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Day, today), 100.0);
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Month, today), 110.0);
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Total, today), 111.0);
         let expected = [("sell", 100.0), ("buy", 11.0)];
-        let found = costs.expenses("ISK", Period::Total, today);
+        let found = costs.expenses("ISK", BudgetPeriod::Total, today);
         let found: Vec<_> = found.iter().map(|it| (it.what.as_str(), it.amount)).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn g6_what_a_commit_changes_is_told_by_unit_and_day() {
+    fn g6_cost_changes_are_grouped_by_unit_and_day() {
         let day = at("2026-11-22T12:00:00Z").day();
-        let mut before = Costs::default();
+        let mut before = ToolCosts::default();
         before.add("ISK", day, "buy", 5.0);
         let mut after = before.clone();
-        assert_eq!(after.since(&before), []);
+        assert_eq!(after.changes_since(&before), []);
         after.add("ISK", day, "buy", 2.0);
         after.add("ISK", day, "sell", -1.0);
-        let expected = Spend { measure: Measure::unit("ISK"), day, amount: 1.0 };
-        assert_eq!(after.since(&before), [expected]);
+        let expected = SpendingEntry { measure: BudgetMeasure::from_unit("ISK"), day, amount: 1.0 };
+        assert_eq!(after.changes_since(&before), [expected]);
     }
 
     #[test]
@@ -397,21 +401,24 @@ mod tests {
     #[test]
     fn g6_a_raise_holds_for_its_period() {
         let limit = |period| Budget {
-            scope: Scope::User,
+            scope: BudgetScope::User,
             period,
-            measure: Measure::unit("ISK"),
+            measure: BudgetMeasure::from_unit("ISK"),
             limit: 5.0,
         };
-        let raised = |period| Raise { budget: limit(period), at: at("2026-11-22T12:00:00Z") };
+        let raised = |period| BudgetRaise { budget: limit(period), at: at("2026-11-22T12:00:00Z") };
         for (period, now, holds) in [
-            (Period::Day, "2026-11-22T23:59:59Z", true),
-            (Period::Day, "2026-11-23T00:00:00Z", false),
-            (Period::Month, "2026-11-30T00:00:00Z", true),
-            (Period::Month, "2026-12-01T00:00:00Z", false),
-            (Period::Total, "2030-01-01T00:00:00Z", true),
+            (BudgetPeriod::Day, "2026-11-22T23:59:59Z", true),
+            (BudgetPeriod::Day, "2026-11-23T00:00:00Z", false),
+            (BudgetPeriod::Month, "2026-11-30T00:00:00Z", true),
+            (BudgetPeriod::Month, "2026-12-01T00:00:00Z", false),
+            (BudgetPeriod::Total, "2030-01-01T00:00:00Z", true),
         ] {
-            assert_eq!(raised(period).holds_for(&limit(period), at(now)), holds, "{period:?}");
+            assert_eq!(raised(period).applies_to(&limit(period), at(now)), holds, "{period:?}");
         }
-        assert!(!raised(Period::Day).holds_for(&limit(Period::Total), at("2026-11-22T12:00:00Z")));
+        assert!(
+            !raised(BudgetPeriod::Day)
+                .applies_to(&limit(BudgetPeriod::Total), at("2026-11-22T12:00:00Z"))
+        );
     }
 }

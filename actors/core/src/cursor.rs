@@ -16,7 +16,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// The place right after event `seq`, before any text.
-    pub fn after(seq: Seq) -> Self {
+    pub fn after_seq(seq: Seq) -> Self {
         Self { seq, offset: 0 }
     }
 }

@@ -12,21 +12,21 @@ const MILLISECONDS_MAX: u64 = 36_525 * 86_400_000;
 
 /// A duration in configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct ConfigDuration(pub Duration);
 
 /// A duration that may also be `"none"`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(pub Option<Duration>);
+pub struct DurationLimit(pub Option<Duration>);
 
 /// What is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration; write a whole number and ms, s, m, h or d, such as \"30s\"")]
-pub struct NotADuration(String);
+pub struct InvalidDuration(String);
 
-impl FromStr for Span {
-    type Err = NotADuration;
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
-        let refused = || NotADuration(crate::text::cut(text, 64).to_owned());
+impl FromStr for ConfigDuration {
+    type Err = InvalidDuration;
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        let refused = || InvalidDuration(crate::text::truncate(text, 64).to_owned());
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
@@ -38,18 +38,18 @@ impl FromStr for Span {
     }
 }
 
-impl FromStr for Limit {
-    type Err = NotADuration;
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
+impl FromStr for DurationLimit {
+    type Err = InvalidDuration;
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
         if text == "none" {
             Ok(Self(None))
         } else {
-            Span::from_str(text).map(|Span(span)| Self(Some(span)))
+            ConfigDuration::from_str(text).map(|ConfigDuration(span)| Self(Some(span)))
         }
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let milliseconds = self.0.as_millis();
         let whole = |factor: u64| milliseconds.is_multiple_of(u128::from(factor));
@@ -59,10 +59,10 @@ impl fmt::Display for Span {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for DurationLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(span) => Span(span).fmt(f),
+            Some(span) => ConfigDuration(span).fmt(f),
             None => f.write_str("none"),
         }
     }
@@ -85,7 +85,7 @@ macro_rules! as_text {
     )+};
 }
 
-as_text!(Span, Limit);
+as_text!(ConfigDuration, DurationLimit);
 
 #[cfg(test)]
 mod tests {
@@ -96,21 +96,21 @@ mod tests {
         let cases =
             [("0ms", 0), ("200ms", 200), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000)];
         for (text, milliseconds) in cases {
-            let span: Span = text.parse().unwrap();
+            let span: ConfigDuration = text.parse().unwrap();
             assert_eq!(span.0, Duration::from_millis(milliseconds));
             assert_eq!(span.to_string(), text);
         }
-        assert_eq!("60s".parse::<Span>().unwrap().to_string(), "1m");
-        assert_eq!("none".parse(), Ok(Limit(None)));
-        assert_eq!("1d".parse(), Ok(Limit(Some(Duration::from_secs(86_400)))));
+        assert_eq!("60s".parse::<ConfigDuration>().unwrap().to_string(), "1m");
+        assert_eq!("none".parse(), Ok(DurationLimit(None)));
+        assert_eq!("1d".parse(), Ok(DurationLimit(Some(Duration::from_secs(86_400)))));
     }
 
     #[test]
     fn what_is_no_duration_is_refused() {
         let wrong = ["", "30", "s", "-1s", "1.5s", "30 s", "30S", "none ", "99999999999999999999s"];
         for text in wrong.into_iter().chain(["999999999d"]) {
-            assert!(text.parse::<Limit>().is_err(), "{text}");
+            assert!(text.parse::<DurationLimit>().is_err(), "{text}");
         }
-        assert!("none".parse::<Span>().is_err());
+        assert!("none".parse::<ConfigDuration>().is_err());
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::{
     agent::AgentProfile,
-    budget::Account,
+    budget::UserSpending,
     call::RetryPolicy,
-    context::ContextRules,
+    context::ContextConfig,
     delegation::{Parent, is_delegate},
     limits,
-    policy::{Matrix, Tool, ToolBook},
+    policy::{Matrix, Tool, ToolRegistry},
     time::Timestamp,
-    usage::Price,
+    usage::ModelPrice,
 };
 use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ pub struct Rules {
     /// Autonomy × risk.
     pub matrix: Arc<Matrix>,
     /// The tools there are.
-    pub tools: Arc<ToolBook>,
+    pub tools: Arc<ToolRegistry>,
     /// The tool `delegate` as this agent has it, with the agents it may name (S8).
     pub delegate: Option<Arc<Tool>>,
     /// Children of one run that work at once.
@@ -36,14 +36,14 @@ pub struct Rules {
     /// How failed model calls are tried again (M3).
     pub model_retry: RetryPolicy,
     /// What models cost, by their names in configuration; of others the price is unknown (M6).
-    pub prices: Arc<BTreeMap<String, Price>>,
+    pub prices: Arc<BTreeMap<String, ModelPrice>>,
     /// What models are told beside the conversation.
-    pub context: ContextRules,
+    pub context: ContextConfig,
 }
 
 impl Rules {
     /// Default rules for `agent` with these tools.
-    pub fn new(agent: Arc<AgentProfile>, matrix: Arc<Matrix>, tools: Arc<ToolBook>) -> Self {
+    pub fn new(agent: Arc<AgentProfile>, matrix: Arc<Matrix>, tools: Arc<ToolRegistry>) -> Self {
         Self {
             agent,
             matrix,
@@ -55,14 +55,14 @@ impl Rules {
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
-            context: ContextRules::default(),
+            context: ContextConfig::default(),
         }
     }
 
     /// The same for a child: within its bounds, and handing on no tasks where it is deep enough.
     #[must_use]
-    pub fn under(mut self, parent: &Parent) -> Self {
-        let mut profile = parent.bounds.narrow(&self.agent);
+    pub fn for_child(mut self, parent: &Parent) -> Self {
+        let mut profile = parent.bounds.apply_to(&self.agent);
         if parent.depth >= self.delegation_depth_max {
             profile.delegates.clear();
         }
@@ -72,16 +72,16 @@ impl Rules {
 
     /// The tool of that name.
     pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.tools.get(name).map(|tool| self.as_ours(tool))
+        self.tools.get(name).map(|tool| self.agent_tool(tool))
     }
 
     /// All tools, by name.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
-        self.tools.iter().map(|tool| self.as_ours(tool))
+        self.tools.iter().map(|tool| self.agent_tool(tool))
     }
 
     /// The tool as this agent has it.
-    fn as_ours<'a>(&'a self, tool: &'a Arc<Tool>) -> &'a Arc<Tool> {
+    fn agent_tool<'a>(&'a self, tool: &'a Arc<Tool>) -> &'a Arc<Tool> {
         self.delegate.as_ref().filter(|_| is_delegate(tool)).unwrap_or(tool)
     }
 
@@ -99,7 +99,7 @@ pub struct Env<'a> {
     /// The rules in force.
     pub rules: &'a Rules,
     /// What the session's user may spend and has spent, where that matters.
-    pub account: Account,
+    pub user_spending: UserSpending,
     /// Whether the process is about to end: what has begun may come to its end, and nothing more
     /// begins (D8).
     pub is_draining: bool,
@@ -110,19 +110,19 @@ pub struct Env<'a> {
 impl<'a> Env<'a> {
     /// `seed` must be unpredictable and fresh for every decision outside of tests.
     pub fn new(now: Timestamp, seed: u64, rules: &'a Rules) -> Self {
-        let account = Account::default();
-        Self { now, rules, account, is_draining: false, seed, drawn: Cell::new(0) }
+        let user_spending = UserSpending::default();
+        Self { now, rules, user_spending, is_draining: false, seed, drawn: Cell::new(0) }
     }
 
     /// The same, with what the session's user may spend and has spent.
     #[must_use]
-    pub fn with_account(self, account: Account) -> Self {
-        Self { account, ..self }
+    pub fn with_user_spending(self, account: UserSpending) -> Self {
+        Self { user_spending: account, ..self }
     }
 
     /// The same, of a process that is about to end, or is not.
     #[must_use]
-    pub fn while_draining(self, is_draining: bool) -> Self {
+    pub fn with_draining(self, is_draining: bool) -> Self {
         Self { is_draining, ..self }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Env<'a> {
     }
 
     /// A number in 0..1, for jitter.
-    pub fn unit(&self) -> f64 {
+    pub fn random_fraction(&self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 

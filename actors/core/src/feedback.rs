@@ -14,7 +14,7 @@ pub enum Feedback {
         /// Which.
         message_id: MessageId,
         /// How good it is.
-        rating: Rating,
+        rating: MessageRating,
         /// In words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<String>,
@@ -24,7 +24,7 @@ pub enum Feedback {
         /// Which.
         call_id: CallId,
         /// Whether it was right to make it.
-        verdict: Verdict,
+        verdict: CallRating,
         /// In words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<String>,
@@ -43,22 +43,22 @@ impl Feedback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u8", into = "u8")]
 #[schema(value_type = u8, minimum = 1, maximum = 5)]
-pub struct Rating(u8);
+pub struct MessageRating(u8);
 
 /// It is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rating is a whole number from 1 to 5")]
-pub struct NoRating;
+pub struct InvalidRating;
 
-impl TryFrom<u8> for Rating {
-    type Error = NoRating;
-    fn try_from(stars: u8) -> Result<Self, NoRating> {
-        if (1..=5).contains(&stars) { Ok(Self(stars)) } else { Err(NoRating) }
+impl TryFrom<u8> for MessageRating {
+    type Error = InvalidRating;
+    fn try_from(stars: u8) -> Result<Self, InvalidRating> {
+        if (1..=5).contains(&stars) { Ok(Self(stars)) } else { Err(InvalidRating) }
     }
 }
 
-impl From<Rating> for u8 {
-    fn from(Rating(stars): Rating) -> Self {
+impl From<MessageRating> for u8 {
+    fn from(MessageRating(stars): MessageRating) -> Self {
         stars
     }
 }
@@ -67,7 +67,7 @@ impl From<Rating> for u8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = FeedbackVerdict)]
-pub enum Verdict {
+pub enum CallRating {
     /// It was right.
     Good,
     /// It did no harm and was not needed.
@@ -84,7 +84,11 @@ mod tests {
     #[test]
     fn c5_ratings_are_one_to_five() {
         for (stars, is_one) in [(0, false), (1, true), (5, true), (6, false)] {
-            assert_eq!(serde_json::from_value::<Rating>(json!(stars)).is_ok(), is_one, "{stars}");
+            assert_eq!(
+                serde_json::from_value::<MessageRating>(json!(stars)).is_ok(),
+                is_one,
+                "{stars}"
+            );
         }
         let stored = json!({"about": "message", "message_id": "m", "rating": 4});
         let read: Feedback = serde_json::from_value(stored.clone()).unwrap();

@@ -14,12 +14,12 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// The digest of a value's canonical text ([`canonical`]).
-    pub fn of(value: &Value) -> Self {
-        Self::of_bytes(canonical(value).as_bytes())
+    pub fn hash_json(value: &Value) -> Self {
+        Self::hash_bytes(to_canonical_json(value).as_bytes())
     }
 
     /// The digest of raw bytes.
-    pub fn of_bytes(bytes: &[u8]) -> Self {
+    pub fn hash_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Digest {
 ///
 /// Two values are the same arguments exactly when their canonical texts are the same. Numbers are
 /// written as `serde_json` writes them, so `1` and `1.0` differ.
-pub fn canonical(value: &Value) -> String {
+pub fn to_canonical_json(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(value, &mut text);
     text
@@ -129,7 +129,7 @@ pub fn is_deeper(value: &Value, levels_max: u32) -> bool {
 
 /// Whether a value from outside may come in; the error says why not. What is kept of it is nested
 /// deeper by what is told around it, and a log has room for so many levels.
-pub fn check_levels(value: &Value) -> Result<(), String> {
+pub fn validate_levels(value: &Value) -> Result<(), String> {
     if is_deeper(value, VALUE_LEVELS_MAX) {
         return Err(format!("nested deeper than {VALUE_LEVELS_MAX} levels"));
     }
@@ -145,21 +145,21 @@ mod tests {
     fn key_order_does_not_change_the_digest() {
         let one: Value = serde_json::from_str(r#"{"b":[1,{"y":2,"x":1}],"a":"é"}"#).unwrap();
         let two: Value = serde_json::from_str(r#"{ "a":"é", "b":[1,{"x":1,"y":2}] }"#).unwrap();
-        assert_eq!(canonical(&one), r#"{"a":"é","b":[1,{"x":1,"y":2}]}"#);
-        assert_eq!(Digest::of(&one), Digest::of(&two));
+        assert_eq!(to_canonical_json(&one), r#"{"a":"é","b":[1,{"x":1,"y":2}]}"#);
+        assert_eq!(Digest::hash_json(&one), Digest::hash_json(&two));
     }
 
     #[test]
     fn any_other_value_has_another_digest() {
         assert_ne!(
-            Digest::of(&json!({"quantity": 1000})),
-            Digest::of(&json!({"quantity": 1000000}))
+            Digest::hash_json(&json!({"quantity": 1000})),
+            Digest::hash_json(&json!({"quantity": 1000000}))
         );
     }
 
     #[test]
     fn a_digest_reads_back_and_nonsense_does_not() {
-        let digest = Digest::of(&json!(null));
+        let digest = Digest::hash_json(&json!(null));
         let text = serde_json::to_string(&digest).unwrap();
         assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
         assert!(serde_json::from_str::<Digest>("\"zz\"").is_err());

@@ -6,10 +6,9 @@
 
 pub mod agent;
 pub mod approval;
-pub mod breaker;
 pub mod budget;
 pub mod call;
-pub mod chain;
+pub mod circuit_breaker;
 pub mod context;
 pub mod cursor;
 pub mod delegation;
@@ -21,13 +20,14 @@ pub mod json;
 pub mod limits;
 pub mod message;
 pub mod model;
+pub mod persistent_list;
 pub mod policy;
 pub mod preflight;
 pub mod scrub;
 pub mod session;
 pub mod text;
 pub mod time;
-pub mod trace;
+pub mod trace_context;
 pub mod uri;
 pub mod usage;
 

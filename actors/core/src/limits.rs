@@ -44,7 +44,7 @@ pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a tool's name and of a provider's id for a call, together.
 pub const TOOL_NAME_BYTES_MAX: usize = 512;
 /// Bytes kept of arguments that are not JSON.
-pub const MALFORMED_ARGUMENTS_KEPT_BYTES: usize = 2 * 1024;
+pub const MALFORMED_ARGUMENTS_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Bytes kept of what a model's provider says of an error.
@@ -78,7 +78,7 @@ pub const SKILLS_INDEX_BYTES_MAX: usize = 16 * 1024;
 /// nothing (C4).
 pub const COMPACT_AT_DEFAULT: u8 = 70;
 /// Percent of that room that the newest rounds keep as they are.
-pub const COMPACT_KEEPS: u64 = 30;
+pub const COMPACTION_KEEP_PERCENT: u64 = 30;
 /// Percent of that room that a summary may take.
 pub const SUMMARY_PERCENT_MAX: u64 = 20;
 /// Bytes of a summary.
@@ -86,7 +86,7 @@ pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
 /// Output tokens of the call that makes one.
 pub const SUMMARY_TOKENS_MAX: u32 = 2_048;
 /// Bytes of one message that the call that makes one is shown.
-pub const SUMMARISED_BYTES_MAX: usize = 4 * 1024;
+pub const SUMMARY_INPUT_BYTES_MAX: usize = 4 * 1024;
 
 /// Bytes of a workflow's file (C3).
 pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
@@ -132,10 +132,10 @@ pub const ELICITATION_URL_BYTES_MAX: usize = 2 * 1024;
 pub const ELICITATION_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Closed approvals a live session remembers to answer a repeated decision; older ones are read
 /// from the store.
-pub const CLOSED_APPROVALS_KEPT: usize = 256;
+pub const CLOSED_APPROVALS_MAX: usize = 256;
 
 /// How long the catalog may let results be used again (T6).
-pub const RESULT_CACHE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const RESULT_CACHE_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Times people may give feedback in one session (C5).
 pub const FEEDBACK_PER_SESSION_MAX: u32 = 10_000;
 
@@ -170,7 +170,7 @@ pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes of one expression of the catalog (G5).
 pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
 /// Operators and brackets in one expression.
-pub const EXPRESSION_SIGNS_MAX: usize = 256;
+pub const EXPRESSION_OPERATORS_MAX: usize = 256;
 /// Brackets within each other in an expression, as the parser counts.
 pub const EXPRESSION_NESTING_MAX: u16 = 24;
 /// Levels of a parsed expression.

@@ -2,9 +2,9 @@
 //! words. [`crate::model`] turns it into wire requests.
 
 use crate::{
-    chain::Chain,
-    context::tokens,
+    context::token_estimate,
     ids::{CallId, MessageId},
+    persistent_list::PersistentList,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -117,15 +117,15 @@ pub struct CallResult {
 /// A conversation, oldest first. Cloning it and adding to it cost the same however long it is, and
 /// so does looking at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conversation {
-    messages: Chain<Message>,
+pub struct MessageHistory {
+    messages: PersistentList<Message>,
     tokens: u64,
 }
 
-impl Conversation {
+impl MessageHistory {
     /// Adds `message` as the newest.
     pub fn push(&mut self, message: Message) {
-        self.tokens += tokens::of_message(&message);
+        self.tokens += token_estimate::estimate_message_tokens(&message);
         self.messages.push(message);
     }
 
@@ -150,24 +150,28 @@ impl Conversation {
     }
 
     /// The messages but for the first `skipped`, newest first.
-    pub fn newest_first_after(&self, skipped: usize) -> impl Iterator<Item = &Message> {
+    pub fn newest_first_from(&self, skipped: usize) -> impl Iterator<Item = &Message> {
         self.messages.newest_first().take(self.len().saturating_sub(skipped))
     }
 
     /// The same, oldest first.
-    pub fn messages_after(&self, skipped: usize) -> Vec<&Message> {
-        let mut messages: Vec<_> = self.newest_first_after(skipped).collect();
+    pub fn messages_from(&self, skipped: usize) -> Vec<&Message> {
+        let mut messages: Vec<_> = self.newest_first_from(skipped).collect();
         messages.reverse();
         messages
     }
 
     /// The tokens of all messages, as estimated.
-    pub fn tokens(&self) -> u64 {
+    pub fn estimated_tokens(&self) -> u64 {
         self.tokens
     }
 
     /// The tokens of the first `count` messages.
-    pub fn tokens_of_first(&self, count: usize) -> u64 {
-        self.tokens - self.newest_first_after(count).map(tokens::of_message).sum::<u64>()
+    pub fn estimated_tokens_of_first(&self, count: usize) -> u64 {
+        self.tokens
+            - self
+                .newest_first_from(count)
+                .map(token_estimate::estimate_message_tokens)
+                .sum::<u64>()
     }
 }

@@ -13,13 +13,13 @@ pub const REDACTED: &str = "[redacted]";
 pub struct Scrubber {
     /// The longest first.
     secrets: Arc<[String]>,
-    held: String,
+    pending: String,
 }
 
 impl Scrubber {
     /// A scrubber of these secrets, longest first ([`longest_first`]).
     pub fn new(secrets: Arc<[String]>) -> Self {
-        Self { secrets, held: String::new() }
+        Self { secrets, pending: String::new() }
     }
 
     /// Takes the next piece, and gives what is certain by now.
@@ -27,29 +27,29 @@ impl Scrubber {
         if self.secrets.is_empty() {
             return piece.to_owned();
         }
-        self.walk(piece, true)
+        self.scrub_piece(piece, true)
     }
 
     /// The text has ended: gives what was held back, without the secrets in it.
-    pub fn end(&mut self) -> String {
-        self.walk("", false)
+    pub fn finish(&mut self) -> String {
+        self.scrub_piece("", false)
     }
 
-    fn walk(&mut self, piece: &str, more_may_come: bool) -> String {
-        let held = std::mem::take(&mut self.held);
+    fn scrub_piece(&mut self, piece: &str, more_may_come: bool) -> String {
+        let held = std::mem::take(&mut self.pending);
         let text = if held.is_empty() { Cow::Borrowed(piece) } else { Cow::Owned(held + piece) };
         let mut clean = String::with_capacity(text.len());
         let mut rest = &*text;
-        while let Some(at) = self.suspect(rest) {
+        while let Some(at) = self.find_candidate(rest) {
             clean.push_str(&rest[..at]);
             rest = &rest[at..];
             // One secret may be the beginning of a longer one: the longer is waited for.
             let begins = |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
             if more_may_come && self.secrets.iter().any(begins) {
-                rest.clone_into(&mut self.held);
+                rest.clone_into(&mut self.pending);
                 return clean;
             }
-            let (instead, length) = match self.secret_at(rest) {
+            let (instead, length) = match self.match_secret(rest) {
                 Some(length) => (REDACTED, length),
                 None => {
                     let first = rest.chars().next().map_or(0, char::len_utf8);
@@ -64,20 +64,20 @@ impl Scrubber {
     }
 
     /// Where in `text` the first character is that a secret begins with.
-    fn suspect(&self, text: &str) -> Option<usize> {
+    fn find_candidate(&self, text: &str) -> Option<usize> {
         let begins =
             |byte: u8| self.secrets.iter().any(|secret| secret.as_bytes().first() == Some(&byte));
         text.bytes().position(begins)
     }
 
     /// The length of the longest secret that `text` begins with.
-    fn secret_at(&self, text: &str) -> Option<usize> {
+    fn match_secret(&self, text: &str) -> Option<usize> {
         self.secrets.iter().find(|secret| text.starts_with(secret.as_str())).map(String::len)
     }
 }
 
 /// The secrets as [`Scrubber::new`] takes them: without empty ones and repetitions.
-pub fn longest_first(secrets: impl IntoIterator<Item = String>) -> Arc<[String]> {
+pub fn prepare_secrets(secrets: impl IntoIterator<Item = String>) -> Arc<[String]> {
     let mut secrets: Vec<_> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
     secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     secrets.dedup();
@@ -90,10 +90,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn scrubbed(secrets: &[&str], pieces: &[&str]) -> String {
-        let secrets = longest_first(secrets.iter().map(|&secret| secret.to_owned()));
+        let secrets = prepare_secrets(secrets.iter().map(|&secret| secret.to_owned()));
         let mut scrubber = Scrubber::new(secrets);
         let mut text: String = pieces.iter().map(|piece| scrubber.push(piece)).collect();
-        text.push_str(&scrubber.end());
+        text.push_str(&scrubber.finish());
         text
     }
 

@@ -3,7 +3,7 @@
 use crate::limits::HEADLINE_CHARS_MAX;
 
 /// The longest start of `text` that has at most `bytes_max` bytes and ends between characters.
-pub fn cut(text: &str, bytes_max: usize) -> &str {
+pub fn truncate(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn never_cuts_inside_a_character() {
-        assert_eq!(cut("aé€", 0), "");
-        assert_eq!(cut("aé€", 2), "a");
-        assert_eq!(cut("aé€", 3), "aé");
-        assert_eq!(cut("aé€", 99), "aé€");
+        assert_eq!(truncate("aé€", 0), "");
+        assert_eq!(truncate("aé€", 2), "a");
+        assert_eq!(truncate("aé€", 3), "aé");
+        assert_eq!(truncate("aé€", 99), "aé€");
     }
 
     #[test]

@@ -12,22 +12,22 @@ pub struct Timestamp(pub i64);
 
 impl Timestamp {
     /// The last instant that RFC 3339 can write: the end of the year 9999.
-    pub const LAST: Self = Self(253_402_300_799_999);
+    pub const MAX: Self = Self(253_402_300_799_999);
 
     /// `self + duration`, at the end of time at most: what is later would not read back.
-    pub fn after(self, duration: Duration) -> Self {
+    pub fn saturating_add(self, duration: Duration) -> Self {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        Self(self.0.saturating_add(millis)).min(Self::LAST)
+        Self(self.0.saturating_add(millis)).min(Self::MAX)
     }
 
     /// How long from `now` until this instant; zero when it has passed.
-    pub fn until_from(self, now: Self) -> Duration {
+    pub fn saturating_duration_since(self, now: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
     }
 
     /// Hands its text to `put`. Its digits are written by hand, since each frame and each stored event
     /// has one: chrono makes a `String` of each.
-    fn written<T>(self, put: impl FnOnce(&str) -> T) -> T {
+    fn with_text<T>(self, put: impl FnOnce(&str) -> T) -> T {
         let instant = DateTime::<Utc>::from_timestamp_millis(self.0).unwrap_or_default();
         let (date, time) = (instant.date_naive(), instant.time());
         let year = date.year();
@@ -74,13 +74,13 @@ impl Day {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.written(|text| f.write_str(text))
+        self.with_text(|text| f.write_str(text))
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.written(|text| serializer.serialize_str(text))
+        self.with_text(|text| serializer.serialize_str(text))
     }
 }
 
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn every_instant_reads_back_however_late() {
         for duration in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
-            let instant = Timestamp(1_790_000_000_123).after(duration);
+            let instant = Timestamp(1_790_000_000_123).saturating_add(duration);
             let text = serde_json::to_string(&instant).unwrap();
             assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), instant, "{text}");
         }
-        assert_eq!(Timestamp(0).after(Duration::MAX), Timestamp::LAST);
-        assert_eq!(Timestamp::LAST.to_string(), "9999-12-31T23:59:59.999Z");
+        assert_eq!(Timestamp(0).saturating_add(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.to_string(), "9999-12-31T23:59:59.999Z");
     }
 
     proptest! {

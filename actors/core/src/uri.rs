@@ -9,12 +9,12 @@
 /// Spaces and control characters count as absent, since parsers of URIs strip them. Takes time in
 /// proportion to the length.
 pub fn has_dot_segment(uri: &str) -> bool {
-    let plain = decoded(uri);
+    let plain = fully_decode(uri);
     plain.split(|byte| b"/\\:?#;&=".contains(byte)).any(|part| matches!(part, b"." | b".."))
 }
 
 /// The bytes of `uri` with nothing left to decode.
-fn decoded(uri: &str) -> Vec<u8> {
+fn fully_decode(uri: &str) -> Vec<u8> {
     let mut plain = Vec::with_capacity(uri.len());
     for byte in uri.bytes() {
         plain.push(byte);

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 /// Tokens of one or more model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Input tokens, those read from the provider's cache included.
     pub input_tokens: u64,
     /// Output tokens, thinking included.
@@ -14,7 +14,7 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     /// Input and output together.
     pub fn total(self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
@@ -41,26 +41,26 @@ impl Usage {
 
 /// Tokens, and what they cost. Serialised as one object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Spending {
+pub struct ModelUsage {
     /// The tokens.
     #[serde(flatten)]
-    pub tokens: Usage,
+    pub tokens: TokenUsage,
     /// US dollars; `None` when the price of any of the tokens is unknown, which is not zero.
     #[serde(default)]
     pub cost_usd: Option<f64>,
 }
 
-impl Default for Spending {
+impl Default for ModelUsage {
     /// Nothing, for nothing.
     fn default() -> Self {
-        Self { tokens: Usage::default(), cost_usd: Some(0.0) }
+        Self { tokens: TokenUsage::default(), cost_usd: Some(0.0) }
     }
 }
 
-impl Spending {
+impl ModelUsage {
     /// What these tokens cost at `price`, if that is known.
-    pub fn at(price: Option<&Price>, tokens: Usage) -> Self {
-        if tokens == Usage::default() {
+    pub fn from_tokens(price: Option<&ModelPrice>, tokens: TokenUsage) -> Self {
+        if tokens == TokenUsage::default() {
             return Self::default();
         }
         Self { tokens, cost_usd: price.map(|price| price.cost_usd(tokens)) }
@@ -69,7 +69,7 @@ impl Spending {
     /// What is left of it without `other`, which is a part of it. No tokens cost nothing.
     pub fn minus(self, other: Self) -> Self {
         let tokens = self.tokens.minus(other.tokens);
-        if tokens == Usage::default() {
+        if tokens == TokenUsage::default() {
             return Self::default();
         }
         let costs = self.cost_usd.zip(other.cost_usd);
@@ -86,7 +86,7 @@ impl Spending {
 /// The price of a model, in US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct ModelPrice {
     /// Input tokens that no cache served.
     pub input: f64,
     /// Output tokens.
@@ -96,9 +96,9 @@ pub struct Price {
     pub cached: Option<f64>,
 }
 
-impl Price {
+impl ModelPrice {
     /// What `usage` costs, in US dollars.
-    pub fn cost_usd(&self, usage: Usage) -> f64 {
+    pub fn cost_usd(&self, usage: TokenUsage) -> f64 {
         let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens);
         let cached = self.cached.unwrap_or(self.input);
         let total = fresh as f64 * self.input
@@ -114,22 +114,22 @@ mod tests {
 
     #[test]
     fn m6_an_unknown_price_makes_the_sum_unknown_not_zero() {
-        let price = Price { input: 1.0, output: 1.0, cached: None };
-        let tokens = Usage { input_tokens: 1_000_000, ..Usage::default() };
-        let known = Spending::at(Some(&price), tokens);
-        let unknown = Spending::at(None, tokens);
+        let price = ModelPrice { input: 1.0, output: 1.0, cached: None };
+        let tokens = TokenUsage { input_tokens: 1_000_000, ..TokenUsage::default() };
+        let known = ModelUsage::from_tokens(Some(&price), tokens);
+        let unknown = ModelUsage::from_tokens(None, tokens);
         assert_eq!(known.plus(known).cost_usd, Some(2.0));
         assert_eq!(known.plus(unknown).cost_usd, None);
         assert_eq!(known.plus(unknown).tokens.input_tokens, 2_000_000);
-        assert_eq!(known.plus(Spending::default()), known);
-        assert_eq!(Spending::at(None, Usage::default()).cost_usd, Some(0.0));
+        assert_eq!(known.plus(ModelUsage::default()), known);
+        assert_eq!(ModelUsage::from_tokens(None, TokenUsage::default()).cost_usd, Some(0.0));
     }
 
     #[test]
     fn cached_tokens_have_their_own_price() {
-        let price = Price { input: 3.0, output: 15.0, cached: Some(0.3) };
+        let price = ModelPrice { input: 3.0, output: 15.0, cached: Some(0.3) };
         let usage =
-            Usage { input_tokens: 1_000_000, output_tokens: 100_000, cached_tokens: 500_000 };
+            TokenUsage { input_tokens: 1_000_000, output_tokens: 100_000, cached_tokens: 500_000 };
         assert_eq!(price.cost_usd(usage), 1.5 + 0.15 + 1.5);
     }
 }

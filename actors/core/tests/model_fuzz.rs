@@ -10,7 +10,7 @@ use greenroom_core::{
     },
     time::Timestamp,
 };
-use model_fixtures::{Wire, all, parse};
+use model_fixtures::{Wire, all_streams, parse};
 use proptest::prelude::*;
 
 /// Pieces of which broken streams are made.
@@ -58,7 +58,7 @@ const EVENTS: [&str; 12] = [
 ];
 
 /// What must hold of any stream, in any pieces. Its end, where all is well.
-fn check(wire: Wire, stream: &[u8], piece: usize) -> Result<Completion, ModelFailure> {
+fn check_stream(wire: Wire, stream: &[u8], piece: usize) -> Result<Completion, ModelFailure> {
     let whole = parse(wire, [stream]);
     assert_eq!(parse(wire, stream.chunks(piece)), whole);
     let (deltas, outcome) = whole;
@@ -82,13 +82,13 @@ fn wires() -> impl Strategy<Value = Wire> {
     prop_oneof![Just(Wire::Anthropic), Just(Wire::OpenAi)]
 }
 
-fn shard() -> impl Strategy<Value = &'static str> {
+fn fragment() -> impl Strategy<Value = &'static str> {
     prop_oneof![prop::sample::select(&FRAGMENTS[..]), prop::sample::select(&EVENTS[..])]
 }
 
-fn shards() -> impl Strategy<Value = Vec<u8>> {
+fn fragments() -> impl Strategy<Value = Vec<u8>> {
     let framed = prop::sample::select(&EVENTS[..]).prop_map(|data| format!("data: {data}\n\n"));
-    let loose = shard().prop_map(str::to_owned);
+    let loose = fragment().prop_map(str::to_owned);
     prop::collection::vec(prop_oneof![2 => framed, 1 => loose], 0..24)
         .prop_map(|shards| shards.concat().into_bytes())
 }
@@ -122,20 +122,20 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..2048),
         piece in 1usize..64,
     ) {
-        check(wire, &bytes, piece).ok();
+        check_stream(wire, &bytes, piece).ok();
         let bodies = [anthropic::parse_message(&bytes), openai::parse_message(&bytes)];
         prop_assert!(bodies.iter().all(Result::is_err));
-        let failure = failure::of_response(500, &bytes, None);
+        let failure = failure::from_response(500, &bytes, None);
         prop_assert!(failure.message.len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
     }
 
     #[test]
     fn pieces_of_both_formats_in_any_order(
         wire in wires(),
-        stream in shards(),
+        stream in fragments(),
         piece in 1usize..64,
     ) {
-        check(wire, &stream, piece).ok();
+        check_stream(wire, &stream, piece).ok();
     }
 
     #[test]
@@ -144,11 +144,11 @@ proptest! {
         mutations in prop::collection::vec(any::<Mutation>(), 0..4),
         piece in 1usize..64,
     ) {
-        let fixtures = all();
+        let fixtures = all_streams();
         let fixture = which.get(&fixtures);
         let mut stream = fixture.stream.clone();
         mutations.iter().for_each(|mutation| mutate(&mut stream, mutation));
-        let outcome = check(fixture.wire, &stream, piece);
+        let outcome = check_stream(fixture.wire, &stream, piece);
         if stream == fixture.stream {
             prop_assert_eq!(outcome.as_ref(), Ok(&fixture.expected), "{}", fixture.name);
         }
@@ -157,14 +157,14 @@ proptest! {
     #[test]
     fn bodies_made_of_json(
         status in 400u16..600,
-        words in prop::collection::vec(shard(), 0..6),
+        words in prop::collection::vec(fragment(), 0..6),
         header in ".{0,24}",
     ) {
         let body = words.concat();
         anthropic::parse_message(body.as_bytes()).ok();
         openai::parse_message(body.as_bytes()).ok();
-        prop_assert!(!failure::of_response(status, body.as_bytes(), None).message.is_empty());
-        failure::retry_after(Some(&header), Some(&header), Timestamp(0));
+        prop_assert!(!failure::from_response(status, body.as_bytes(), None).message.is_empty());
+        failure::parse_retry_after(Some(&header), Some(&header), Timestamp(0));
     }
 }
 
@@ -175,10 +175,10 @@ fn deep_nesting_does_not_overflow_the_stack() {
         for wire in [Wire::Anthropic, Wire::OpenAi] {
             for key in ["error", "input", "usage", "other"] {
                 let event = format!("data: {{\"type\":\"ping\",\"{key}\":{nested}}}\n\n");
-                check(wire, event.as_bytes(), 4096).expect_err("never finished");
+                check_stream(wire, event.as_bytes(), 4096).expect_err("never finished");
             }
         }
-        failure::of_response(400, format!("{{\"detail\":{nested}}}").as_bytes(), None);
+        failure::from_response(400, format!("{{\"detail\":{nested}}}").as_bytes(), None);
     }
 }
 

@@ -4,7 +4,7 @@ use greenroom_core::{
     Env, Rules, Timestamp,
     agent::AgentProfile,
     call::{RetryPolicy, ToolOutcome, ToolOutput},
-    context::{assemble, inspect},
+    context::{assemble_request, describe_request},
     ids::{AgentName, CallId, MessageId, SessionId, ToolName, UserId},
     json::Digest,
     limits,
@@ -14,11 +14,11 @@ use greenroom_core::{
         completion::Completion,
         delta::StopReason,
         openai,
-        request::{ModelRequest, SystemPrompt, tool_name},
+        request::{ModelRequest, SystemPrompt, wire_tool_name},
     },
-    policy::{Matrix, Risk, RiskSource, Settings, Tool, ToolBook, schema},
+    policy::{Matrix, Risk, RiskSource, Settings, Tool, ToolRegistry, schema},
     session::{Effect, Input, NewMessage, OnBusy, SessionState, decide, evolve},
-    usage::Usage,
+    usage::TokenUsage,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -40,12 +40,12 @@ fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
         timeout: None,
         result_bytes_max: limits::TOOL_RESULT_BYTES_DEFAULT,
         retry: RetryPolicy::default(),
-        unavailable: None,
-        denied: None,
+        unavailable_reason: None,
+        denial_reason: None,
         constraints: Vec::new(),
         cost: None,
         exclusive: None,
-        cache: None,
+        cache_ttl: None,
     })
 }
 
@@ -54,7 +54,7 @@ fn user(text: &str) -> Message {
     Message::User { message_id, text: text.into() }
 }
 
-fn says(text: &str, reasoning: Vec<Reasoning>, calls: Vec<ProposedCall>) -> Message {
+fn assistant_message(text: &str, reasoning: Vec<Reasoning>, calls: Vec<ProposedCall>) -> Message {
     Message::Assistant(Arc::new(AssistantMessage { text: text.to_owned(), reasoning, calls }))
 }
 
@@ -86,7 +86,7 @@ fn request(messages: Vec<Message>, tools: Vec<Arc<Tool>>) -> ModelRequest {
         tools,
         max_tokens: 4096,
         forced_tool: None,
-        trace: None,
+        trace_context: None,
     }
 }
 
@@ -95,7 +95,7 @@ fn anthropic_body(request: &ModelRequest) -> Value {
 }
 
 fn openai_body(request: &ModelRequest) -> Value {
-    let options = openai::Options::default();
+    let options = openai::EncodeOptions::default();
     serde_json::from_slice(&openai::encode(request, options)).expect("JSON")
 }
 
@@ -113,7 +113,7 @@ fn conversation() -> ModelRequest {
     request(
         vec![
             user("Hello"),
-            says("Let me see.\n", vec![thinking, unsigned, redacted], calls),
+            assistant_message("Let me see.\n", vec![thinking, unsigned, redacted], calls),
             Message::ToolResults(vec![result(1, "2", false), result(2, "no JSON", true)]),
             user("And?"),
         ],
@@ -177,7 +177,7 @@ fn openai_requests_read_as_documented() {
         ],
     });
     assert_eq!(openai_body(&conversation()), expected);
-    let options = openai::Options { legacy_max_tokens: true, sends_reasoning: true };
+    let options = openai::EncodeOptions { legacy_max_tokens: true, sends_reasoning: true };
     let body = openai::encode(&conversation(), options);
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(4096), &Value::Null));
@@ -193,14 +193,14 @@ fn what_providers_refuse_is_made_to_fit() {
         call(3, "functions.add:0", "", none()),
     ];
     let messages = vec![
-        says("first", vec![], vec![]),
-        says("", vec![Reasoning::Redacted { payload: "p".to_owned() }], vec![]),
+        assistant_message("first", vec![], vec![]),
+        assistant_message("", vec![Reasoning::Redacted { payload: "p".to_owned() }], vec![]),
         user(" \n"),
-        says("", vec![], calls),
+        assistant_message("", vec![], calls),
         user("steered"),
         Message::ToolResults(vec![result(3, "", false), result(9, "nobody's", false)]),
         Message::ToolResults(vec![result(3, "again", false), result(1, "Error 7", true)]),
-        says("last ", vec![], vec![]),
+        assistant_message("last ", vec![], vec![]),
     ];
     let mut request = request(messages, vec![]);
     request.system = SystemPrompt::default();
@@ -243,9 +243,9 @@ fn schemas_are_objects_without_combinations_at_the_top() {
 #[test]
 fn tool_names_fit_the_wire() {
     for (name, expected) in [("get_a-1", "get_a-1"), ("a.b/ü", "a_b__"), ("", "_")] {
-        assert_eq!(tool_name(name), expected);
+        assert_eq!(wire_tool_name(name), expected);
     }
-    assert_eq!(tool_name(&"x".repeat(128)).len(), 64);
+    assert_eq!(wire_tool_name(&"x".repeat(128)).len(), 64);
     let tools = vec![tool("a.b", json!({})), tool("a/b", json!({}))];
     let body = anthropic_body(&request(vec![user("hi")], tools));
     assert_eq!(body["tools"].as_array().unwrap().len(), 1);
@@ -365,7 +365,7 @@ fn reasoning() -> impl Strategy<Value = Reasoning> {
     ]
 }
 
-fn proposed() -> impl Strategy<Value = ProposedCall> {
+fn any_call() -> impl Strategy<Value = ProposedCall> {
     let ids = prop_oneof![Just(String::new()), "[ab]", "\\PC{1,6}", "[a-z.]{38,60}"];
     let arguments = prop_oneof![
         Just(Arguments::Json(json!({"x": [1, "é"]}))),
@@ -385,9 +385,10 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
     let assistant = (
         texts(),
         prop::collection::vec(reasoning(), 0..3),
-        prop::collection::vec(proposed(), 0..4),
+        prop::collection::vec(any_call(), 0..4),
     );
-    let assistant = assistant.prop_map(|(text, reasoning, calls)| says(&text, reasoning, calls));
+    let assistant =
+        assistant.prop_map(|(text, reasoning, calls)| assistant_message(&text, reasoning, calls));
     let message = prop_oneof![texts().prop_map(|text| user(&text)), assistant, results];
     prop::collection::vec(message, 0..10)
 }
@@ -431,18 +432,20 @@ fn g14_a_forced_tool_is_forced_on_both_wires_and_without_thinking() {
     let body = read(anthropic::encode(&forced));
     assert_eq!(body["tool_choice"], json!({"type": "tool", "name": "submit_plan"}));
     assert_eq!(body["thinking"], json!({"type": "disabled"}));
-    let body = read(openai::encode(&forced, openai::Options::default()));
+    let body = read(openai::encode(&forced, openai::EncodeOptions::default()));
     let expected = json!({"type": "function", "function": {"name": "submit_plan"}});
     assert_eq!(body["tool_choice"], expected);
-    let bodies =
-        [read(anthropic::encode(&plain)), read(openai::encode(&plain, openai::Options::default()))];
+    let bodies = [
+        read(anthropic::encode(&plain)),
+        read(openai::encode(&plain, openai::EncodeOptions::default())),
+    ];
     for body in bodies {
         assert_eq!((body.get("tool_choice"), body.get("thinking")), (None, None));
     }
 }
 
 /// A session that is asked, answers and calls, with a model that has little room.
-struct Talk {
+struct ConversationDriver {
     state: SessionState,
     rules: Rules,
     seed: u64,
@@ -451,31 +454,31 @@ struct Talk {
     events: usize,
 }
 
-impl Talk {
+impl ConversationDriver {
     fn new(window: u64) -> Self {
-        let mut agent = AgentProfile::named(AgentName::parse("trader").expect("the life goes on"));
+        let mut agent = AgentProfile::new(AgentName::parse("trader").expect("the life goes on"));
         (agent.models, agent.max_tokens) = (vec!["small".to_owned()], 1_000);
         agent.system = "You trade.".to_owned();
         let any = json!({"type": "object"});
         let read = tool("get_price", any.clone());
         let validator = schema::compile(&any);
         let read = Tool { validator, ..Arc::into_inner(read).expect("the life goes on") };
-        let book = Arc::new(ToolBook::new([read]));
+        let book = Arc::new(ToolRegistry::new([read]));
         let mut rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), book);
-        rules.context.windows = Arc::new([("small".to_owned(), window)].into());
-        let state = SessionState::vacant(SessionId(Uuid::from_u128(1)));
+        rules.context.context_windows = Arc::new([("small".to_owned(), window)].into());
+        let state = SessionState::new(SessionId(Uuid::from_u128(1)));
         let mut talk = Self { state, rules, seed: 0, requests: 0, summaries: 0, events: 0 };
         let (owner, agent) = (
             UserId::parse("ann").expect("the life goes on"),
             AgentName::parse("trader").expect("the life goes on"),
         );
         let settings = Settings::default();
-        talk.does(Input::CreateSession { owner, agent, title: None, settings });
+        talk.apply_input(Input::CreateSession { owner, agent, title: None, settings });
         talk
     }
 
     /// Decides and evolves, and answers whatever that leads to.
-    fn does(&mut self, input: Input) {
+    fn apply_input(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             self.seed += 1;
@@ -483,15 +486,15 @@ impl Talk {
             let decision = decide(&self.state, input, &env).expect("the life goes on");
             self.events += decision.events.len();
             self.state = decision.events.iter().fold(self.state.clone(), evolve);
-            inputs.extend(decision.effects.into_iter().rev().map(|effect| self.answer(effect)));
+            inputs.extend(decision.effects.into_iter().rev().map(|effect| self.run_effect(effect)));
         }
     }
 
-    fn answer(&mut self, effect: Effect) -> Input {
+    fn run_effect(&mut self, effect: Effect) -> Input {
         match effect {
             Effect::StartModel { attempt_id, .. } => {
-                let result = Ok(self.model_answers());
-                Input::StepFinished { attempt_id, result }
+                let result = Ok(self.complete_step());
+                Input::ModelFinished { attempt_id, result }
             }
             Effect::StartTool { call_id, attempt_id, .. } => {
                 let text = "4.12 ISK in The Forge. ".repeat(25);
@@ -499,8 +502,8 @@ impl Talk {
                 Input::ToolFinished { call_id, attempt_id, outcome }
             }
             other @ (Effect::StopModel { .. }
-            | Effect::AwaitTurn { .. }
-            | Effect::AnswerTool { .. }
+            | Effect::AcquireExclusiveLock { .. }
+            | Effect::AnswerElicitation { .. }
             | Effect::StartChild { .. }
             | Effect::NarrowChild { .. }
             | Effect::CloseChild { .. }
@@ -509,18 +512,18 @@ impl Talk {
     }
 
     /// Checks what the model is asked, on both wires.
-    fn model_answers(&mut self) -> Completion {
+    fn complete_step(&mut self) -> Completion {
         self.requests += 1;
-        let request = assemble(&self.state, &self.rules, "small".to_owned());
+        let request = assemble_request(&self.state, &self.rules, "small".to_owned());
         check_anthropic(&anthropic_body(&request));
         check_openai(&openai_body(&request));
         let run = self.state.active.run.as_ref().expect("the life goes on");
         let mut message = AssistantMessage::default();
-        if run.compacting().is_some() {
+        if run.compacting_through().is_some() {
             self.summaries += 1;
             message.text = format!("Summary {}: they asked for prices.", self.summaries);
         } else {
-            let told = inspect(&self.state, &self.rules, "small".to_owned());
+            let told = describe_request(&self.state, &self.rules, "small".to_owned());
             assert!(told.tokens + told.output_tokens <= told.window_tokens, "{told:?}");
             let conversation = told.sections.last().expect("the life goes on");
             assert_eq!((conversation.left_out, conversation.cut), (0, 0), "{told:?}");
@@ -531,7 +534,7 @@ impl Talk {
                 message.text = "It costs 4.12 ISK. ".repeat(20);
             }
         }
-        let usage = Usage { input_tokens: 1, ..Usage::default() };
+        let usage = TokenUsage { input_tokens: 1, ..TokenUsage::default() };
         Completion { message, usage, stop_reason: StopReason::EndTurn }
     }
 }
@@ -539,13 +542,13 @@ impl Talk {
 /// C4: however long it gets, nothing is cut or left out, and providers accept every request.
 #[test]
 fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
-    let mut talk = Talk::new(8_000);
+    let mut talk = ConversationDriver::new(8_000);
     for turn in 0..200 {
         let message_id = MessageId::parse(&format!("u{turn}")).expect("the life goes on");
-        let digest = Digest::of(&json!(turn));
+        let digest = Digest::hash_json(&json!(turn));
         let text = format!("Turn {turn}: what does it cost?").into();
         let message = NewMessage::new(message_id, text, digest);
-        talk.does(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
+        talk.apply_input(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
         assert!(talk.state.is_idle(), "turn {turn}");
     }
     assert_eq!(talk.requests, 400 + talk.summaries);

@@ -5,17 +5,17 @@ mod model_fixtures;
 use greenroom_core::model::{
     anthropic,
     delta::{Delta, StopReason},
-    failure::{FailureKind, ModelFailure},
+    failure::{ModelFailure, ModelFailureKind},
     openai,
 };
-use model_fixtures::{Wire, all, call, parse, says};
+use model_fixtures::{Wire, all_streams, call, parse, text_completion};
 use proptest::prelude::*;
 
 const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
 
 #[test]
 fn every_stream_becomes_its_message() {
-    for fixture in all() {
+    for fixture in all_streams() {
         let (deltas, outcome) = parse(fixture.wire, [fixture.stream.as_slice()]);
         assert_eq!(outcome, Ok(fixture.expected), "{}", fixture.name);
         assert_eq!(deltas.last(), Some(&Delta::Finished), "{}", fixture.name);
@@ -24,7 +24,7 @@ fn every_stream_becomes_its_message() {
 
 #[test]
 fn single_bytes_give_the_same_deltas() {
-    for fixture in all() {
+    for fixture in all_streams() {
         let whole = parse(fixture.wire, [fixture.stream.as_slice()]);
         assert_eq!(parse(fixture.wire, fixture.stream.chunks(1)), whole, "{}", fixture.name);
     }
@@ -36,7 +36,7 @@ proptest! {
         which in any::<prop::sample::Index>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
     ) {
-        let fixtures = all();
+        let fixtures = all_streams();
         let fixture = which.get(&fixtures);
         let stream = &fixture.stream;
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
@@ -61,7 +61,7 @@ fn a_delta_comes_as_soon_as_its_event_is_complete() {
 #[test]
 fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
     // M3: "a stream cut in the middle restarts the step"
-    for fixture in all() {
+    for fixture in all_streams() {
         let mut complete = 0;
         for end in 0..fixture.stream.len() {
             let (deltas, outcome) = parse(fixture.wire, [&fixture.stream[..end]]);
@@ -72,7 +72,7 @@ fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
                     assert_eq!(deltas.last(), Some(&Delta::Finished));
                 }
                 Err(failure) => {
-                    assert_eq!(failure.kind, FailureKind::Temporary, "{}", fixture.name);
+                    assert_eq!(failure.kind, ModelFailureKind::Temporary, "{}", fixture.name);
                     assert!(failure.message.contains("cut"), "{failure}");
                     assert!(!deltas.contains(&Delta::Finished));
                 }
@@ -86,7 +86,7 @@ fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
 
 #[test]
 fn nothing_after_the_end_counts() {
-    for fixture in all() {
+    for fixture in all_streams() {
         let stream =
             [&fixture.stream, b"\n\ndata: nonsense\n\n".as_slice(), &fixture.stream].concat();
         let (_, outcome) = parse(fixture.wire, [stream.as_slice()]);
@@ -111,7 +111,7 @@ fn failure_of(wire: Wire, stream: &str) -> ModelFailure {
 #[test]
 fn errors_in_the_stream_are_the_providers() {
     // M3
-    use FailureKind::{Permanent, Temporary};
+    use ModelFailureKind::{Permanent, Temporary};
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}"#;
     let invalid =
         r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#;
@@ -143,7 +143,7 @@ fn errors_in_the_stream_are_the_providers() {
 fn data_that_is_no_json_is_named() {
     for wire in WIRES {
         let failure = failure_of(wire, "data: {\"choices\": oops\n\n");
-        assert_eq!(failure.kind, FailureKind::Temporary);
+        assert_eq!(failure.kind, ModelFailureKind::Temporary);
         assert!(failure.message.contains("`{\"choices\": oops`"), "{failure}");
         let long = failure_of(wire, &format!("data: {}\n\n", "€".repeat(10_000)));
         assert!(long.message.len() < 400, "{long}");
@@ -163,8 +163,8 @@ fn a_failed_parser_stays_failed() {
     let mut deltas = Vec::new();
     let failure = parser.push(b"data: x\n\n", &mut deltas).expect_err("not JSON");
     assert_eq!(parser.push(b"data: {\"type\":\"message_stop\"}\n\n", &mut deltas), Ok(()));
-    assert_eq!(parser.end(&mut deltas), Err(failure.clone()));
-    assert_eq!(parser.end(&mut deltas), Err(failure));
+    assert_eq!(parser.finish(&mut deltas), Err(failure.clone()));
+    assert_eq!(parser.finish(&mut deltas), Err(failure));
     assert_eq!(deltas, []);
 }
 
@@ -176,10 +176,10 @@ fn too_many_calls_and_blocks_are_refused() {
         )
     };
     let stream: String = (0..=greenroom_core::limits::CALLS_PER_STEP_MAX).map(call).collect();
-    assert_eq!(failure_of(Wire::OpenAi, &stream).kind, FailureKind::Permanent);
+    assert_eq!(failure_of(Wire::OpenAi, &stream).kind, ModelFailureKind::Permanent);
     let block = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"}}\n\n";
     let stream = block.repeat(greenroom_core::limits::MODEL_BLOCKS_MAX + 1);
-    assert_eq!(failure_of(Wire::Anthropic, &stream).kind, FailureKind::Permanent);
+    assert_eq!(failure_of(Wire::Anthropic, &stream).kind, ModelFailureKind::Permanent);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn whole_bodies_become_messages() {
         {"type":"tool_use","id":"toolu_2","name":"add","input":{}}],
         "stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":4,"cache_read_input_tokens":5}}"#;
     let completion = anthropic::parse_message(body).unwrap();
-    let mut expected = says("Hi", [8, 4, 5], StopReason::ToolUse);
+    let mut expected = text_completion("Hi", [8, 4, 5], StopReason::ToolUse);
     expected.message.calls =
         vec![call("toolu_1", "add", r#"{"x":1}"#), call("toolu_2", "add", "{}")];
     expected.message.reasoning = completion.message.reasoning.clone();
@@ -202,7 +202,7 @@ fn whole_bodies_become_messages() {
         {"id":"a","type":"function","function":{"name":"add","arguments":"{\"x\":1}"}},
         {"id":"b","type":"function","function":{"name":"add","arguments":"{\"x\":2}"}}]},
         "finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
-    let mut expected = says("Hi", [1, 2, 0], StopReason::ToolUse);
+    let mut expected = text_completion("Hi", [1, 2, 0], StopReason::ToolUse);
     expected.message.calls = vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)];
     assert_eq!(openai::parse_message(body), Ok(expected));
 }
@@ -215,7 +215,7 @@ fn bodies_that_are_no_messages_are_failures() {
     {
         for outcome in [anthropic::parse_message(body), openai::parse_message(body)] {
             let failure = outcome.expect_err("no message");
-            assert_eq!(failure.kind, FailureKind::Temporary);
+            assert_eq!(failure.kind, ModelFailureKind::Temporary);
             assert_eq!(failure.message == "Overloaded", body == error);
         }
     }

@@ -4,7 +4,7 @@
 //! Text and the progress of tools may wait; everything else leaves at once, and what waited leaves
 //! before it. So the order is that of what happened, and with it every cursor.
 
-use super::{Live, LiveDelta};
+use super::{BusMessage, TextDelta};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use greenroom_core::{
     ids::{MessageId, RunId},
@@ -15,62 +15,62 @@ use std::sync::Arc;
 /// What waits, of one session, in order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    held: Vec<Held>,
+    items: Vec<BatchItem>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-enum Held {
+enum BatchItem {
     /// Text of one message, without gaps.
     Text { run_id: RunId, step: u32, message_id: MessageId, offset: usize, text: String },
     /// A commit of nothing but progress.
-    Progress(Live),
+    Progress(BusMessage),
 }
 
 impl Batch {
     /// Takes an item in; what must leave now comes back, in order.
-    pub(super) fn push(&mut self, live: Live) -> Vec<Live> {
+    pub(super) fn push(&mut self, live: BusMessage) -> Vec<BusMessage> {
         match live {
-            Live::Delta(delta) => self.hold_text(&delta),
-            Live::Committed { ref records, .. } => {
+            BusMessage::Delta(delta) => self.push_text(&delta),
+            BusMessage::Committed { ref records, .. } => {
                 let waits = |record: &_| is_progress(record);
                 if !records.iter().all(waits) {
-                    return self.take_with(live);
+                    return self.drain_with(live);
                 }
-                self.held.push(Held::Progress(live));
+                self.items.push(BatchItem::Progress(live));
             }
-            Live::Draining | Live::Purged => return self.take_with(live),
+            BusMessage::Draining | BusMessage::Purged => return self.drain_with(live),
         }
-        let is_full = self.bytes >= BATCH_BYTES_MAX || self.held.len() >= BATCH_ITEMS_MAX;
-        if is_full { self.take() } else { Vec::new() }
+        let is_full = self.bytes >= BATCH_BYTES_MAX || self.items.len() >= BATCH_ITEMS_MAX;
+        if is_full { self.drain() } else { Vec::new() }
     }
 
     /// All that waits, in order.
-    pub(super) fn take(&mut self) -> Vec<Live> {
+    pub(super) fn drain(&mut self) -> Vec<BusMessage> {
         self.bytes = 0;
-        self.held.drain(..).map(Live::from).collect()
+        self.items.drain(..).map(BusMessage::from).collect()
     }
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.items.is_empty()
     }
 
-    fn take_with(&mut self, live: Live) -> Vec<Live> {
-        let mut all = self.take();
+    fn drain_with(&mut self, live: BusMessage) -> Vec<BusMessage> {
+        let mut all = self.drain();
         all.push(live);
         all
     }
 
-    fn hold_text(&mut self, delta: &LiveDelta) {
+    fn push_text(&mut self, delta: &TextDelta) {
         self.bytes += delta.text.len();
-        if let Some(Held::Text { message_id, offset, text, .. }) = self.held.last_mut()
+        if let Some(BatchItem::Text { message_id, offset, text, .. }) = self.items.last_mut()
             && *message_id == delta.message_id
             && *offset + text.len() == delta.offset
         {
             return text.push_str(&delta.text);
         }
-        self.held.push(Held::Text {
+        self.items.push(BatchItem::Text {
             run_id: delta.run_id,
             step: delta.step,
             message_id: delta.message_id.clone(),
@@ -80,13 +80,13 @@ impl Batch {
     }
 }
 
-impl From<Held> for Live {
-    fn from(held: Held) -> Self {
+impl From<BatchItem> for BusMessage {
+    fn from(held: BatchItem) -> Self {
         match held {
-            Held::Progress(live) => live,
-            Held::Text { run_id, step, message_id, offset, text } => {
+            BatchItem::Progress(live) => live,
+            BatchItem::Text { run_id, step, message_id, offset, text } => {
                 let text = text.into();
-                Self::Delta(Arc::new(LiveDelta { run_id, step, message_id, offset, text }))
+                Self::Delta(Arc::new(TextDelta { run_id, step, message_id, offset, text }))
             }
         }
     }
@@ -106,13 +106,13 @@ mod tests {
     };
     use uuid::Uuid;
 
-    fn text(message: &str, offset: usize, text: &str) -> Live {
+    fn text(message: &str, offset: usize, text: &str) -> BusMessage {
         let message_id = MessageId::parse(message).unwrap();
         let (run_id, text) = (RunId(Uuid::nil()), text.into());
-        Live::Delta(Arc::new(LiveDelta { run_id, step: 1, message_id, offset, text }))
+        BusMessage::Delta(Arc::new(TextDelta { run_id, step: 1, message_id, offset, text }))
     }
 
-    fn committed(events: impl IntoIterator<Item = (u64, SessionEvent)>) -> Live {
+    fn committed(events: impl IntoIterator<Item = (u64, SessionEvent)>) -> BusMessage {
         let records = events.into_iter().map(|(seq, event)| EventRecord {
             seq: Seq(seq),
             at: Timestamp(0),
@@ -120,7 +120,7 @@ mod tests {
             step: None,
             event,
         });
-        Live::Committed {
+        BusMessage::Committed {
             session_id: SessionId(Uuid::nil()),
             agent: AgentName::parse("a").unwrap(),
             records: records.collect(),
@@ -138,23 +138,23 @@ mod tests {
     }
 
     /// `m@3:abc` for text, `#7,8` for events.
-    fn told(lives: &[Live]) -> Vec<String> {
-        let one = |live: &Live| match live {
-            Live::Delta(delta) => {
+    fn format_items(lives: &[BusMessage]) -> Vec<String> {
+        let one = |live: &BusMessage| match live {
+            BusMessage::Delta(delta) => {
                 format!("{}@{}:{}", delta.message_id, delta.offset, delta.text)
             }
-            Live::Committed { records, .. } => {
+            BusMessage::Committed { records, .. } => {
                 let seqs: Vec<_> = records.iter().map(|record| record.seq.to_string()).collect();
                 format!("#{}", seqs.join(","))
             }
-            Live::Draining => "draining".to_owned(),
-            Live::Purged => "purged".to_owned(),
+            BusMessage::Draining => "draining".to_owned(),
+            BusMessage::Purged => "purged".to_owned(),
         };
         lives.iter().map(one).collect()
     }
 
     #[test]
-    fn e5_text_and_progress_wait_and_leave_in_order_before_anything_else() {
+    fn e5_batched_text_and_progress_flush_in_order_before_other_events() {
         let mut batch = Batch::default();
         for live in [
             text("m", 0, "ab"),
@@ -167,10 +167,10 @@ mod tests {
             assert!(batch.push(live).is_empty());
         }
         let out = batch.push(committed([progress(10), closed(11)]));
-        assert_eq!(told(&out), ["m@0:abc", "#7", "m@3:é!", "#8,9", "#10,11"]);
+        assert_eq!(format_items(&out), ["m@0:abc", "#7", "m@3:é!", "#8,9", "#10,11"]);
         assert!(batch.is_empty());
         assert!(batch.push(text("m", 6, "x")).is_empty());
-        assert_eq!(told(&batch.push(Live::Draining)), ["m@6:x", "draining"]);
+        assert_eq!(format_items(&batch.push(BusMessage::Draining)), ["m@6:x", "draining"]);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         for live in [text("m", 0, "a"), text("n", 1, "b"), text("n", 3, "c"), text("n", 4, "d")] {
             assert!(batch.push(live).is_empty());
         }
-        assert_eq!(told(&batch.take()), ["m@0:a", "n@1:b", "n@3:cd"]);
+        assert_eq!(format_items(&batch.drain()), ["m@0:a", "n@1:b", "n@3:cd"]);
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use super::Session;
 use crate::{
-    delegation::{self, Assignment, Delegation, Wanted},
+    delegation::{self, ChildRequest, Delegation, DelegationParams},
     mailbox::Mailbox,
-    session_registry::home_of,
+    session_registry::shard_of,
 };
 use actix::{Actor, Context};
 use greenroom_core::{
     Rules,
-    delegation::{DELEGATE, Errand},
+    delegation::{ChildTask, DELEGATE_TOOL},
     ids::{AttemptId, CallId, Seq, SessionId, UserId},
     limits::TOOL_RESULT_BYTES_DEFAULT,
     policy::Settings,
@@ -20,22 +20,22 @@ impl Session {
     pub(super) fn start_child(
         &mut self,
         attempt_id: AttemptId,
-        errand: Arc<Errand>,
+        errand: Arc<ChildTask>,
         after: Seq,
         rules: &Rules,
         ctx: &mut Context<Self>,
     ) {
         let (child, call_id) = (errand.child, errand.parent.call_id);
-        let limit = rules.tool(DELEGATE).map(|tool| tool.result_bytes_max);
+        let limit = rules.tool(DELEGATE_TOOL).map(|tool| tool.result_bytes_max);
         let result_bytes_max = limit.unwrap_or(TOOL_RESULT_BYTES_DEFAULT);
-        let session = self.myself(ctx);
-        let end = Wanted::Answer { attempt_id, errand, result_bytes_max, session };
-        self.see_to(Assignment { child, call_id, after, end });
+        let session = self.own_mailbox(ctx);
+        let end = ChildRequest::RunTask { attempt_id, task: errand, result_bytes_max, session };
+        self.start_delegation(DelegationParams { child, call_id, after_seq: after, request: end });
     }
 
     pub(super) fn narrow_child(&mut self, child: SessionId, within: Arc<Settings>) {
-        if let Some(delegation) = self.children.get(&child) {
-            delegation.tell(delegation::Narrow { within });
+        if let Some(delegation) = self.delegations.get(&child) {
+            delegation.send(delegation::NarrowChild { parent_settings: within });
         }
     }
 
@@ -46,34 +46,39 @@ impl Session {
         after: Seq,
         by: UserId,
     ) {
-        match self.children.get(&child).filter(|delegation| delegation.is_open()) {
-            Some(delegation) => delegation.tell(delegation::Close { by }),
+        match self.delegations.get(&child).filter(|delegation| delegation.is_open()) {
+            Some(delegation) => delegation.send(delegation::CloseChild { by }),
             None => {
-                let end = Wanted::Close { by };
-                self.see_to(Assignment { child, call_id, after, end });
+                let end = ChildRequest::Close { by };
+                self.start_delegation(DelegationParams {
+                    child,
+                    call_id,
+                    after_seq: after,
+                    request: end,
+                });
             }
         }
     }
 
     /// This actor ends; the children go on.
-    pub(super) fn leave_children(&mut self) {
-        for (_, delegation) in self.children.drain() {
-            delegation.tell(delegation::Leave);
+    pub(super) fn detach_children(&mut self) {
+        for (_, delegation) in self.delegations.drain() {
+            delegation.send(delegation::DetachChild);
         }
     }
 
-    fn see_to(&mut self, assignment: Assignment) {
+    fn start_delegation(&mut self, assignment: DelegationParams) {
         let (parent, child) = (self.state.session_id, assignment.child);
         let path = format!("/sessions/{parent}/calls/{}", assignment.call_id);
-        let watch = self.around.board.watch(path, "Delegation");
-        let around = delegation::Surroundings {
+        let watch = self.deps.status_board.register(path, "Delegation");
+        let around = delegation::DelegationDeps {
             parent,
-            journal: self.around.journal.clone(),
+            journal: self.deps.journal.clone(),
             registry: self.registry.clone(),
-            bus: home_of(child, &self.around.homes).bus.clone(),
+            bus: shard_of(child, &self.deps.shards).bus.clone(),
         };
         let delegation = Delegation::new(around, assignment, watch.clone()).start();
-        let before = self.children.insert(child, Mailbox::new(delegation, watch));
-        before.into_iter().for_each(|delegation| delegation.tell(delegation::Leave));
+        let before = self.delegations.insert(child, Mailbox::new(delegation, watch));
+        before.into_iter().for_each(|delegation| delegation.send(delegation::DetachChild));
     }
 }

@@ -1,38 +1,43 @@
 //! What an administrator tells a session (A2).
 
-use super::{End, Session};
+use super::{Session, SessionExitStatus};
 use crate::{
-    order::{Obey, Order},
-    session_registry::{Deliver, Idle},
+    order::{ActorOrder, ExecuteOrder},
+    session_registry::{DeliverInput, SessionIdle},
 };
 use actix::{Context, Handler};
 use greenroom_core::session::Input;
 
 /// Stopped, its run is cancelled, or else it leaves memory; restarted, it is rebuilt from its log.
-impl Handler<Obey> for Session {
+impl Handler<ExecuteOrder> for Session {
     type Result = ();
 
-    fn handle(&mut self, Obey { order, by, .. }: Obey, ctx: &mut Context<Self>) {
-        self.watch.begin("Obey");
+    fn handle(&mut self, ExecuteOrder { order, by, .. }: ExecuteOrder, ctx: &mut Context<Self>) {
+        self.status_entry.start_message("Obey");
         let session_id = self.state.session_id;
         match order {
-            Order::Stop if self.state.active.run.is_some() => {
+            ActorOrder::Stop if self.state.active.run.is_some() => {
                 // As everybody's commands come, so that it is counted like them.
-                let input = Input::Cancel { run_id: None, by, partial: None };
-                self.registry.tell(Deliver { session_id, input, reply: None });
+                let input = Input::CancelRun { run_id: None, by, partial: None };
+                self.registry.send(DeliverInput { session_id, input, reply: None });
             }
-            Order::Stop => {
+            ActorOrder::Stop => {
                 let (generation, handled) = (self.generation, self.commands_handled);
-                if self.may_leave() {
-                    self.registry.tell(Idle { session_id, generation, handled });
+                if self.can_passivate() {
+                    self.registry.send(SessionIdle { session_id, generation, handled });
                 }
             }
-            Order::Restart if self.outage.is_empty() => {
-                self.end(End::Outdated("an administrator restarted it".to_owned()), ctx);
+            ActorOrder::Restart if self.outage.is_empty() => {
+                self.stop_with(
+                    SessionExitStatus::NeedsRebuild("an administrator restarted it".to_owned()),
+                    ctx,
+                );
             }
             // What workers said and could not be stored yet is known here alone.
-            Order::Restart => self.watch.fail("it keeps results that could not be stored yet"),
+            ActorOrder::Restart => {
+                self.status_entry.record_failure("it keeps results that could not be stored yet")
+            }
         }
-        self.watch.end();
+        self.status_entry.finish_message();
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Session;
 use crate::{
-    approval_desk::{DecidedInPart, Forget, Track},
+    approval_desk::{NotifyPartialAnswer, TrackApproval, UntrackApproval},
     event_bus::Publish,
 };
 use greenroom_core::session::{EventRecord, SessionEvent};
@@ -15,26 +15,26 @@ impl Session {
         for record in records.iter() {
             if let SessionEvent::ApprovalRequested { approval } = &record.event {
                 let (approval_id, deadline) = (approval.approval_id, approval.due_at());
-                self.desk.tell(Track { approval_id, session_id, deadline });
+                self.desk.send(TrackApproval { approval_id, session_id, deadline });
             } else if let SessionEvent::ApprovalEscalated { approval_id, deadline, .. } =
                 &record.event
             {
                 let (approval_id, deadline) = (*approval_id, *deadline);
-                self.desk.tell(Track { approval_id, session_id, deadline });
+                self.desk.send(TrackApproval { approval_id, session_id, deadline });
             } else if let SessionEvent::ApprovalDecided { approval_id, closed: true, .. }
             | SessionEvent::ApprovalExpired { approval_id }
             | SessionEvent::ApprovalCancelled { approval_id } = &record.event
             {
-                self.desk.tell(Forget { approval_id: *approval_id });
+                self.desk.send(UntrackApproval { approval_id: *approval_id });
             } else if let SessionEvent::ApprovalDecided { closed: false, .. } = &record.event {
-                self.desk.tell(DecidedInPart);
+                self.desk.send(NotifyPartialAnswer);
             }
         }
-        let Some(identity) = &self.state.identity else { return };
+        let Some(identity) = &self.state.metadata else { return };
         for record in records.iter() {
-            self.around.meter.committed(session_id, &identity.agent, record);
+            self.deps.meter.record_event(session_id, &identity.agent, record);
         }
         let (agent, records) = (identity.agent.clone(), records.clone());
-        self.bus.tell(Publish { session_id, agent, records, at: Instant::now() });
+        self.bus.send(Publish { session_id, agent, records, at: Instant::now() });
     }
 }

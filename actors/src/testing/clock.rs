@@ -22,13 +22,13 @@ impl ManualClock {
     pub const START: Timestamp = Timestamp(1_767_225_600_000);
 
     /// A clock that stands still at [`Self::START`].
-    pub fn standing() -> Self {
+    pub fn paused() -> Self {
         Self { millis: AtomicI64::new(Self::START.0), started: None, seeds: AtomicU64::new(1) }
     }
 
     /// A clock that flows in real time from [`Self::START`].
-    pub fn flowing() -> Self {
-        Self { started: Some(Instant::now()), ..Self::standing() }
+    pub fn running() -> Self {
+        Self { started: Some(Instant::now()), ..Self::paused() }
     }
 
     /// Moves the time forward.
@@ -40,7 +40,7 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         let flowed = self.started.map(|started| started.elapsed()).unwrap_or_default();
-        Timestamp(self.millis.load(Relaxed)).after(flowed)
+        Timestamp(self.millis.load(Relaxed)).saturating_add(flowed)
     }
 
     fn seed(&self) -> u64 {

@@ -5,10 +5,10 @@ use tokio::sync::{Semaphore, watch};
 
 /// A gate. Clones are the same gate.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<State>);
+pub struct Gate(Arc<GateState>);
 
 #[derive(Debug)]
-struct State {
+struct GateState {
     permits: Semaphore,
     arrivals: watch::Sender<usize>,
 }
@@ -16,11 +16,11 @@ struct State {
 impl Gate {
     /// A closed gate.
     pub fn closed() -> Self {
-        Self(Arc::new(State { permits: Semaphore::new(0), arrivals: watch::Sender::new(0) }))
+        Self(Arc::new(GateState { permits: Semaphore::new(0), arrivals: watch::Sender::new(0) }))
     }
 
     /// Lets one through, now or when it comes.
-    pub fn let_one_through(&self) {
+    pub fn release_one(&self) {
         self.0.permits.add_permits(1);
     }
 
@@ -30,7 +30,7 @@ impl Gate {
     }
 
     /// Waits until the gate lets the caller through.
-    pub async fn pass(&self) {
+    pub async fn wait(&self) {
         self.0.arrivals.send_modify(|count| *count += 1);
         if let Ok(permit) = self.0.permits.acquire().await {
             permit.forget();
@@ -42,11 +42,9 @@ impl Gate {
     /// # Panics
     ///
     /// When they don't come within [`super::PATIENCE`].
-    pub async fn arrivals(&self, count: usize) {
+    pub async fn wait_for_arrivals(&self, count: usize) {
         let mut arrivals = self.0.arrivals.subscribe();
         let come = arrivals.wait_for(|come| *come >= count);
-        super::within_patience("somebody at a gate", come)
-            .await
-            .expect("the gate holds the sender");
+        super::with_timeout("somebody at a gate", come).await.expect("the gate holds the sender");
     }
 }

@@ -2,12 +2,13 @@
 
 use super::{Gate, lock};
 use crate::ports::{
-    ApprovalQuery, Commit, Descent, Journal, JournalError, Purge, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Journal, JournalError, ParentFilter, PurgeRequest, SessionCounts,
+    SessionQuery,
 };
 use async_trait::async_trait;
 use greenroom_core::{
     Timestamp,
-    budget::{Claim, Measure, Posting, Spend, Spent},
+    budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingTotals, SpendingUpdate},
     ids::{ApprovalId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, ApprovalState, EventRecord, SessionRow, SessionStatus},
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 
 /// What a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum JournalOperation {
     /// [`Journal::append`].
     Append,
     /// [`Journal::read`].
@@ -33,7 +34,7 @@ pub enum Operation {
 
 /// What goes wrong.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum JournalFault {
     /// It fails, and nothing is stored.
     Unavailable,
     /// It fails, although everything is stored.
@@ -53,7 +54,7 @@ pub enum Fault {
 pub struct MemoryJournal {
     stored: Arc<Mutex<Stored>>,
     changed: Arc<watch::Sender<u64>>,
-    rules: Arc<Mutex<Vec<Rule>>>,
+    rules: Arc<Mutex<Vec<FaultRule>>>,
     dead: Arc<AtomicBool>,
 }
 
@@ -64,13 +65,13 @@ struct Stored {
     sessions: BTreeMap<SessionId, SessionRow>,
     approvals: BTreeMap<ApprovalId, ApprovalRow>,
     settings: BTreeMap<UserId, Settings>,
-    spending: BTreeMap<(UserId, Measure, Day), f64>,
+    spending: BTreeMap<(UserId, BudgetMeasure, Day), f64>,
 }
 
-struct Rule {
-    operation: Operation,
+struct FaultRule {
+    operation: JournalOperation,
     session_id: Option<SessionId>,
-    fault: Fault,
+    fault: JournalFault,
     times: usize,
 }
 
@@ -92,24 +93,24 @@ impl MemoryJournal {
     }
 
     /// The next `times` operations of that kind meet `fault`. Several wait for their turn.
-    pub fn fault(&self, operation: Operation, fault: Fault, times: usize) {
-        lock(&self.rules).push(Rule { operation, session_id: None, fault, times });
+    pub fn inject_fault(&self, operation: JournalOperation, fault: JournalFault, times: usize) {
+        lock(&self.rules).push(FaultRule { operation, session_id: None, fault, times });
     }
 
     /// Like [`Self::fault`], for one session alone.
-    pub fn fault_of(
+    pub fn inject_session_fault(
         &self,
         session_id: SessionId,
-        operation: Operation,
-        fault: Fault,
+        operation: JournalOperation,
+        fault: JournalFault,
         times: usize,
     ) {
         let session_id = Some(session_id);
-        lock(&self.rules).push(Rule { operation, session_id, fault, times });
+        lock(&self.rules).push(FaultRule { operation, session_id, fault, times });
     }
 
     /// No more faults.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         lock(&self.rules).clear();
     }
 
@@ -130,9 +131,13 @@ impl MemoryJournal {
         self.changed.subscribe()
     }
 
-    fn struck(&self, operation: Operation, session_id: SessionId) -> Option<Fault> {
+    fn next_fault(
+        &self,
+        operation: JournalOperation,
+        session_id: SessionId,
+    ) -> Option<JournalFault> {
         let mut rules = lock(&self.rules);
-        let hits = |rule: &Rule| {
+        let hits = |rule: &FaultRule| {
             rule.operation == operation && rule.session_id.is_none_or(|only| only == session_id)
         };
         let at = rules.iter().position(hits)?;
@@ -145,7 +150,7 @@ impl MemoryJournal {
         Some(fault)
     }
 
-    async fn alive(&self) {
+    async fn hang_if_crashed(&self) {
         if self.dead.load(Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -173,8 +178,8 @@ impl Stored {
         if self.head(session_id) != expected_head {
             return Err(JournalError::Conflict);
         }
-        if let Some(posting) = &projection.posting {
-            self.post(posting)?;
+        if let Some(posting) = &projection.spending_update {
+            self.record_spending(posting)?;
         }
         assert!(!records.is_empty(), "a commit without events");
         let mut seq = expected_head;
@@ -193,7 +198,7 @@ impl Stored {
         Ok(())
     }
 
-    fn purge(&mut self, purge: &Purge) -> Result<(), JournalError> {
+    fn purge(&mut self, purge: &PurgeRequest) -> Result<(), JournalError> {
         let session_id = purge.session_id;
         let head = self.head(session_id);
         if head == Seq(0) || head != purge.expected_head {
@@ -205,13 +210,13 @@ impl Stored {
         Ok(())
     }
 
-    fn post(&mut self, posting: &Posting) -> Result<(), JournalError> {
+    fn record_spending(&mut self, posting: &SpendingUpdate) -> Result<(), JournalError> {
         let mut spending = self.spending.clone();
-        for Spend { measure, day, amount } in &posting.spends {
+        for SpendingEntry { measure, day, amount } in &posting.entries {
             let key = (posting.user.clone(), measure.clone(), *day);
             *spending.entry(key).or_default() += amount;
         }
-        let spent = |claim: &Claim| {
+        let spent = |claim: &SpendingPrecondition| {
             let first = claim.first_day();
             let counted = spending.iter().filter(|((user, measure, day), _)| {
                 *user == posting.user
@@ -220,8 +225,8 @@ impl Stored {
             });
             counted.map(|(_, amount)| amount).sum::<f64>()
         };
-        if !posting.claims.iter().all(|claim| claim.holds(spent(claim))) {
-            return Err(JournalError::OverBudget);
+        if !posting.preconditions.iter().all(|claim| claim.is_met(spent(claim))) {
+            return Err(JournalError::BudgetExceeded);
         }
         self.spending = spending;
         Ok(())
@@ -237,69 +242,74 @@ impl Stored {
 #[async_trait]
 impl Journal for MemoryJournal {
     async fn append(&self, commit: Commit) -> Result<(), JournalError> {
-        self.alive().await;
-        match self.struck(Operation::Append, commit.session_id) {
+        self.hang_if_crashed().await;
+        match self.next_fault(JournalOperation::Append, commit.session_id) {
             None => self.store(commit)?,
-            Some(Fault::Unavailable) => return Err(unavailable()),
-            Some(Fault::UnavailableAfterStoring) => {
+            Some(JournalFault::Unavailable) => return Err(unavailable()),
+            Some(JournalFault::UnavailableAfterStoring) => {
                 self.store(commit)?;
                 return Err(unavailable());
             }
-            Some(Fault::Conflict) => return Err(JournalError::Conflict),
-            Some(Fault::Panic) => panic!("the test wants the journal to panic"),
-            Some(Fault::Wait(gate)) => {
-                gate.pass().await;
-                self.alive().await;
+            Some(JournalFault::Conflict) => return Err(JournalError::Conflict),
+            Some(JournalFault::Panic) => panic!("the test wants the journal to panic"),
+            Some(JournalFault::Wait(gate)) => {
+                gate.wait().await;
+                self.hang_if_crashed().await;
                 self.store(commit)?;
             }
-            Some(Fault::WaitAfterStoring(gate)) => {
+            Some(JournalFault::WaitAfterStoring(gate)) => {
                 self.store(commit)?;
-                gate.pass().await;
+                gate.wait().await;
             }
         }
-        self.alive().await;
+        self.hang_if_crashed().await;
         Ok(())
     }
 
-    async fn read(
+    async fn load_events(
         &self,
         session_id: SessionId,
         after: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        self.alive().await;
+        self.hang_if_crashed().await;
         let page = || lock(&self.stored).read(session_id, after, limit);
-        match self.struck(Operation::Read, session_id) {
+        match self.next_fault(JournalOperation::Read, session_id) {
             None => Ok(page()),
-            Some(Fault::Unavailable | Fault::UnavailableAfterStoring) => Err(unavailable()),
-            Some(Fault::Conflict) => Err(JournalError::Conflict),
-            Some(Fault::Panic) => panic!("the test wants the journal to panic"),
-            Some(Fault::Wait(gate) | Fault::WaitAfterStoring(gate)) => {
-                gate.pass().await;
-                self.alive().await;
+            Some(JournalFault::Unavailable | JournalFault::UnavailableAfterStoring) => {
+                Err(unavailable())
+            }
+            Some(JournalFault::Conflict) => Err(JournalError::Conflict),
+            Some(JournalFault::Panic) => panic!("the test wants the journal to panic"),
+            Some(JournalFault::Wait(gate) | JournalFault::WaitAfterStoring(gate)) => {
+                gate.wait().await;
+                self.hang_if_crashed().await;
                 Ok(page())
             }
         }
     }
 
-    async fn head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
-        self.alive().await;
+    async fn load_head(&self, session_id: SessionId) -> Result<Seq, JournalError> {
+        self.hang_if_crashed().await;
         Ok(lock(&self.stored).head(session_id))
     }
 
-    async fn session(&self, session_id: SessionId) -> Result<Option<SessionRow>, JournalError> {
+    async fn load_session(
+        &self,
+        session_id: SessionId,
+    ) -> Result<Option<SessionRow>, JournalError> {
         Ok(lock(&self.stored).sessions.get(&session_id).cloned())
     }
 
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
-        let SessionQuery { owner, descent, before, limit } = query;
+    async fn list_sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
+        let SessionQuery { owner, parent_filter, before, limit } = query;
         let stored = lock(&self.stored);
         let wanted = |row: &&SessionRow| {
             let parent = row.parent.as_ref().map(|parent| parent.session_id);
-            let is_meant = match descent {
-                Descent::Any => true,
-                Descent::Roots => parent.is_none(),
-                Descent::ChildrenOf(wanted) => parent == Some(wanted),
+            let is_meant = match parent_filter {
+                ParentFilter::Any => true,
+                ParentFilter::Roots => parent.is_none(),
+                ParentFilter::ChildrenOf(wanted) => parent == Some(wanted),
             };
             is_meant
                 && owner.as_ref().is_none_or(|owner| row.owner == *owner)
@@ -308,13 +318,13 @@ impl Journal for MemoryJournal {
         Ok(stored.sessions.values().rev().filter(wanted).take(limit).cloned().collect())
     }
 
-    async fn unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
+    async fn list_unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
         let stored = lock(&self.stored);
         let running = stored.sessions.values().filter(|row| row.status == SessionStatus::Running);
         Ok(running.map(|row| row.session_id).collect())
     }
 
-    async fn session_counts(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
+    async fn count_sessions(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
         let mut counts = SessionCounts::default();
         for row in lock(&self.stored).sessions.values().filter(|row| row.owner == *owner) {
             match row.status {
@@ -329,11 +339,14 @@ impl Journal for MemoryJournal {
         Ok(counts)
     }
 
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<ApprovalRow>, JournalError> {
+    async fn load_approval(
+        &self,
+        approval_id: ApprovalId,
+    ) -> Result<Option<ApprovalRow>, JournalError> {
         Ok(lock(&self.stored).approvals.get(&approval_id).cloned())
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
+    async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
         let ApprovalQuery { owner, session_id, state, before, limit } = query;
         let stored = lock(&self.stored);
         let wanted = |row: &&ApprovalRow| {
@@ -346,7 +359,7 @@ impl Journal for MemoryJournal {
         Ok(stored.approvals.values().rev().filter(wanted).take(limit).cloned().collect())
     }
 
-    async fn pending_deadlines(
+    async fn list_pending_deadlines(
         &self,
     ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
         let stored = lock(&self.stored);
@@ -356,22 +369,22 @@ impl Journal for MemoryJournal {
         Ok(pending.map(deadline).collect())
     }
 
-    async fn settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
+    async fn load_settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
         Ok(lock(&self.stored).settings.get(user).cloned())
     }
 
-    async fn put_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
+    async fn store_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError> {
         lock(&self.stored).settings.insert(user.clone(), settings.clone());
         Ok(())
     }
 
-    async fn spent(
+    async fn load_spending(
         &self,
         user: &UserId,
         today: Day,
-    ) -> Result<BTreeMap<Measure, Spent>, JournalError> {
-        self.alive().await;
-        let mut spent: BTreeMap<Measure, Spent> = BTreeMap::new();
+    ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
+        self.hang_if_crashed().await;
+        let mut spent: BTreeMap<BudgetMeasure, SpendingTotals> = BTreeMap::new();
         for ((owner, measure, day), amount) in &lock(&self.stored).spending {
             if owner == user {
                 spent.entry(measure.clone()).or_default().add(*day, *amount, today);
@@ -380,14 +393,14 @@ impl Journal for MemoryJournal {
         Ok(spent)
     }
 
-    async fn purge(&self, purge: Purge) -> Result<(), JournalError> {
-        self.alive().await;
+    async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError> {
+        self.hang_if_crashed().await;
         lock(&self.stored).purge(&purge)?;
         self.changed.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    async fn check(&self) -> Result<(), JournalError> {
+    async fn check_health(&self) -> Result<(), JournalError> {
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A client that keeps what it is told, as far as there is room.
 
 use super::lock;
-use crate::feed::{FeedItem, FeedKind, Offer, Outlet};
+use crate::feed::{DeliveryOutcome, FeedItem, FeedKind, Outlet};
 use greenroom_core::{ids::MessageId, session::EventRecord};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
@@ -10,11 +10,11 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub struct CollectingOutlet {
     items: Arc<watch::Sender<Vec<FeedItem>>>,
-    room: Arc<Mutex<Room>>,
+    room: Arc<Mutex<OutletState>>,
 }
 
 #[derive(Debug)]
-struct Room {
+struct OutletState {
     left: usize,
     gone: bool,
     refused: usize,
@@ -22,26 +22,26 @@ struct Room {
 
 impl CollectingOutlet {
     /// An outlet with room for so many items.
-    pub fn with_room(room: usize) -> Self {
+    pub fn with_capacity(room: usize) -> Self {
         Self {
             items: Arc::new(watch::Sender::new(Vec::new())),
-            room: Arc::new(Mutex::new(Room { left: room, gone: false, refused: 0 })),
+            room: Arc::new(Mutex::new(OutletState { left: room, gone: false, refused: 0 })),
         }
     }
 
     /// Makes room for so many more. The subscriber must hear of it.
-    pub fn make_room(&self, more: usize) {
+    pub fn add_capacity(&self, more: usize) {
         let mut room = lock(&self.room);
         room.left = room.left.saturating_add(more);
     }
 
     /// Nobody listens from now on.
-    pub fn leave(&self) {
+    pub fn close(&self) {
         lock(&self.room).gone = true;
     }
 
     /// How often there was no room.
-    pub fn refused(&self) -> usize {
+    pub fn rejected_count(&self) -> usize {
         lock(&self.room).refused
     }
 
@@ -79,7 +79,7 @@ impl CollectingOutlet {
                 items.changed().await.expect("the outlet holds the sender");
             }
         };
-        super::within_patience(what, search).await
+        super::with_timeout(what, search).await
     }
 }
 
@@ -106,17 +106,17 @@ fn text_of(items: &[FeedItem], wanted: &MessageId) -> String {
 }
 
 impl Outlet for CollectingOutlet {
-    fn offer(&mut self, item: &FeedItem) -> Offer {
+    fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome {
         let mut room = lock(&self.room);
         if room.gone {
-            return Offer::Gone;
+            return DeliveryOutcome::Closed;
         }
         if room.left == 0 {
             room.refused += 1;
-            return Offer::Full;
+            return DeliveryOutcome::Full;
         }
         room.left -= 1;
         self.items.send_modify(|items| items.push(item.clone()));
-        Offer::Taken
+        DeliveryOutcome::Accepted
     }
 }

@@ -8,7 +8,8 @@ use greenroom_core::{
     call::{ToolOutcome, ToolOutput},
     delegation,
     policy::{
-        BUILT_IN, Catalog, RemoteTool, Risk, ServerFacts, ServerTools, ToolBook, UnknownTools,
+        BUILT_IN_SERVER, Catalog, RemoteTool, Risk, ServerProfile, ServerTools, ToolRegistry,
+        UnknownToolPolicy,
         catalog::{CatalogEntry, RetryEntry},
     },
 };
@@ -23,54 +24,54 @@ use tokio_util::sync::CancellationToken;
 
 /// One thing that happens during an attempt.
 #[derive(Clone, Debug)]
-pub enum Act {
+pub enum ToolAction {
     /// It tells how far it is.
-    Report(Progress),
+    Progress(Progress),
     /// It waits at the gate; a cancellation ends the attempt there.
     Wait(Gate),
     /// It never ends by itself; a cancellation ends it.
     Hang,
     /// It asks a person, and completes with what they say.
-    Ask(Elicitation),
+    Elicit(Elicitation),
     /// It panics.
     Panic,
     /// It says so too late: when it is told that nobody wants it any more.
-    Late(ToolOutcome),
+    LateResult(ToolOutcome),
     /// It ends so.
-    End(ToolOutcome),
+    Finish(ToolOutcome),
 }
 
 /// What a tool does in one attempt. Without an end it completes with `ok`.
 #[derive(Clone, Debug, Default)]
-pub struct Turn(Vec<Act>);
+pub struct ToolScript(Vec<ToolAction>);
 
-impl Turn {
+impl ToolScript {
     /// It completes with `ok`.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Then this happens.
-    pub fn then(mut self, act: Act) -> Self {
+    pub fn then(mut self, act: ToolAction) -> Self {
         self.0.push(act);
         self
     }
 
     /// Then it waits at the gate.
     pub fn wait(self, gate: &Gate) -> Self {
-        self.then(Act::Wait(gate.clone()))
+        self.then(ToolAction::Wait(gate.clone()))
     }
 
     /// Then it completes with that text.
     pub fn done(self, text: &str) -> Self {
         let output = ToolOutput { text: text.to_owned(), ..ToolOutput::default() };
-        self.then(Act::End(ToolOutcome::Completed(output)))
+        self.then(ToolAction::Finish(ToolOutcome::Completed(output)))
     }
 }
 
 /// An attempt as the tools saw it.
 #[derive(Clone, Debug)]
-pub struct CallSeen {
+pub struct RecordedCall {
     /// The tool.
     pub tool: String,
     /// What was passed.
@@ -81,57 +82,57 @@ pub struct CallSeen {
     pub cancel: CancellationToken,
 }
 
-type Behaviour = Box<dyn FnMut(&ToolCall) -> Turn + Send>;
+type Behaviour = Box<dyn FnMut(&ToolCall) -> ToolScript + Send>;
 
 /// Tools that each do what a function decides, and remember how they were called.
 pub struct FakeTools {
     entries: Vec<(String, CatalogEntry)>,
     listed: Vec<RemoteTool>,
     built_in: Vec<RemoteTool>,
-    book: Arc<ToolBook>,
+    registry: Arc<ToolRegistry>,
     behaviours: Mutex<BTreeMap<String, Behaviour>>,
-    calls: watch::Sender<Vec<CallSeen>>,
+    calls: watch::Sender<Vec<RecordedCall>>,
 }
 
 impl Default for FakeTools {
     fn default() -> Self {
-        Self::none()
+        Self::new()
     }
 }
 
 impl FakeTools {
     /// No tools.
-    pub fn none() -> Self {
+    pub fn new() -> Self {
         Self {
             entries: Vec::new(),
             listed: Vec::new(),
             built_in: Vec::new(),
-            book: Arc::default(),
+            registry: Arc::default(),
             behaviours: Mutex::default(),
             calls: watch::Sender::new(Vec::new()),
         }
     }
 
     /// One more tool, of that risk; `behave` decides about each attempt. Retries follow at once.
-    pub fn with(
+    pub fn with_tool(
         self,
         name: &str,
         risk: Risk,
-        behave: impl FnMut(&ToolCall) -> Turn + Send + 'static,
+        behave: impl FnMut(&ToolCall) -> ToolScript + Send + 'static,
     ) -> Self {
-        use greenroom_core::duration::Span;
-        let moment = Some(Span(Duration::from_millis(1)));
+        use greenroom_core::duration::ConfigDuration;
+        let moment = Some(ConfigDuration(Duration::from_millis(1)));
         let retry = Some(RetryEntry { retries_max: None, base: moment, cap: moment });
         let entry = CatalogEntry { risk: Some(risk), retry, ..CatalogEntry::default() };
-        self.with_entry(name, entry, behave)
+        self.with_catalog_entry(name, entry, behave)
     }
 
     /// One more tool, as that entry of the catalog describes it.
-    pub fn with_entry(
+    pub fn with_catalog_entry(
         mut self,
         name: &str,
         entry: CatalogEntry,
-        behave: impl FnMut(&ToolCall) -> Turn + Send + 'static,
+        behave: impl FnMut(&ToolCall) -> ToolScript + Send + 'static,
     ) -> Self {
         self.entries.push((name.to_owned(), entry));
         self.listed.push(RemoteTool {
@@ -141,27 +142,31 @@ impl FakeTools {
             ..RemoteTool::default()
         });
         lock(&self.behaviours).insert(name.to_owned(), Box::new(behave));
-        self.listing()
+        self.rebuild_registry()
     }
 
     /// The tool by which sessions hand tasks to others (S8).
     pub fn with_delegate(mut self) -> Self {
-        self.built_in.push(delegation::tool([]));
-        self.listing()
+        self.built_in.push(delegation::delegate_tool([]));
+        self.rebuild_registry()
     }
 
-    fn listing(mut self) -> Self {
-        let catalog = Catalog::new(self.entries.clone(), UnknownTools::default());
-        let server = ServerFacts { name: "test".to_owned(), ..ServerFacts::default() };
+    fn rebuild_registry(mut self) -> Self {
+        let catalog = Catalog::new(self.entries.clone(), UnknownToolPolicy::default());
+        let server = ServerProfile { name: "test".to_owned(), ..ServerProfile::default() };
         let listed = ServerTools { server, tools: self.listed.clone() };
-        let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
+        let server = ServerProfile {
+            name: BUILT_IN_SERVER.to_owned(),
+            trusted: true,
+            unavailable_reason: None,
+        };
         let built_in = ServerTools { server, tools: self.built_in.clone() };
-        self.book = Arc::new(catalog.book([&listed, &built_in]));
+        self.registry = Arc::new(catalog.build_registry([&listed, &built_in]));
         self
     }
 
     /// The attempts so far.
-    pub fn calls(&self) -> Vec<CallSeen> {
+    pub fn recorded_calls(&self) -> Vec<RecordedCall> {
         self.calls.borrow().clone()
     }
 
@@ -170,54 +175,61 @@ impl FakeTools {
     /// # Panics
     ///
     /// When there are not so many within [`super::PATIENCE`].
-    pub async fn wait_for_calls(&self, count: usize) -> Vec<CallSeen> {
+    pub async fn wait_for_calls(&self, count: usize) -> Vec<RecordedCall> {
         let mut calls = self.calls.subscribe();
         let seen = calls.wait_for(|calls| calls.len() >= count);
-        let seen = super::within_patience("tool calls", seen).await;
+        let seen = super::with_timeout("tool calls", seen).await;
         seen.expect("the tools hold the sender").clone()
     }
 }
 
 impl ToolHost for FakeTools {
-    fn book(&self) -> Arc<ToolBook> {
-        self.book.clone()
+    fn tool_registry(&self) -> Arc<ToolRegistry> {
+        self.registry.clone()
     }
 
-    fn call(
+    fn call_tool(
         &self,
         call: ToolCall,
         progress: mpsc::Sender<Progress>,
         cancel: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome> {
-        let Turn(acts) = match lock(&self.behaviours).get_mut(&call.tool) {
+        let ToolScript(acts) = match lock(&self.behaviours).get_mut(&call.tool) {
             Some(behave) => behave(&call),
-            None => Turn::new(),
+            None => ToolScript::new(),
         };
-        let ToolCall { tool, arguments, idempotency_key, people, late, .. } = call;
-        let seen = CallSeen { tool, arguments, idempotency_key, cancel: cancel.clone() };
+        let ToolCall {
+            tool,
+            arguments,
+            idempotency_key,
+            elicitation: people,
+            late_result: late,
+            ..
+        } = call;
+        let seen = RecordedCall { tool, arguments, idempotency_key, cancel: cancel.clone() };
         self.calls.send_modify(|calls| calls.push(seen));
         let given_up = cancel.clone();
         let attempt = async move {
             for act in acts {
                 match act {
-                    Act::Report(report) => drop(progress.try_send(report)),
-                    Act::Wait(gate) => gate.pass().await,
-                    Act::Hang => std::future::pending().await,
-                    Act::Ask(elicitation) => {
-                        let text = format!("{:?}", people.ask(elicitation).await);
+                    ToolAction::Progress(report) => drop(progress.try_send(report)),
+                    ToolAction::Wait(gate) => gate.wait().await,
+                    ToolAction::Hang => std::future::pending().await,
+                    ToolAction::Elicit(elicitation) => {
+                        let text = format!("{:?}", people.request(elicitation).await);
                         let output = ToolOutput { text, ..ToolOutput::default() };
                         return ToolOutcome::Completed(output);
                     }
-                    Act::Late(outcome) => {
+                    ToolAction::LateResult(outcome) => {
                         let (given_up, late) = (given_up.clone(), late.clone());
                         actix::spawn(async move {
                             given_up.cancelled_owned().await;
-                            late.tell(outcome);
+                            late.report(outcome);
                         });
                         std::future::pending().await
                     }
-                    Act::Panic => panic!("the test wants the tool to panic"),
-                    Act::End(outcome) => return outcome,
+                    ToolAction::Panic => panic!("the test wants the tool to panic"),
+                    ToolAction::Finish(outcome) => return outcome,
                 }
             }
             ToolOutcome::Completed(ToolOutput { text: "ok".to_owned(), ..ToolOutput::default() })

@@ -1,137 +1,146 @@
 //! Questions that wait, and whose time is up (G10, G11, D6).
 
-use crate::{asked, completed_calls, count, once};
+use crate::{at_least, completed_calls, count_events, last_approval};
 use greenroom_actors::{
     session::CommandError,
     testing::{
-        FakeTools, ManualClock, Reply, ScriptedModel, Turn, World, WorldBuilder, eventually,
+        FakeTools, ManualClock, ModelReply, ScriptedModel, TestRuntime, TestRuntimeBuilder,
+        ToolScript, eventually,
     },
 };
 use greenroom_core::{
-    approval::{Approval, ApprovalRules, Role, Surface, Timing},
-    call::FailReason,
+    approval::{Approval, ApprovalDeadlines, DeadlineRule, Role, Surface},
+    call::CallFailureReason,
     policy::Risk,
     session::{ApprovalAnswer, Input, Rejection, Reply as Answer, SessionEvent},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-fn asking() -> WorldBuilder {
-    let model =
-        ScriptedModel::saying([Reply::calls([("send", json!({}))]), Reply::text("understood")]);
-    let tools = FakeTools::none().with("send", Risk::WriteHighRisk, |_| Turn::new().done("sent"));
-    World::builder().model(model).tools(tools)
+fn runtime_with_approval() -> TestRuntimeBuilder {
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("send", json!({}))]),
+        ModelReply::text("understood"),
+    ]);
+    let tools =
+        FakeTools::new().with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new().done("sent"));
+    TestRuntime::builder().model(model).tools(tools)
 }
 
-fn within(deadline: Option<Duration>) -> ApprovalRules {
-    ApprovalRules::always(Timing { deadline, ..Timing::default() })
+fn rules_with_deadline(deadline: Option<Duration>) -> ApprovalDeadlines {
+    ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, ..DeadlineRule::default() })
 }
 
 fn approve(approval: &Approval, approved: bool) -> Input {
-    Input::DecideApproval {
+    Input::AnswerApproval {
         approval_id: approval.approval_id,
-        answer: ApprovalAnswer::Whole { approved, reason: None },
+        answer: ApprovalAnswer::Overall { approved, reason: None },
         for_session: None,
-        by: World::user(),
+        by: TestRuntime::user(),
         role: Role::User,
         surface: Surface::Rest,
     }
 }
 
 fn is_expiry(event: &SessionEvent) -> bool {
-    matches!(event, SessionEvent::ToolCallFailed { reason: FailReason::Expired, .. })
+    matches!(event, SessionEvent::ToolCallFailed { reason: CallFailureReason::Expired, .. })
 }
 
 #[actix::test]
 async fn d6_g11_a_waiting_session_leaves_memory_and_comes_back_on_the_decision() {
-    let world = asking().idle_timeout(Duration::ZERO).start().await;
-    let session = world.create().await;
+    let world = runtime_with_approval().idle_timeout(Duration::ZERO).start().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval: Arc<_> = world.wait_for(session, "the question", asked).await;
+    let approval: Arc<_> = world.wait_for(session, "the question", last_approval).await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave memory", || world.runtime.board.snapshot(&path).is_none()).await;
-    assert_eq!(world.runtime.live_sessions().await, 0);
-    let answer = world.command(session, approve(&approval, true)).await;
-    assert_eq!(answer.unwrap(), Answer::Decided { closed: true, repeated: false });
-    assert!(matches!(world.run_end(session, run).await, SessionEvent::RunCompleted { .. }));
+    eventually("it to leave memory", || world.runtime.status_board.snapshot(&path).is_none()).await;
+    assert_eq!(world.runtime.live_session_count().await, 0);
+    let answer = world.execute(session, approve(&approval, true)).await;
+    assert_eq!(answer.unwrap(), Answer::Answered { closed: true, repeated: false });
+    assert!(matches!(
+        world.wait_for_run_end(session, run).await,
+        SessionEvent::RunCompleted { .. }
+    ));
     assert_eq!(completed_calls(&world.journal.events(session))[0].2, "sent");
     // First answer wins; the same again is fine, another is refused with the first.
-    let same = world.command(session, approve(&approval, true)).await;
-    assert_eq!(same.unwrap(), Answer::Decided { closed: true, repeated: true });
-    let other = world.command(session, approve(&approval, false)).await;
+    let same = world.execute(session, approve(&approval, true)).await;
+    assert_eq!(same.unwrap(), Answer::Answered { closed: true, repeated: true });
+    let other = world.execute(session, approve(&approval, false)).await;
     assert!(matches!(
         other,
-        Err(CommandError::Rejected(Rejection::AlreadyDecided { first, .. })) if first[0].approved
+        Err(CommandError::Rejected(Rejection::AlreadyDecided { decisions, .. })) if decisions[0].approved
     ));
 }
 
 #[actix::test]
 async fn g10_a_deadline_passes_for_a_session_that_left_memory() {
     let deadline = Duration::from_millis(300);
-    let world = asking()
+    let world = runtime_with_approval()
         .idle_timeout(Duration::ZERO)
-        .agent(|agent| agent.approvals = within(Some(deadline)))
+        .agent(|agent| agent.approval_deadlines = rules_with_deadline(Some(deadline)))
         .start()
         .await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval = world.wait_for(session, "the question", asked).await;
-    let end = world.run_end(session, run).await;
+    let approval = world.wait_for(session, "the question", last_approval).await;
+    let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
     let events = world.journal.events(session);
-    assert_eq!(count(&events, is_expiry), 1);
+    assert_eq!(count_events(&events, is_expiry), 1);
     let expired = events.iter().find(|it| matches!(it.event, SessionEvent::ApprovalExpired { .. }));
     assert!(expired.expect("it expired").at >= approval.deadline.unwrap());
-    assert!(world.tools.calls().is_empty());
-    let late = world.command(session, approve(&approval, true)).await;
+    assert!(world.tools.recorded_calls().is_empty());
+    let late = world.execute(session, approve(&approval, true)).await;
     assert!(matches!(late, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
-    let desk = || world.runtime.board.snapshot("/desk").unwrap();
+    let desk = || world.runtime.status_board.snapshot("/desk").unwrap();
     eventually("the desk to forget it", || desk().waiting.is_none()).await;
 }
 
 #[actix::test]
 async fn g10_a_deadline_passes_while_the_process_is_down() {
-    let world = asking().clock(ManualClock::standing()).start().await;
-    let session = world.create().await;
+    let world = runtime_with_approval().clock(ManualClock::paused()).start().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", asked).await;
+    world.wait_for(session, "the question", last_approval).await;
     let world = world.crash().start_after(Duration::from_secs(61)).await;
-    world.run_end(session, run).await;
-    assert_eq!(count(&world.journal.events(session), is_expiry), 1);
-    assert!(world.tools.calls().is_empty());
+    world.wait_for_run_end(session, run).await;
+    assert_eq!(count_events(&world.journal.events(session), is_expiry), 1);
+    assert!(world.tools.recorded_calls().is_empty());
 }
 
 #[actix::test]
 async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
-    use greenroom_actors::testing::{Fault, Operation};
-    let world = asking()
+    use greenroom_actors::testing::{JournalFault, JournalOperation};
+    let world = runtime_with_approval()
         .idle_timeout(Duration::ZERO)
-        .agent(|agent| agent.approvals = within(Some(Duration::from_millis(200))))
+        .agent(|agent| {
+            agent.approval_deadlines = rules_with_deadline(Some(Duration::from_millis(200)))
+        })
         .start()
         .await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", asked).await;
-    world.journal.fault(Operation::Append, Fault::Unavailable, 1);
-    world.journal.fault(Operation::Append, Fault::Panic, 1);
-    world.run_end(session, run).await;
+    world.wait_for(session, "the question", last_approval).await;
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 1);
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Panic, 1);
+    world.wait_for_run_end(session, run).await;
     let expired = |event: &SessionEvent| matches!(event, SessionEvent::ApprovalExpired { .. });
-    world.wait_for(session, "the expiry", once(1, expired)).await;
-    assert_eq!(count(&world.journal.events(session), expired), 1);
+    world.wait_for(session, "the expiry", at_least(1, expired)).await;
+    assert_eq!(count_events(&world.journal.events(session), expired), 1);
 }
 
 #[actix::test]
 async fn g10_questions_without_a_deadline_wait_for_ever() {
-    let world = asking()
-        .clock(ManualClock::standing())
-        .agent(|agent| agent.approvals = within(None))
+    let world = runtime_with_approval()
+        .clock(ManualClock::paused())
+        .agent(|agent| agent.approval_deadlines = rules_with_deadline(None))
         .start()
         .await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval = world.wait_for(session, "the question", asked).await;
+    let approval = world.wait_for(session, "the question", last_approval).await;
     let world = world.crash().start_after(Duration::from_secs(86_400 * 365)).await;
-    world.command(session, approve(&approval, true)).await.expect("it still waits");
-    world.run_end(session, run).await;
-    assert_eq!(world.tools.calls().len(), 1);
+    world.execute(session, approve(&approval, true)).await.expect("it still waits");
+    world.wait_for_run_end(session, run).await;
+    assert_eq!(world.tools.recorded_calls().len(), 1);
 }

@@ -1,19 +1,22 @@
 //! What the log promises when it, or the process, fails (D1 to D3, D8).
 
-use crate::{asked, completed_calls, count, messages, once, submit_patiently, was_told};
+use crate::{
+    at_least, completed_calls, completed_messages, count_events, last_approval, received_event,
+    submit_with_retry,
+};
 use greenroom_actors::{
     ports::{Commit, Journal},
     session::CommandError,
     testing::{
-        Act, Beat, FakeTools, Fault, Gate, ManualClock, Operation, Reply, ScriptedModel, Turn,
-        World, eventually,
+        FakeTools, Gate, JournalFault, JournalOperation, ManualClock, ModelReply, ScriptedModel,
+        StreamAction, TestRuntime, ToolAction, ToolScript, eventually,
     },
 };
 use greenroom_core::{
     approval::{Role, Surface},
-    call::{FailReason, ToolOutcome},
+    call::{CallFailureReason, ToolOutcome},
     cursor::Cursor,
-    duration::Span,
+    duration::ConfigDuration,
     ids::Seq,
     model::failure::ModelFailure,
     policy::{
@@ -31,8 +34,8 @@ use std::{sync::Arc, time::Duration};
 const LONG: Duration = Duration::from_secs(600);
 
 /// A tool that may run twice and fails once in a way that passes, with a long backoff.
-fn patient() -> CatalogEntry {
-    let span = Some(Span(LONG));
+fn retrying_tool() -> CatalogEntry {
+    let span = Some(ConfigDuration(LONG));
     let retry = Some(RetryEntry { retries_max: None, base: span, cap: span });
     CatalogEntry { risk: Some(Risk::ReadOnly), retry, ..CatalogEntry::default() }
 }
@@ -43,78 +46,87 @@ fn is_unavailable(answer: &Result<Answer, CommandError>) -> bool {
 
 #[actix::test]
 async fn d1_a_command_that_cannot_be_stored_changes_nothing() {
-    let world = World::start(ScriptedModel::saying([Reply::text("x")]), FakeTools::none()).await;
-    let session = world.create().await;
-    let listener = world.listen(session, Cursor::default());
-    world.journal.fault(Operation::Append, Fault::Unavailable, 2);
+    let world =
+        TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
+            .await;
+    let session = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 2);
     for _ in 0..2 {
-        assert!(is_unavailable(&world.command(session, World::message("a")).await));
+        assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("a")).await));
     }
     assert_eq!(world.journal.events(session).len(), 1);
     assert!(world.model.requests().is_empty(), "nothing was dispatched");
-    listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
     // The very same message is taken now, and clients see it once.
     let run = world.submit(session, "a").await;
-    world.run_end(session, run).await;
+    world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
     let head = events.last().expect("there are events").seq;
-    listener.outlet.wait_for("the end", was_told(head)).await;
+    listener.outlet.wait_for("the end", received_event(head)).await;
     assert_eq!(listener.outlet.events(), events);
     assert_eq!(world.model.requests().len(), 1);
 }
 
 #[actix::test]
-async fn d1_nothing_is_told_or_started_before_it_is_stored() {
-    let world = World::start(ScriptedModel::saying([Reply::text("x")]), FakeTools::none()).await;
-    let session = world.create().await;
-    let listener = world.listen(session, Cursor::default());
-    listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
+async fn d1_nothing_is_published_or_dispatched_before_commit() {
+    let world =
+        TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
+            .await;
+    let session = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
+    listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
     let gate = Gate::closed();
-    world.journal.fault(Operation::Append, Fault::WaitAfterStoring(gate.clone()), 1);
+    world.journal.inject_fault(
+        JournalOperation::Append,
+        JournalFault::WaitAfterStoring(gate.clone()),
+        1,
+    );
     let runtime = world.runtime.clone();
-    let submit = actix::spawn(async move { runtime.command(session, World::message("a")).await });
-    gate.arrivals(1).await;
+    let submit =
+        actix::spawn(async move { runtime.execute(session, TestRuntime::submit_input("a")).await });
+    gate.wait_for_arrivals(1).await;
     assert!(world.model.requests().is_empty());
     assert_eq!(listener.outlet.items().len(), 1);
     assert!(!submit.is_finished());
     gate.open();
     let answer = submit.await.expect("it does not panic");
     let Ok(Answer::Submitted { run_id, .. }) = answer else { panic!("taken: {answer:?}") };
-    world.run_end(session, run_id).await;
+    world.wait_for_run_end(session, run_id).await;
 }
 
 #[actix::test]
 async fn d1_d8_results_that_cannot_be_stored_are_kept_in_order_and_nothing_new_starts() {
     let (first, second, third) = (Gate::closed(), Gate::closed(), Gate::closed());
     let gates = [first.clone(), second.clone(), third.clone()];
-    let model = ScriptedModel::saying([
-        Reply::calls([
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([
             ("look", json!({"at": 0})),
             ("look", json!({"at": 1})),
             ("look", json!({"at": 2})),
         ]),
-        Reply::text("done"),
+        ModelReply::text("done"),
     ]);
-    let tools = FakeTools::none().with("look", Risk::ReadOnly, move |call| {
+    let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |call| {
         let at = call.arguments["at"].as_u64().unwrap();
-        Turn::new().wait(&gates[usize::try_from(at).unwrap()]).done(&at.to_string())
+        ToolScript::new().wait(&gates[usize::try_from(at).unwrap()]).done(&at.to_string())
     });
-    let world = World::start(model, tools).await;
-    let session = world.create().await;
+    let world = TestRuntime::start(model, tools).await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(3).await;
     // The first result can't be stored, not when it comes and not when it is tried again.
     let retry = Gate::closed();
-    world.journal.fault(Operation::Append, Fault::Unavailable, 1);
-    world.journal.fault(Operation::Append, Fault::Wait(retry.clone()), 1);
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 1);
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Wait(retry.clone()), 1);
     let path = format!("/sessions/{session}");
-    let failed = || world.runtime.board.snapshot(&path).is_some_and(|it| it.failed >= 1);
+    let failed = || world.runtime.status_board.snapshot(&path).is_some_and(|it| it.failed >= 1);
     let handled = |count| {
-        let board = world.runtime.board.clone();
+        let board = world.runtime.status_board.clone();
         let path = path.clone();
         move || board.snapshot(&path).is_some_and(|it| it.handled >= count)
     };
-    let before = world.runtime.board.snapshot(&path).expect("it is live").handled;
+    let before = world.runtime.status_board.snapshot(&path).expect("it is live").handled;
     first.open();
     eventually("the failure", failed).await;
     second.open();
@@ -122,125 +134,135 @@ async fn d1_d8_results_that_cannot_be_stored_are_kept_in_order_and_nothing_new_s
     third.open();
     eventually("the third result", handled(before + 3)).await;
     assert!(completed_calls(&world.journal.events(session)).is_empty());
-    assert!(is_unavailable(&world.command(session, World::message("b")).await));
+    assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("b")).await));
     assert_eq!(world.model.requests().len(), 1, "no new effect starts meanwhile");
     retry.open();
-    let end = world.run_end(session, run).await;
+    let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }), "{end:?}");
     let results = completed_calls(&world.journal.events(session));
     let results: Vec<_> = results.iter().map(|call| call.2.as_str()).collect();
     assert_eq!(results, ["0", "1", "2"], "in the order they came");
-    assert_eq!(world.tools.calls().len(), 3, "nothing ran twice");
+    assert_eq!(world.tools.recorded_calls().len(), 3, "nothing ran twice");
 }
 
 #[actix::test]
 async fn d8_a_result_survives_an_outage_of_several_tries() {
     let gate = Gate::closed();
-    let model = ScriptedModel::saying([
-        Reply::calls([("look", json!({})), ("look", json!({}))]),
-        Reply::text("done"),
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("look", json!({})), ("look", json!({}))]),
+        ModelReply::text("done"),
     ]);
     let turn = gate.clone();
-    let tools = FakeTools::none()
-        .with("look", Risk::ReadOnly, move |_| Turn::new().wait(&turn).done("seen"));
-    let world = World::start(model, tools).await;
-    let session = world.create().await;
+    let tools = FakeTools::new()
+        .with_tool("look", Risk::ReadOnly, move |_| ToolScript::new().wait(&turn).done("seen"));
+    let world = TestRuntime::start(model, tools).await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(2).await;
-    world.journal.fault(Operation::Append, Fault::Unavailable, 3);
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 3);
     gate.open();
-    world.run_end(session, run).await;
+    world.wait_for_run_end(session, run).await;
     assert_eq!(completed_calls(&world.journal.events(session)).len(), 2);
     // And it takes commands again.
-    world.model.push(Reply::text("more"));
+    world.model.push(ModelReply::text("more"));
     let run = world.submit(session, "b").await;
-    world.run_end(session, run).await;
+    world.wait_for_run_end(session, run).await;
 }
 
 #[actix::test]
-async fn d1_whoever_else_has_written_the_log_is_the_truth() {
-    let world = World::start(ScriptedModel::saying([Reply::text("x")]), FakeTools::none()).await;
-    let session = world.create().await;
+async fn d1_session_is_rebuilt_after_an_append_conflict() {
+    let world =
+        TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
+            .await;
+    let session = world.create_session().await;
     let before = SessionState::replay(session, &world.journal.events(session));
     let event = SessionEvent::SessionSettingsChanged {
         settings: Arc::default(),
         title: Some("theirs".to_owned()),
-        by: World::user(),
+        by: TestRuntime::user(),
     };
     let record =
         EventRecord { seq: Seq(2), at: ManualClock::START, run_id: None, step: None, event };
     let foreign = Commit {
         session_id: session,
-        expected_head: before.head,
+        expected_head: before.last_seq,
         records: Arc::new([record]),
         projection: Projection::default(),
     };
     world.journal.append(foreign).await.expect("it is stored");
-    assert!(is_unavailable(&world.command(session, World::message("a")).await));
-    let run = submit_patiently(&world, session, "a").await;
-    world.run_end(session, run).await;
+    assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("a")).await));
+    let run = submit_with_retry(&world, session, "a").await;
+    world.wait_for_run_end(session, run).await;
     let state = SessionState::replay(session, &world.journal.events(session));
     assert_eq!(state.active.title.as_deref(), Some("theirs"));
-    assert_eq!(messages(&world.journal.events(session)).len(), 1);
+    assert_eq!(completed_messages(&world.journal.events(session)).len(), 1);
 }
 
 #[actix::test]
-async fn d1_what_was_stored_after_all_is_found_and_carried_out() {
-    let world = World::start(ScriptedModel::saying([Reply::text("x")]), FakeTools::none()).await;
-    let session = world.create().await;
-    world.journal.fault(Operation::Append, Fault::UnavailableAfterStoring, 1);
-    assert!(is_unavailable(&world.command(session, World::message("a")).await));
+async fn d1_append_stored_despite_error_is_detected_and_dispatched() {
+    let world =
+        TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
+            .await;
+    let session = world.create_session().await;
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::UnavailableAfterStoring, 1);
+    assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("a")).await));
     // Nobody asks again, and the run that is in the log goes on all the same.
     let completed = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
-    world.wait_for(session, "the run's end", once(1, completed)).await;
+    world.wait_for(session, "the run's end", at_least(1, completed)).await;
     // Asking again finds it.
-    let again = world.command(session, World::message("a")).await;
+    let again = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(matches!(again, Ok(Answer::Submitted { repeated: true, .. })), "{again:?}");
     assert_eq!(world.model.requests().len(), 1);
 }
 
 #[actix::test]
-async fn d1_a_result_that_was_stored_after_all_is_stored_once() {
+async fn d1_result_stored_despite_error_is_not_stored_twice() {
     let gate = Gate::closed();
-    let model = ScriptedModel::saying([Reply::calls([("note", json!({}))]), Reply::text("done")]);
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("note", json!({}))]),
+        ModelReply::text("done"),
+    ]);
     let turn = gate.clone();
-    let tools = FakeTools::none()
-        .with("note", Risk::WriteLowRisk, move |_| Turn::new().wait(&turn).done("noted"));
-    let world = World::start(model, tools).await;
-    let session = world.create().await;
+    let tools = FakeTools::new().with_tool("note", Risk::WriteLowRisk, move |_| {
+        ToolScript::new().wait(&turn).done("noted")
+    });
+    let world = TestRuntime::start(model, tools).await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(1).await;
-    world.journal.fault(Operation::Append, Fault::UnavailableAfterStoring, 1);
+    world.journal.inject_fault(JournalOperation::Append, JournalFault::UnavailableAfterStoring, 1);
     gate.open();
-    world.run_end(session, run).await;
+    world.wait_for_run_end(session, run).await;
     assert_eq!(completed_calls(&world.journal.events(session)).len(), 1);
-    assert_eq!(world.tools.calls().len(), 1);
+    assert_eq!(world.tools.recorded_calls().len(), 1);
 }
 
 #[actix::test]
-async fn d8_a_log_that_cannot_be_read_for_a_while_parks_nobody() {
-    let world = World::builder()
-        .model(ScriptedModel::saying([Reply::text("x")]))
+async fn d8_read_outage_does_not_park_sessions() {
+    let world = TestRuntime::builder()
+        .model(ScriptedModel::with_replies([ModelReply::text("x")]))
         .idle_timeout(Duration::ZERO)
         .start()
         .await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave", || world.runtime.board.snapshot(&path).is_none()).await;
-    world.journal.fault(Operation::Read, Fault::Unavailable, 5);
-    let unavailable = world.command(session, World::message("a")).await;
+    eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
+    world.journal.inject_fault(JournalOperation::Read, JournalFault::Unavailable, 5);
+    let unavailable = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(is_unavailable(&unavailable), "{unavailable:?}");
-    let run = submit_patiently(&world, session, "a").await;
-    world.run_end(session, run).await;
+    let run = submit_with_retry(&world, session, "a").await;
+    world.wait_for_run_end(session, run).await;
 }
 
 #[actix::test]
 async fn d2_a_streaming_step_restarts_after_a_crash() {
-    let model =
-        ScriptedModel::saying([Reply::new().say("half").then(Beat::Hang), Reply::text("whole")]);
-    let world = World::start(model, FakeTools::none()).await;
-    let session = world.create().await;
-    let listener = world.listen(session, Cursor::default());
+    let model = ScriptedModel::with_replies([
+        ModelReply::new().delta("half").then(StreamAction::Hang),
+        ModelReply::text("whole"),
+    ]);
+    let world = TestRuntime::start(model, FakeTools::new()).await;
+    let session = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "a").await;
     let half = |items: &[greenroom_actors::feed::FeedItem]| {
         items.last().is_some_and(|item| item.cursor.offset == 4).then_some(())
@@ -248,66 +270,81 @@ async fn d2_a_streaming_step_restarts_after_a_crash() {
     listener.outlet.wait_for("half of it", half).await;
     let resumed = listener.outlet.items().last().expect("there are items").cursor;
     let world = world.crash_and_restart().await;
-    let end = world.run_end(session, run).await;
+    let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
     // A client that resumes inside the void message hears of that first (E3).
-    let listener = world.listen(session, resumed);
+    let listener = world.subscribe(session, resumed);
     let events = world.journal.events(session);
-    listener.outlet.wait_for("the end", was_told(events.last().unwrap().seq)).await;
+    listener.outlet.wait_for("the end", received_event(events.last().unwrap().seq)).await;
     let told = listener.outlet.events();
     assert!(matches!(told[0].event, SessionEvent::MessageDiscarded { .. }), "{:?}", told[0]);
-    assert_eq!(listener.outlet.text_of(&messages(&events)[0].0), "whole");
-    assert_eq!(messages(&events).len(), 1);
+    assert_eq!(listener.outlet.text_of(&completed_messages(&events)[0].0), "whole");
+    assert_eq!(completed_messages(&events).len(), 1);
 }
 
 #[actix::test]
 async fn d1_d2_what_was_stored_but_not_started_starts_after_a_crash() {
-    let model = ScriptedModel::saying([Reply::calls([("note", json!({}))]), Reply::text("done")]);
-    let tools = FakeTools::none().with("note", Risk::WriteLowRisk, |_| Turn::new());
-    let world = World::start(model, tools).await;
-    let session = world.create().await;
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("note", json!({}))]),
+        ModelReply::text("done"),
+    ]);
+    let tools = FakeTools::new().with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new());
+    let world = TestRuntime::start(model, tools).await;
+    let session = world.create_session().await;
     let gate = Gate::closed();
-    world.journal.fault(Operation::Append, Fault::WaitAfterStoring(gate.clone()), 1);
+    world.journal.inject_fault(
+        JournalOperation::Append,
+        JournalFault::WaitAfterStoring(gate.clone()),
+        1,
+    );
     let runtime = world.runtime.clone();
-    let asked = actix::spawn(async move { runtime.command(session, World::message("a")).await });
-    gate.arrivals(1).await;
+    let asked =
+        actix::spawn(async move { runtime.execute(session, TestRuntime::submit_input("a")).await });
+    gate.wait_for_arrivals(1).await;
     let world = world.crash_and_restart().await;
     assert!(!asked.is_finished(), "nobody was told that it is done");
     let completed = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
-    world.wait_for(session, "the run's end", once(1, completed)).await;
+    world.wait_for(session, "the run's end", at_least(1, completed)).await;
     assert_eq!(world.model.requests().len(), 2);
-    assert_eq!(world.tools.calls().len(), 1);
+    assert_eq!(world.tools.recorded_calls().len(), 1);
 }
 
 #[actix::test]
 async fn d2_r2_backoffs_survive_a_crash_and_resume_when_they_are_due() {
-    let failed = Reply::new().then(Beat::Fail(ModelFailure::temporary("overloaded")));
-    let model =
-        ScriptedModel::saying([failed, Reply::calls([("look", json!({}))]), Reply::text("done")]);
+    let failed = ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")));
+    let model = ScriptedModel::with_replies([
+        failed,
+        ModelReply::with_calls([("look", json!({}))]),
+        ModelReply::text("done"),
+    ]);
     let mut attempts = 0;
-    let tools = FakeTools::none().with_entry("look", patient(), move |_| {
+    let tools = FakeTools::new().with_catalog_entry("look", retrying_tool(), move |_| {
         attempts += 1;
         let outcome = ToolOutcome::NotSent { error: "no connection".to_owned() };
-        if attempts == 1 { Turn::new().then(Act::End(outcome)) } else { Turn::new() }
+        if attempts == 1 {
+            ToolScript::new().then(ToolAction::Finish(outcome))
+        } else {
+            ToolScript::new()
+        }
     });
-    let world = World::builder()
+    let world = TestRuntime::builder()
         .model(model)
         .tools(tools)
-        .clock(ManualClock::standing())
+        .clock(ManualClock::paused())
         .governance(|governance| {
-            (governance.model_retry.base, governance.model_retry.cap) = (LONG, LONG);
+            (governance.model_retry.initial_delay, governance.model_retry.max_delay) = (LONG, LONG);
         })
         .start()
         .await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     let step_retrying = |event: &SessionEvent| matches!(event, SessionEvent::StepRetrying { .. });
-    world.wait_for(session, "the step's backoff", once(1, step_retrying)).await;
+    world.wait_for(session, "the step's backoff", at_least(1, step_retrying)).await;
     // Too early: it waits as before.
     let world = world.crash_and_restart().await;
     let path = format!("/sessions/{session}");
-    let waits = |world: &World| {
-        let shown = world.runtime.board.snapshot(&path);
+    let waits = |world: &TestRuntime| {
+        let shown = world.runtime.status_board.snapshot(&path);
         shown.is_some_and(|shown| shown.state == "backing off")
     };
     eventually("the backoff to go on", || waits(&world)).await;
@@ -316,85 +353,93 @@ async fn d2_r2_backoffs_survive_a_crash_and_resume_when_they_are_due() {
     let next = world.crash();
     let world = next.start_after(LONG).await;
     let retrying = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallRetrying { .. });
-    world.wait_for(session, "the call's backoff", once(1, retrying)).await;
+    world.wait_for(session, "the call's backoff", at_least(1, retrying)).await;
     let world = world.crash().start_after(LONG).await;
-    let end = world.run_end(session, run).await;
+    let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
     let events = world.journal.events(session);
-    assert_eq!(count(&events, step_retrying), 1, "a restart is no failure");
-    assert_eq!(count(&events, retrying), 1);
-    let keys: Vec<_> = world.tools.calls().into_iter().map(|call| call.idempotency_key).collect();
+    assert_eq!(count_events(&events, step_retrying), 1, "a restart is no failure");
+    assert_eq!(count_events(&events, retrying), 1);
+    let keys: Vec<_> =
+        world.tools.recorded_calls().into_iter().map(|call| call.idempotency_key).collect();
     assert_eq!(keys.len(), 2);
     assert_eq!(keys[0], keys[1]);
 }
 
 #[actix::test]
 async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
-    let model =
-        ScriptedModel::saying([Reply::calls([("send", json!({"to": 1}))]), Reply::text("done")]);
-    let tools = FakeTools::none().with("send", Risk::WriteHighRisk, |_| Turn::new());
-    let world = World::start(model, tools).await;
-    let session = world.create().await;
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("send", json!({"to": 1}))]),
+        ModelReply::text("done"),
+    ]);
+    let tools = FakeTools::new().with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new());
+    let world = TestRuntime::start(model, tools).await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let before = world.wait_for(session, "the question", asked).await;
+    let before = world.wait_for(session, "the question", last_approval).await;
     let world = world.crash_and_restart().await;
-    assert!(world.tools.calls().is_empty());
-    let answer = Input::DecideApproval {
+    assert!(world.tools.recorded_calls().is_empty());
+    let answer = Input::AnswerApproval {
         approval_id: before.approval_id,
-        answer: ApprovalAnswer::Whole { approved: true, reason: None },
+        answer: ApprovalAnswer::Overall { approved: true, reason: None },
         for_session: None,
-        by: World::user(),
+        by: TestRuntime::user(),
         role: Role::User,
         surface: Surface::Rest,
     };
-    let decided = world.command(session, answer).await;
-    assert!(matches!(decided, Ok(Answer::Decided { closed: true, repeated: false })));
-    world.run_end(session, run).await;
+    let decided = world.execute(session, answer).await;
+    assert!(matches!(decided, Ok(Answer::Answered { closed: true, repeated: false })));
+    world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
-    assert_eq!(asked(&events), Some(before), "the same question, the same deadline");
-    assert_eq!(world.tools.calls().len(), 1);
+    assert_eq!(last_approval(&events), Some(before), "the same question, the same deadline");
+    assert_eq!(world.tools.recorded_calls().len(), 1);
 }
 
 #[actix::test]
 async fn d2_a_queued_message_runs_after_a_crash() {
-    let model = ScriptedModel::saying([
-        Reply::new().then(Beat::Hang),
-        Reply::text("one"),
-        Reply::text("two"),
+    let model = ScriptedModel::with_replies([
+        ModelReply::new().then(StreamAction::Hang),
+        ModelReply::text("one"),
+        ModelReply::text("two"),
     ]);
-    let world = World::start(model, FakeTools::none()).await;
-    let session = world.create().await;
+    let world = TestRuntime::start(model, FakeTools::new()).await;
+    let session = world.create_session().await;
     world.submit(session, "a").await;
     let queued = world.submit(session, "b").await;
     let world = world.crash_and_restart().await;
-    let end = world.run_end(session, queued).await;
+    let end = world.wait_for_run_end(session, queued).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
-    let said = messages(&world.journal.events(session));
+    let said = completed_messages(&world.journal.events(session));
     assert_eq!(said.iter().map(|said| said.1.as_str()).collect::<Vec<_>>(), ["one", "two"]);
 }
 
 #[actix::test]
 async fn d3_a_call_that_ran_at_a_crash_repeats_only_where_that_is_safe() {
-    let model = ScriptedModel::saying([
-        Reply::calls([("look", json!({})), ("note", json!({}))]),
-        Reply::text("done"),
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("look", json!({})), ("note", json!({}))]),
+        ModelReply::text("done"),
     ]);
     let mut looks = 0;
-    let tools = FakeTools::none()
-        .with("look", Risk::ReadOnly, move |_| {
+    let tools = FakeTools::new()
+        .with_tool("look", Risk::ReadOnly, move |_| {
             looks += 1;
-            if looks == 1 { Turn::new().then(Act::Hang) } else { Turn::new().done("seen") }
+            if looks == 1 {
+                ToolScript::new().then(ToolAction::Hang)
+            } else {
+                ToolScript::new().done("seen")
+            }
         })
-        .with("note", Risk::WriteLowRisk, |_| Turn::new().then(Act::Hang));
+        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().then(ToolAction::Hang));
     // With somebody to ask, the unknown outcome would be asked about.
-    let headless = World::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
+    let headless =
+        TestRuntime::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
     let world = headless.start().await;
-    let session = world.create().await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(2).await;
     let world = world.crash_and_restart().await;
-    world.run_end(session, run).await;
-    let calls = world.tools.calls();
+    world.wait_for_run_end(session, run).await;
+    let calls = world.tools.recorded_calls();
     let of = |tool: &str| {
         let keys = calls.iter().filter(|call| call.tool == tool);
         keys.map(|call| call.idempotency_key.clone()).collect::<Vec<_>>()
@@ -404,22 +449,25 @@ async fn d3_a_call_that_ran_at_a_crash_repeats_only_where_that_is_safe() {
     assert_eq!(of("look")[0], of("look")[1]);
     let events = world.journal.events(session);
     let unknown = |event: &SessionEvent| {
-        matches!(event, SessionEvent::ToolCallFailed { reason: FailReason::OutcomeUnknown, tool, .. }
+        matches!(event, SessionEvent::ToolCallFailed { reason: CallFailureReason::OutcomeUnknown, tool, .. }
             if tool == "note")
     };
-    assert_eq!(count(&events, unknown), 1);
+    assert_eq!(count_events(&events, unknown), 1);
     assert_eq!(completed_calls(&events).len(), 1);
 }
 
 #[actix::test]
 async fn s5_idempotency_survives_a_crash() {
-    let world = World::start(ScriptedModel::saying([Reply::text("x")]), FakeTools::none()).await;
-    let session = world.create().await;
+    let world =
+        TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
+            .await;
+    let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.run_end(session, run).await;
+    world.wait_for_run_end(session, run).await;
     let world = world.crash_and_restart().await;
     assert_eq!(world.submit(session, "a").await, run);
-    let Input::SubmitMessage { message: NewMessage { message_id, .. }, .. } = World::message("a")
+    let Input::SubmitMessage { message: NewMessage { message_id, .. }, .. } =
+        TestRuntime::submit_input("a")
     else {
         unreachable!()
     };
@@ -427,9 +475,9 @@ async fn s5_idempotency_survives_a_crash() {
         message: NewMessage::new(
             message_id,
             "another body".into(),
-            greenroom_core::json::Digest::of_bytes(b"another body"),
+            greenroom_core::json::Digest::hash_bytes(b"another body"),
         ),
         on_busy: OnBusy::Queue,
     };
-    assert!(matches!(world.command(session, other).await, Err(CommandError::Rejected(_))));
+    assert!(matches!(world.execute(session, other).await, Err(CommandError::Rejected(_))));
 }

@@ -1,10 +1,13 @@
 //! Text and progress that are collected for a moment before they leave (E5).
 
-use crate::was_told;
+use crate::received_event;
 use greenroom_actors::{
     feed::{FeedItem, FeedKind},
     ports::Progress,
-    testing::{Act, FakeTools, Gate, Reply, ScriptedModel, Turn, World, within_patience},
+    testing::{
+        FakeTools, Gate, ModelReply, ScriptedModel, TestRuntime, ToolAction, ToolScript,
+        with_timeout,
+    },
 };
 use greenroom_core::{cursor::Cursor, ids::Seq, policy::Risk, session::SessionEvent};
 use serde_json::json;
@@ -14,7 +17,7 @@ use std::time::Duration;
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// The pieces of text, as they came.
-fn pieces(items: &[FeedItem]) -> Vec<String> {
+fn delta_texts(items: &[FeedItem]) -> Vec<String> {
     let piece = |item: &FeedItem| match &item.kind {
         FeedKind::Delta { text, .. } => Some(text.to_string()),
         FeedKind::Event(_) | FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => None,
@@ -25,11 +28,21 @@ fn pieces(items: &[FeedItem]) -> Vec<String> {
 #[actix::test]
 async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
     let gate = Gate::closed();
-    let reply = Reply::new().say("one ").say("two ").say("three").wait(&gate).say(" four").done();
-    let world = World::builder().model(ScriptedModel::saying([reply])).flush(NEVER).start().await;
-    let session = world.create().await;
-    let early = world.listen(session, Cursor::default());
-    early.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    let reply = ModelReply::new()
+        .delta("one ")
+        .delta("two ")
+        .delta("three")
+        .wait(&gate)
+        .delta(" four")
+        .done();
+    let world = TestRuntime::builder()
+        .model(ScriptedModel::with_replies([reply]))
+        .flush_interval(NEVER)
+        .start()
+        .await;
+    let session = world.create_session().await;
+    let early = world.subscribe(session, Cursor::default());
+    early.outlet.wait_for("the creation", received_event(Seq(1))).await;
     let run = world.submit(session, "hello").await;
     let is_open = |items: &[FeedItem]| {
         let starts = |item: &&FeedItem| {
@@ -41,25 +54,26 @@ async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
     let opened = early.outlet.wait_for("the message", is_open).await;
     let heard = Cursor { offset: 13, ..opened };
     let wait = async {
-        while world.runtime.check_cursor(session, heard).await.is_err() {
+        while world.runtime.validate_cursor(session, heard).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
-    within_patience("the model's words", wait).await;
+    with_timeout("the model's words", wait).await;
     // Who comes late has it all: what waits is part of the open message.
-    let late = world.listen(session, Cursor::default());
-    let so_far = |items: &[FeedItem]| (pieces(items).concat() == "one two three").then_some(());
+    let late = world.subscribe(session, Cursor::default());
+    let so_far =
+        |items: &[FeedItem]| (delta_texts(items).concat() == "one two three").then_some(());
     late.outlet.wait_for("the text so far", so_far).await;
-    assert_eq!(pieces(&early.outlet.items()), [""; 0], "it still waits");
-    gate.let_one_through();
-    world.run_end(session, run).await;
+    assert_eq!(delta_texts(&early.outlet.items()), [""; 0], "it still waits");
+    gate.release_one();
+    world.wait_for_run_end(session, run).await;
     let head = world.journal.events(session).last().expect("there are events").seq;
     for listener in [&early, &late] {
-        listener.outlet.wait_for("the end", was_told(head)).await;
+        listener.outlet.wait_for("the end", received_event(head)).await;
     }
-    assert_eq!(pieces(&late.outlet.items()).concat(), "one two three four");
+    assert_eq!(delta_texts(&late.outlet.items()).concat(), "one two three four");
     let items = early.outlet.items();
-    assert_eq!(pieces(&items), ["one two three four"], "in one piece, before its end");
+    assert_eq!(delta_texts(&items), ["one two three four"], "in one piece, before its end");
     let cursors: Vec<_> = items.iter().map(|item| item.cursor).collect();
     assert!(cursors.is_sorted(), "{cursors:?}");
 }
@@ -67,30 +81,39 @@ async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
 #[actix::test]
 async fn e5_what_waits_leaves_when_the_interval_ends() {
     let gate = Gate::closed();
-    let reply = Reply::new().say("one ").say("two").wait(&gate).done();
+    let reply = ModelReply::new().delta("one ").delta("two").wait(&gate).done();
     let flush = Duration::from_millis(1);
-    let world = World::builder().model(ScriptedModel::saying([reply])).flush(flush).start().await;
-    let session = world.create().await;
-    let listener = world.listen(session, Cursor::default());
+    let world = TestRuntime::builder()
+        .model(ScriptedModel::with_replies([reply]))
+        .flush_interval(flush)
+        .start()
+        .await;
+    let session = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "hello").await;
-    let all = |items: &[FeedItem]| (pieces(items).concat() == "one two").then_some(());
+    let all = |items: &[FeedItem]| (delta_texts(items).concat() == "one two").then_some(());
     listener.outlet.wait_for("the text", all).await;
-    gate.let_one_through();
-    world.run_end(session, run).await;
+    gate.release_one();
+    world.wait_for_run_end(session, run).await;
 }
 
 #[actix::test]
 async fn e5_progress_waits_too_and_keeps_its_place() {
     let gate = Gate::closed();
-    let report = |progress| Act::Report(Progress { progress, total: None, message: None });
-    let model = ScriptedModel::saying([Reply::calls([("look", json!({}))]), Reply::text("done")]);
+    let report = |progress| ToolAction::Progress(Progress { progress, total: None, message: None });
+    let model = ScriptedModel::with_replies([
+        ModelReply::with_calls([("look", json!({}))]),
+        ModelReply::text("done"),
+    ]);
     let waiting = gate.clone();
-    let tools = FakeTools::none()
-        .with("look", Risk::ReadOnly, move |_| Turn::new().then(report(0.5)).wait(&waiting));
-    let world = World::builder().model(model).tools(tools).flush(NEVER).start().await;
-    let session = world.create().await;
-    let listener = world.listen(session, Cursor::default());
-    listener.outlet.wait_for("the creation", was_told(Seq(1))).await;
+    let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
+        ToolScript::new().then(report(0.5)).wait(&waiting)
+    });
+    let world =
+        TestRuntime::builder().model(model).tools(tools).flush_interval(NEVER).start().await;
+    let session = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
+    listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
     let run = world.submit(session, "hello").await;
     let is_progress = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
     let at = world
@@ -98,10 +121,10 @@ async fn e5_progress_waits_too_and_keeps_its_place() {
             events.iter().find(|record| is_progress(&record.event)).map(|record| record.seq)
         })
         .await;
-    gate.let_one_through();
-    world.run_end(session, run).await;
+    gate.release_one();
+    world.wait_for_run_end(session, run).await;
     let head = world.journal.events(session).last().expect("there are events").seq;
-    listener.outlet.wait_for("the end", was_told(head)).await;
+    listener.outlet.wait_for("the end", received_event(head)).await;
     let events = listener.outlet.events();
     let seqs: Vec<_> = events.iter().map(|record| record.seq.0).collect();
     assert_eq!(seqs, (1..=head.0).collect::<Vec<_>>());

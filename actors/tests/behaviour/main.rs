@@ -6,22 +6,22 @@ mod approvals;
 mod cancelling;
 mod containment;
 
-mod delegating;
+mod delegation;
 mod durability;
 mod elicitations;
 mod exclusive;
 mod flushing;
-mod main_line;
-mod observing;
+mod message_flow;
 mod passivation;
 mod purging;
-mod subscribing;
+mod status_board;
+mod subscribers;
 mod users;
 
 use greenroom_actors::{
     feed::{FeedItem, FeedKind},
     session::CommandError,
-    testing::{World, within_patience},
+    testing::{TestRuntime, with_timeout},
 };
 use greenroom_core::{
     approval::Approval,
@@ -31,7 +31,7 @@ use greenroom_core::{
 use std::sync::Arc;
 
 /// The last question that was asked.
-fn asked(events: &[EventRecord]) -> Option<Arc<Approval>> {
+fn last_approval(events: &[EventRecord]) -> Option<Arc<Approval>> {
     events.iter().rev().find_map(|record| match &record.event {
         SessionEvent::ApprovalRequested { approval } => Some(approval.clone()),
         _other => None,
@@ -39,7 +39,7 @@ fn asked(events: &[EventRecord]) -> Option<Arc<Approval>> {
 }
 
 /// The model's complete messages: id, text, and whether they were stopped.
-fn messages(events: &[EventRecord]) -> Vec<(MessageId, String, bool)> {
+fn completed_messages(events: &[EventRecord]) -> Vec<(MessageId, String, bool)> {
     let message = |record: &EventRecord| match &record.event {
         SessionEvent::MessageCompleted { message_id, text, stopped, .. } => {
             Some((message_id.clone(), text.clone(), *stopped))
@@ -61,53 +61,54 @@ fn completed_calls(events: &[EventRecord]) -> Vec<(CallId, String, String)> {
 }
 
 /// How many events are like that.
-fn count(events: &[EventRecord], is: impl Fn(&SessionEvent) -> bool) -> usize {
+fn count_events(events: &[EventRecord], is: impl Fn(&SessionEvent) -> bool) -> usize {
     events.iter().filter(|record| is(&record.event)).count()
 }
 
 /// Something once there are so many events like that.
-fn once(
+fn at_least(
     times: usize,
     is: impl Fn(&SessionEvent) -> bool,
 ) -> impl FnMut(&[EventRecord]) -> Option<()> {
-    move |events| (count(events, &is) >= times).then_some(())
+    move |events| (count_events(events, &is) >= times).then_some(())
 }
 
 /// Submits `text` as clients do: again while the session is being brought back.
-async fn submit_patiently(world: &World, session_id: SessionId, text: &str) -> RunId {
+async fn submit_with_retry(world: &TestRuntime, session_id: SessionId, text: &str) -> RunId {
     let taken = async {
         loop {
-            match world.command(session_id, World::message(text)).await {
+            match world.execute(session_id, TestRuntime::submit_input(text)).await {
                 Ok(Reply::Submitted { run_id, .. }) => return run_id,
                 Err(CommandError::Unavailable(_)) => tokio::task::yield_now().await,
                 other => panic!("the message was not taken: {other:?}"),
             }
         }
     };
-    within_patience("the message to be taken", taken).await
+    with_timeout("the message to be taken", taken).await
 }
 
 /// What a client was told, however the text was cut into pieces.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum ReceivedItem {
     Event(Seq),
     Text { message_id: MessageId, run_id: RunId, step: u32, text: String },
 }
 
-fn told(items: &[FeedItem]) -> Vec<Told> {
+fn received_items(items: &[FeedItem]) -> Vec<ReceivedItem> {
     let mut all = Vec::new();
     for item in items {
         match &item.kind {
-            FeedKind::Event(record) => all.push(Told::Event(record.seq)),
+            FeedKind::Event(record) => all.push(ReceivedItem::Event(record.seq)),
             FeedKind::Delta { message_id, run_id, step, text } => {
-                if let Some(Told::Text { message_id: open, text: so_far, .. }) = all.last_mut()
+                if let Some(ReceivedItem::Text { message_id: open, text: so_far, .. }) =
+                    all.last_mut()
                     && open == message_id
                 {
                     so_far.push_str(text);
                     continue;
                 }
                 let (message_id, run_id, step) = (message_id.clone(), *run_id, *step);
-                all.push(Told::Text { message_id, run_id, step, text: text.to_string() });
+                all.push(ReceivedItem::Text { message_id, run_id, step, text: text.to_string() });
             }
             FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
                 panic!("unexpected: {item:?}")
@@ -118,7 +119,7 @@ fn told(items: &[FeedItem]) -> Vec<Told> {
 }
 
 /// Whether the client was told that event.
-fn was_told(seq: Seq) -> impl FnMut(&[FeedItem]) -> Option<()> {
+fn received_event(seq: Seq) -> impl FnMut(&[FeedItem]) -> Option<()> {
     move |items| {
         let is =
             |item: &FeedItem| matches!(&item.kind, FeedKind::Event(record) if record.seq >= seq);

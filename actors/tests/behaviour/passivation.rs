@@ -1,8 +1,9 @@
 //! Leaving memory without losing anything (D6).
 
-use crate::{count, messages};
+use crate::{completed_messages, count_events};
 use greenroom_actors::testing::{
-    Fault, Gate, Operation, Reply, ScriptedModel, World, eventually, within_patience,
+    Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, TestRuntime, eventually,
+    with_timeout,
 };
 use greenroom_core::{
     ids::SessionId,
@@ -12,131 +13,142 @@ use std::time::Duration;
 
 #[actix::test]
 async fn d6_an_idle_session_leaves_and_comes_back_as_it_was() {
-    let model = ScriptedModel::saying([Reply::text("one"), Reply::text("two")]);
-    let world = World::builder().model(model).idle_timeout(Duration::ZERO).start().await;
-    let session = world.create().await;
+    let model = ScriptedModel::with_replies([ModelReply::text("one"), ModelReply::text("two")]);
+    let world = TestRuntime::builder().model(model).idle_timeout(Duration::ZERO).start().await;
+    let session = world.create_session().await;
     let path = format!("/sessions/{session}");
     for text in ["a", "b"] {
         let run = world.submit(session, text).await;
-        world.run_end(session, run).await;
-        eventually("it to leave", || world.runtime.board.snapshot(&path).is_none()).await;
+        world.wait_for_run_end(session, run).await;
+        eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
     }
     let request = world.model.requests().pop().expect("it was asked");
     assert_eq!(request.messages.len(), 3, "the model hears the whole conversation");
-    assert_eq!(world.runtime.live_sessions().await, 0);
+    assert_eq!(world.runtime.live_session_count().await, 0);
 }
 
 #[actix::test]
-async fn d6_a_session_that_only_refuses_leaves_too() {
-    let world = World::builder().idle_timeout(Duration::from_millis(5)).start().await;
-    let session = world.create().await;
+async fn d6_session_with_only_rejected_commands_is_passivated() {
+    let world = TestRuntime::builder().idle_timeout(Duration::from_millis(5)).start().await;
+    let session = world.create_session().await;
     for _ in 0..50 {
         assert!(world.cancel(session).await.is_err(), "nothing runs");
     }
     // One that does not exist is no burden either.
     assert!(world.cancel(SessionId(world.runtime.new_id())).await.is_err());
-    eventually("all to leave", || world.runtime.board.snapshots("/sessions/").is_empty()).await;
-    assert_eq!(world.runtime.live_sessions().await, 0);
+    eventually("all to leave", || world.runtime.status_board.snapshots("/sessions/").is_empty())
+        .await;
+    assert_eq!(world.runtime.live_session_count().await, 0);
 }
 
 #[actix::test]
 async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
     for idle_timeout in [Duration::ZERO, Duration::from_micros(300)] {
-        let model = ScriptedModel::answering(|_| Reply::text("x"));
-        let world =
-            World::builder().model(model).idle_timeout(idle_timeout).arbiters(2).start().await;
+        let model = ScriptedModel::with_handler(|_| ModelReply::text("x"));
+        let world = TestRuntime::builder()
+            .model(model)
+            .idle_timeout(idle_timeout)
+            .shard_count(2)
+            .start()
+            .await;
         let mut sessions = Vec::new();
         for _ in 0..8 {
-            sessions.push(world.create().await);
+            sessions.push(world.create_session().await);
         }
         for round in 0..30 {
             for session in &sessions {
                 // Right behind the end of the run before: it may be leaving at this moment.
                 let run = world.submit(*session, &format!("message {round}")).await;
-                world.run_end(*session, run).await;
+                world.wait_for_run_end(*session, run).await;
             }
         }
         for session in sessions {
             let events = world.journal.events(session);
-            assert_eq!(messages(&events).len(), 30);
+            assert_eq!(completed_messages(&events).len(), 30);
             let restarted =
                 |event: &SessionEvent| matches!(event, SessionEvent::StepRetrying { .. });
-            assert_eq!(count(&events, restarted), 0, "none left while it worked");
+            assert_eq!(count_events(&events, restarted), 0, "none left while it worked");
         }
     }
 }
 
 #[actix::test]
-async fn d6_a_command_that_arrives_during_the_farewell_is_answered() {
-    let world = World::builder().idle_timeout(Duration::ZERO).arbiters(2).start().await;
-    let session = world.create().await;
+async fn d6_command_arriving_during_passivation_is_answered() {
+    let world = TestRuntime::builder().idle_timeout(Duration::ZERO).shard_count(2).start().await;
+    let session = world.create_session().await;
     let mut answers = Vec::new();
     for round in 0..300 {
         let change = Input::ChangeSettings {
-            change: Default::default(),
+            patch: Default::default(),
             title: Some(Some(format!("title {round}"))),
-            by: World::user(),
+            by: TestRuntime::user(),
         };
         let runtime = world.runtime.clone();
-        answers.push(actix::spawn(async move { runtime.command(session, change).await }));
+        answers.push(actix::spawn(async move { runtime.execute(session, change).await }));
         if round % 3 == 0 {
             tokio::task::yield_now().await;
         }
         if answers.len() == 20 {
             for answer in answers.drain(..) {
-                let answer = within_patience("the answer", answer).await.unwrap();
+                let answer = with_timeout("the answer", answer).await.unwrap();
                 assert_eq!(answer.expect("it is changed"), Answer::Done);
             }
         }
     }
     let changed =
         |event: &SessionEvent| matches!(event, SessionEvent::SessionSettingsChanged { .. });
-    assert_eq!(count(&world.journal.events(session), changed), 300);
+    assert_eq!(count_events(&world.journal.events(session), changed), 300);
 }
 
 #[actix::test]
-async fn d6_a_burst_finds_room_while_the_session_comes_back() {
-    let world = World::builder().idle_timeout(Duration::ZERO).start().await;
-    let session = world.create().await;
+async fn d6_burst_of_commands_fits_the_mailbox_during_rehydration() {
+    let world = TestRuntime::builder().idle_timeout(Duration::ZERO).start().await;
+    let session = world.create_session().await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave", || world.runtime.board.snapshot(&path).is_none()).await;
+    eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
     let gate = Gate::closed();
-    world.journal.fault_of(session, Operation::Read, Fault::Wait(gate.clone()), 1);
+    world.journal.inject_session_fault(
+        session,
+        JournalOperation::Read,
+        JournalFault::Wait(gate.clone()),
+        1,
+    );
     let burst: Vec<_> = (0..100)
         .map(|_| {
             let runtime = world.runtime.clone();
-            let cancel = Input::Cancel { run_id: None, by: World::user(), partial: None };
-            actix::spawn(async move { runtime.command(session, cancel).await })
+            let cancel = Input::CancelRun { run_id: None, by: TestRuntime::user(), partial: None };
+            actix::spawn(async move { runtime.execute(session, cancel).await })
         })
         .collect();
-    gate.arrivals(1).await;
+    gate.wait_for_arrivals(1).await;
     gate.open();
     for answer in burst {
-        let answer = within_patience("the answer", answer).await.unwrap();
+        let answer = with_timeout("the answer", answer).await.unwrap();
         let refused = answer.expect_err("nothing runs").to_string();
         assert_eq!(refused, "no run is going");
     }
 }
 
 #[actix::test]
-async fn a3_leaving_is_no_failure() {
-    let world = World::builder().idle_timeout(Duration::ZERO).arbiters(2).start().await;
+async fn a3_passivation_does_not_count_as_failure() {
+    let world = TestRuntime::builder().idle_timeout(Duration::ZERO).shard_count(2).start().await;
     let mut sessions = Vec::new();
     for _ in 0..8 {
-        sessions.push(world.create().await);
+        sessions.push(world.create_session().await);
     }
     for round in 0..60 {
         for session in &sessions {
             let change = Input::ChangeSettings {
-                change: Default::default(),
+                patch: Default::default(),
                 title: Some(Some(format!("title {round}"))),
-                by: World::user(),
+                by: TestRuntime::user(),
             };
-            let answer = world.runtime.command(*session, change).await;
+            let answer = world.runtime.execute(*session, change).await;
             assert_eq!(answer.expect("it is not parked"), Answer::Done);
         }
     }
-    eventually("all to leave", || world.runtime.board.snapshots("/sessions/").is_empty()).await;
-    let registry = world.runtime.board.snapshot("/registry").expect("it is there");
+    eventually("all to leave", || world.runtime.status_board.snapshots("/sessions/").is_empty())
+        .await;
+    let registry = world.runtime.status_board.snapshot("/registry").expect("it is there");
     assert_eq!(registry.last_error, None);
 }

@@ -5,7 +5,7 @@ use greenroom_actors::{
     feed::{FeedItem, FeedKind},
     ports::{ApprovalQuery, Journal as _},
     session::CommandError,
-    testing::{Gate, Reply, ScriptedModel, World, eventually},
+    testing::{Gate, ModelReply, ScriptedModel, TestRuntime, eventually},
 };
 use greenroom_core::{
     cursor::Cursor,
@@ -13,17 +13,17 @@ use greenroom_core::{
     session::Rejection,
 };
 
-fn was_told_that_it_is_gone(items: &[FeedItem]) -> Option<()> {
+fn received_purged(items: &[FeedItem]) -> Option<()> {
     items.iter().any(|item| item.kind == FeedKind::Purged).then_some(())
 }
 
-async fn assert_gone(world: &World, session: SessionId) {
+async fn assert_purged(world: &TestRuntime, session: SessionId) {
     let journal = &world.journal;
-    assert_eq!(journal.head(session).await.expect("the journal answers"), Seq(0));
-    assert_eq!(journal.session(session).await.expect("the journal answers"), None);
+    assert_eq!(journal.load_head(session).await.expect("the journal answers"), Seq(0));
+    assert_eq!(journal.load_session(session).await.expect("the journal answers"), None);
     let query = ApprovalQuery { session_id: Some(session), limit: 9, ..ApprovalQuery::default() };
-    assert_eq!(journal.approvals(query).await.expect("the journal answers"), []);
-    let unknown = world.command(session, World::message("hello?")).await;
+    assert_eq!(journal.list_approvals(query).await.expect("the journal answers"), []);
+    let unknown = world.execute(session, TestRuntime::submit_input("hello?")).await;
     let says_no = |answer: &Result<_, CommandError>| {
         matches!(answer, Err(CommandError::Rejected(Rejection::UnknownSession)))
     };
@@ -33,50 +33,55 @@ async fn assert_gone(world: &World, session: SessionId) {
 #[actix::test]
 async fn s1_a_session_is_purged_while_its_model_talks() {
     let gate = Gate::closed();
-    let model = ScriptedModel::saying([Reply::new().say("well").wait(&gate).say("!").done()]);
-    let world = World::builder().model(model).start().await;
-    let session = world.create().await;
-    let neighbour = world.create().await;
-    let listener = world.listen(session, Cursor::default());
+    let model = ScriptedModel::with_replies([ModelReply::new()
+        .delta("well")
+        .wait(&gate)
+        .delta("!")
+        .done()]);
+    let world = TestRuntime::builder().model(model).start().await;
+    let session = world.create_session().await;
+    let neighbour = world.create_session().await;
+    let listener = world.subscribe(session, Cursor::default());
     world.submit(session, "go").await;
-    gate.arrivals(1).await;
-    world.runtime.purge(session, World::user()).await.expect("the journal answers");
-    listener.outlet.wait_for("the end", was_told_that_it_is_gone).await;
-    assert_gone(&world, session).await;
-    let again = world.runtime.purge(session, World::user()).await;
+    gate.wait_for_arrivals(1).await;
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
+    listener.outlet.wait_for("the end", received_purged).await;
+    assert_purged(&world, session).await;
+    let again = world.runtime.purge(session, TestRuntime::user()).await;
     assert!(again.is_err(), "{again:?}");
     gate.open();
     let path = format!("/sessions/{session}/");
-    eventually("its workers to leave", || world.runtime.board.snapshots(&path).is_empty()).await;
-    assert_gone(&world, session).await;
+    eventually("its workers to leave", || world.runtime.status_board.snapshots(&path).is_empty())
+        .await;
+    assert_purged(&world, session).await;
     assert_eq!(world.journal.events(neighbour).len(), 1);
 }
 
 /// Who could not be told when it happened is told when they come back to the log.
 #[actix::test]
 async fn s1_a_slow_client_is_told_when_it_reads_again() {
-    let world = World::builder().start().await;
-    let session = world.create().await;
-    let listener = world.listen_with_room(session, Cursor::default(), 1);
+    let world = TestRuntime::builder().start().await;
+    let session = world.create_session().await;
+    let listener = world.subscribe_with_capacity(session, Cursor::default(), 1);
     listener.outlet.wait_for("an event", |items| items.first().map(drop)).await;
-    world.runtime.purge(session, World::user()).await.expect("the journal answers");
-    eventually("the client to be full", || listener.outlet.refused() > 0).await;
-    listener.drain(9).await;
-    listener.outlet.wait_for("the end", was_told_that_it_is_gone).await;
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
+    eventually("the client to be full", || listener.outlet.rejected_count() > 0).await;
+    listener.add_capacity(9).await;
+    listener.outlet.wait_for("the end", received_purged).await;
 }
 
 /// Dying between closing and removing leaves it closed, and it can be purged again.
 #[actix::test]
 async fn s1_a_purge_that_dies_in_between_leaves_it_closed_or_gone() {
     use greenroom_core::session::{Input, SessionEvent};
-    let world = World::builder().start().await;
-    let session = world.create().await;
-    let close = Input::Close { by: World::user(), partial: None };
-    world.command(session, close).await.expect("the journal answers");
+    let world = TestRuntime::builder().start().await;
+    let session = world.create_session().await;
+    let close = Input::CloseSession { by: TestRuntime::user(), partial: None };
+    world.execute(session, close).await.expect("the journal answers");
     let world = world.crash_and_restart().await;
     let events = world.journal.events(session);
     assert!(matches!(events.last().unwrap().event, SessionEvent::SessionClosed { .. }));
-    world.runtime.purge(session, World::user()).await.expect("the journal answers");
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
     let world = world.crash_and_restart().await;
-    assert_gone(&world, session).await;
+    assert_purged(&world, session).await;
 }

@@ -1,28 +1,30 @@
 //! What users allow and may spend, across their sessions (G4, G6).
 
-use crate::{asked, completed_calls};
+use crate::{completed_calls, last_approval};
 use greenroom_actors::{
     ports::Journal,
-    testing::{FakeTools, Reply, ScriptedModel, Turn, World, WorldBuilder},
+    testing::{FakeTools, ModelReply, ScriptedModel, TestRuntime, TestRuntimeBuilder, ToolScript},
 };
 use greenroom_core::{
     agent::AgentProfile,
     approval::ApprovalKind,
-    budget::{Budget, Measure, Scope},
+    budget::{Budget, BudgetMeasure, BudgetScope},
     ids::{AgentName, SessionId},
     message::Message,
     model::request::ModelRequest,
-    policy::{Autonomy, BudgetLimit, Expression, Period, Risk, Settings, catalog::CatalogEntry},
+    policy::{
+        Autonomy, BudgetLimit, BudgetPeriod, Expression, Risk, Settings, catalog::CatalogEntry,
+    },
     session::{Input, SessionEvent},
 };
 use serde_json::json;
 use std::sync::Arc;
 
 /// A world whose model calls `order` once in a run, which costs 4 gold, under those default settings.
-fn world(defaults: Settings) -> WorldBuilder {
+fn runtime_with_defaults(defaults: Settings) -> TestRuntimeBuilder {
     let answer = |request: &ModelRequest| match request.messages.last() {
-        Some(Message::User { .. }) => Reply::calls([("order", json!({}))]),
-        _a_result => Reply::text("done"),
+        Some(Message::User { .. }) => ModelReply::with_calls([("order", json!({}))]),
+        _a_result => ModelReply::text("done"),
     };
     let order = CatalogEntry {
         risk: Some(Risk::WriteLowRisk),
@@ -30,14 +32,15 @@ fn world(defaults: Settings) -> WorldBuilder {
         cost_unit: Some("gold".to_owned()),
         ..CatalogEntry::default()
     };
-    let tools = FakeTools::none().with_entry("order", order, |_| Turn::new().done("ordered"));
-    World::builder()
-        .model(ScriptedModel::answering(answer))
+    let tools =
+        FakeTools::new().with_catalog_entry("order", order, |_| ToolScript::new().done("ordered"));
+    TestRuntime::builder()
+        .model(ScriptedModel::with_handler(answer))
         .tools(tools)
-        .governance(|governance| governance.settings = Arc::new(defaults))
+        .governance(|governance| governance.default_settings = Arc::new(defaults))
 }
 
-fn assisted() -> Settings {
+fn assisted_settings() -> Settings {
     Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() }
 }
 
@@ -47,19 +50,24 @@ async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
     // What the user stored, and the defaults by then. That the first of these did not reach the
     // session is what happens to one that is parked.
     for (stored, defaults, narrows) in [
-        (Some(&strict), assisted(), true),
+        (Some(&strict), assisted_settings(), true),
         (None, strict.clone(), true),
-        (Some(&assisted()), strict.clone(), false),
-        (None, assisted(), false),
+        (Some(&assisted_settings()), strict.clone(), false),
+        (None, assisted_settings(), false),
     ] {
-        let world = world(assisted()).start().await;
+        let world = runtime_with_defaults(assisted_settings()).start().await;
         if let Some(stored) = stored {
-            world.journal.put_settings(&World::user(), stored).await.expect("it is in memory");
+            world
+                .journal
+                .store_settings(&TestRuntime::user(), stored)
+                .await
+                .expect("it is in memory");
         }
-        let session = world.create_with(assisted()).await;
-        let world = world.crash().governance(|it| it.settings = Arc::new(defaults)).start().await;
+        let session = world.create_session_with(assisted_settings()).await;
+        let world =
+            world.crash().governance(|it| it.default_settings = Arc::new(defaults)).start().await;
         let run = world.submit(session, "go").await;
-        world.run_end(session, run).await;
+        world.wait_for_run_end(session, run).await;
         let events = world.journal.events(session);
         let narrowed = events.iter().any(|record| {
             matches!(&record.event, SessionEvent::SessionSettingsChanged { settings, .. }
@@ -73,42 +81,46 @@ async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
 #[actix::test]
 async fn g6_the_budget_of_the_defaults_is_one_for_all_sessions_of_a_user() {
     let budget_limit =
-        Some(BudgetLimit { amount: 5.0, unit: "gold".to_owned(), period: Period::Total });
-    let defaults = Settings { budget_limit, ..assisted() };
-    let world = world(defaults.clone()).start().await;
-    let first = world.create_with(defaults.clone()).await;
+        Some(BudgetLimit { amount: 5.0, unit: "gold".to_owned(), period: BudgetPeriod::Total });
+    let defaults = Settings { budget_limit, ..assisted_settings() };
+    let world = runtime_with_defaults(defaults.clone()).start().await;
+    let first = world.create_session_with(defaults.clone()).await;
     let run = world.submit(first, "one").await;
-    world.run_end(first, run).await;
+    world.wait_for_run_end(first, run).await;
     assert_eq!(completed_calls(&world.journal.events(first)).len(), 1);
-    let second = world.create_with(defaults).await;
+    let second = world.create_session_with(defaults).await;
     world.submit(second, "two").await;
-    let kind = world.wait_for(second, "a question", asked).await.kind();
+    let kind = world.wait_for(second, "a question", last_approval).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
 }
 
 #[actix::test]
 async fn g6_what_a_user_spent_through_one_agent_counts_for_another_ones_budget() {
     let thrifty = AgentName::parse("thrifty").expect("a plain word is an agent's name");
-    let budget =
-        Budget { scope: Scope::User, period: Period::Total, measure: Measure::Tokens, limit: 10.0 };
+    let budget = Budget {
+        scope: BudgetScope::User,
+        period: BudgetPeriod::Total,
+        measure: BudgetMeasure::Tokens,
+        limit: 10.0,
+    };
     let profile = AgentProfile {
         models: vec!["scripted".to_owned()],
         budgets: vec![budget],
-        ..AgentProfile::named(thrifty.clone())
+        ..AgentProfile::new(thrifty.clone())
     };
-    let world = World::builder()
-        .model(ScriptedModel::answering(|_| Reply::text("done")))
+    let world = TestRuntime::builder()
+        .model(ScriptedModel::with_handler(|_| ModelReply::text("done")))
         .governance(|it| drop(it.agents.insert(thrifty.clone(), Arc::new(profile))))
         .start()
         .await;
-    let first = world.create().await;
+    let first = world.create_session().await;
     let run = world.submit(first, "one").await;
-    world.run_end(first, run).await;
+    world.wait_for_run_end(first, run).await;
     let second = SessionId(world.runtime.new_id());
-    let (owner, settings) = (World::user(), Settings::default());
+    let (owner, settings) = (TestRuntime::user(), Settings::default());
     let create = Input::CreateSession { owner, agent: thrifty, title: None, settings };
-    world.command(second, create).await.expect("it is created");
+    world.execute(second, create).await.expect("it is created");
     world.submit(second, "two").await;
-    let kind = world.wait_for(second, "a question", asked).await.kind();
+    let kind = world.wait_for(second, "a question", last_approval).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
 }

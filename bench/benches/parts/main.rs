@@ -1,12 +1,11 @@
 //! What the parts cost alone, in processor time: `make bench-core`. Compare rows with each other, not
 //! with other machines; `bench/README.md` says where whole runs are measured.
 
-mod audience;
 mod processor_time;
 mod samples;
-mod world;
+mod session_driver;
+mod subscribers;
 
-use audience::{Audience, heard};
 use criterion::{BatchSize, Criterion, Throughput};
 use futures::future::join_all;
 use greenroom::{
@@ -22,13 +21,14 @@ use greenroom_core::{
 };
 use processor_time::ProcessorTime;
 use samples::{ANTHROPIC, OPENAI, Wire, following, message_id, record};
+use session_driver::World;
+use subscribers::{Audience, heard};
 use uuid::Uuid;
-use world::World;
 
 /// Pieces of text in a stream that is parsed.
 const DELTAS: u64 = 1_000;
 
-type Clocked = Criterion<ProcessorTime>;
+type CpuCriterion = Criterion<ProcessorTime>;
 
 fn main() {
     let mut criterion = Criterion::default().with_measurement(ProcessorTime).configure_from_args();
@@ -40,7 +40,7 @@ fn main() {
     criterion.final_summary();
 }
 
-fn parsers(criterion: &mut Clocked) {
+fn parsers(criterion: &mut CpuCriterion) {
     let stream = |wire: Wire| format!("{}{}", wire.start, wire.piece.repeat(DELTAS as usize));
     let (anthropic, openai) = (stream(ANTHROPIC), stream(OPENAI));
     let mut group = criterion.benchmark_group("parser, pieces of text");
@@ -62,7 +62,7 @@ fn parsers(criterion: &mut Clocked) {
 }
 
 /// The same however long a session is. Each is of a session of just so many runs.
-fn runs(criterion: &mut Clocked) {
+fn runs(criterion: &mut CpuCriterion) {
     let mut group = criterion.benchmark_group("decide and evolve, runs of two steps and a call");
     for before in [0, 1_000, 10_000] {
         group.bench_function(format!("after {before} runs"), |bencher| {
@@ -76,7 +76,7 @@ fn runs(criterion: &mut Clocked) {
     }
 }
 
-fn encoders(criterion: &mut Clocked) {
+fn encoders(criterion: &mut CpuCriterion) {
     let (redactor, following) = (Redactor::default(), following());
     let mut group = criterion.benchmark_group("encoder, frames");
     for (name, item) in [("delta", samples::delta()), ("event", samples::event())] {
@@ -104,7 +104,7 @@ fn commit(session_id: SessionId, head: u64) -> Commit {
     }
 }
 
-fn appends(criterion: &mut Clocked) {
+fn appends(criterion: &mut CpuCriterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let mut group = criterion.benchmark_group("journal, appends");
@@ -130,7 +130,7 @@ fn appends(criterion: &mut Clocked) {
     }
 }
 
-fn fan_out(criterion: &mut Clocked) {
+fn fan_out(criterion: &mut CpuCriterion) {
     let system = actix::System::new();
     let mut group = criterion.benchmark_group("bus, a piece of text to subscribers");
     for subscribers in [1_usize, 1_000] {

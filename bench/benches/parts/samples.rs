@@ -16,18 +16,18 @@ use std::hint::black_box;
 use uuid::Uuid;
 
 /// A stream of a provider's: how it begins, and one piece of text.
-pub(crate) struct Wire {
+pub(crate) struct WireSample {
     pub(crate) start: &'static str,
     pub(crate) piece: &'static str,
 }
 
-pub(crate) const ANTHROPIC: Wire = Wire {
+pub(crate) const ANTHROPIC: WireSample = WireSample {
     start: "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":1}}}\n\n\
             event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
     piece: "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twelve chars\"}}\n\n",
 };
 
-pub(crate) const OPENAI: Wire = Wire {
+pub(crate) const OPENAI: WireSample = WireSample {
     start: "",
     piece: "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twelve chars\"},\"finish_reason\":null}]}\n\n",
 };

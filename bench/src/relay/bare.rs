@@ -11,7 +11,7 @@ use tokio_stream::wrappers::BroadcastStream;
 /// Pieces that wait for one who follows.
 const BACKLOG: usize = 4_096;
 
-struct Relay {
+struct BareRelay {
     http: reqwest::Client,
     url: String,
     followers: broadcast::Sender<Bytes>,
@@ -21,7 +21,7 @@ struct Relay {
 pub(crate) async fn serve(address: SocketAddr, provider: &str) -> anyhow::Result<()> {
     let url = format!("{provider}/chat/completions");
     let (followers, _) = broadcast::channel(BACKLOG);
-    let relay = web::Data::new(Relay { http: super::client()?, url, followers });
+    let relay = web::Data::new(BareRelay { http: super::client()?, url, followers });
     let app = move || {
         App::new()
             .app_data(relay.clone())
@@ -31,7 +31,7 @@ pub(crate) async fn serve(address: SocketAddr, provider: &str) -> anyhow::Result
     Ok(HttpServer::new(app).on_connect(super::on_connect).bind(address)?.run().await?)
 }
 
-async fn chat(relay: web::Data<Relay>, body: Bytes) -> HttpResponse {
+async fn chat(relay: web::Data<BareRelay>, body: Bytes) -> HttpResponse {
     // What tells the provider that the tool has answered. Nobody parses it.
     let second = Bytes::from([&body[..], br#","role":"tool""#].concat());
     let steps = stream::iter([body, second]).then(move |body| step(relay.clone(), body)).flatten();
@@ -39,7 +39,7 @@ async fn chat(relay: web::Data<Relay>, body: Bytes) -> HttpResponse {
 }
 
 async fn step(
-    relay: web::Data<Relay>,
+    relay: web::Data<BareRelay>,
     body: Bytes,
 ) -> impl Stream<Item = Result<Bytes, reqwest::Error>> {
     let sent = relay.http.post(&relay.url).body(body).send().await;
@@ -59,7 +59,7 @@ async fn step(
     }
 }
 
-async fn follow(relay: web::Data<Relay>) -> HttpResponse {
+async fn follow(relay: web::Data<BareRelay>) -> HttpResponse {
     let pieces = BroadcastStream::new(relay.followers.subscribe());
     HttpResponse::Ok().content_type("text/event-stream").streaming(pieces)
 }

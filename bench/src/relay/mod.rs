@@ -2,7 +2,7 @@
 //! Greenroom's, [`actix_web`] and [`reqwest`], and the same SQLite.
 
 pub(crate) mod bare;
-pub(crate) mod least;
+pub(crate) mod minimal;
 mod store;
 
 use actix_web::{dev::Extensions, rt::net::TcpStream};

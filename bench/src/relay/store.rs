@@ -1,7 +1,7 @@
 //! Messages in SQLite with group commit: one thread writes what waits in one transaction, and
 //! answers each.
 
-use crate::contestant::Durability;
+use crate::target::Durability;
 use rusqlite::Connection;
 use std::{path::Path, sync::mpsc, thread};
 use tokio::sync::oneshot;
@@ -17,9 +17,9 @@ struct Row {
 
 /// The way to the thread that writes.
 #[derive(Clone)]
-pub(super) struct Store(mpsc::Sender<Row>);
+pub(super) struct MessageStore(mpsc::Sender<Row>);
 
-impl Store {
+impl MessageStore {
     /// Opens a new database.
     pub(super) fn open(path: &Path, durability: Durability) -> rusqlite::Result<Self> {
         let database = Connection::open(path)?;
@@ -44,7 +44,7 @@ impl Store {
     }
 
     /// Returns once the message is stored.
-    pub(super) async fn put(&self, session: &str, content: String) {
+    pub(super) async fn store(&self, session: &str, content: String) {
         let (stored, is_stored) = oneshot::channel();
         let session = session.to_owned();
         self.0.send(Row { session, content, stored }).expect("the thread lives as long as we do");

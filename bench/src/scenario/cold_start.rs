@@ -1,16 +1,16 @@
 //! How long a start takes: with many sessions stored, and with runs that a crash interrupted.
 
 use crate::{
-    contestant::{Contestant, Durability},
+    delta_marker::ReceivedDeltas,
     load::{Client, Session},
-    mark::Heard,
     provider::Provider,
+    target::{BenchTarget, Durability},
 };
 use std::time::{Duration, Instant};
 
 /// What was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Started {
+pub(crate) struct ColdStartResult {
     /// Seconds until it says that it is ready, with the sessions stored.
     pub(crate) ready_s: f64,
     /// MiB it occupies then.
@@ -28,12 +28,12 @@ pub(crate) async fn measure(
     provider: &Provider,
     stored: usize,
     runs: usize,
-) -> anyhow::Result<Started> {
-    let greenroom = Contestant::Greenroom(Durability::Process);
+) -> anyhow::Result<ColdStartResult> {
+    let greenroom = BenchTarget::Greenroom(Durability::Process);
     let running = greenroom.start(&provider.url()).await?;
     let mut fillers = Vec::new();
     for filler in 0..FILLERS {
-        let mut client = Client::of(&running).await?;
+        let mut client = Client::connect(&running).await?;
         fillers.push(tokio::spawn(async move {
             for number in (filler..stored).step_by(FILLERS) {
                 client.session("held", number).await?;
@@ -54,10 +54,10 @@ pub(crate) async fn measure(
     provider.hold();
     let mut clients = Vec::new();
     for number in 0..runs {
-        let mut client = Client::of(&running).await?;
+        let mut client = Client::connect(&running).await?;
         let session: Session = client.session("held", stored + number).await?;
         client.send(&session).await?;
-        client.hear(&mut Heard::default(), 1).await?;
+        client.read_deltas(&mut ReceivedDeltas::default(), 1).await?;
         clients.push(client);
     }
     let folder = running.crash();
@@ -70,5 +70,5 @@ pub(crate) async fn measure(
     let recovered_s = start.elapsed().as_secs_f64();
     provider.release();
     drop(running);
-    Ok(Started { ready_s, resident_mib, recovered_s })
+    Ok(ColdStartResult { ready_s, resident_mib, recovered_s })
 }

@@ -6,10 +6,10 @@
 //! told may cost what it is long, what was before it may not.
 
 use crate::{
-    contestant::{Contestant, Durability, Running},
-    load::{Client, Crowd, Session},
+    load::{Client, ClientPool, Session},
     provider::Provider,
-    scenario::runs::{self, Load},
+    scenario::runs::{self, RunLoad},
+    target::{BenchTarget, Durability, RunningTarget},
 };
 use std::time::Duration;
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Events of a short session before it is measured.
 const EVENTS_FEW: u64 = 10;
 /// Sessions that are spoken to in turn, so that neither side has all of the cache for one of them.
-const TOGETHER: usize = 4;
+const SESSIONS_PER_GROUP: usize = 4;
 /// Changes in a turn of each long session; short ones get them by tens, and stay short.
 const CHANGES: usize = 200;
 const CHANGES_SHORT: usize = 10;
@@ -26,16 +26,17 @@ const RUNS: usize = 20;
 /// What fills the database.
 const FILLERS: (usize, usize) = (50, 40);
 /// A turn where little and where much is stored.
-const BURST: Load = Load { model: "burst", clients: 50, runs: 20, apart: Duration::ZERO };
+const BURST: RunLoad =
+    RunLoad { model: "burst", clients: 50, runs: 20, start_interval: Duration::ZERO };
 
 /// What one thing cost where little was before it and where much was, a turn each.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct PairedCosts {
     pub(crate) few: Vec<f64>,
     pub(crate) many: Vec<f64>,
 }
 
-impl Turns {
+impl PairedCosts {
     /// How much more it is where much was, turn by turn.
     pub(crate) fn ratios(&self) -> Vec<f64> {
         self.few.iter().zip(&self.many).map(|(few, many)| many / few).collect()
@@ -54,11 +55,11 @@ fn order(turn: usize) -> [bool; 2] {
 
 /// What is found in long and in short sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Lengths {
+pub(crate) struct LengthResult {
     /// Microseconds of processor time of a change of the title, which is one event.
-    pub(crate) change_us: Turns,
+    pub(crate) change_us: PairedCosts,
     /// Milliseconds of a run.
-    pub(crate) run_ms: Turns,
+    pub(crate) run_ms: PairedCosts,
 }
 
 /// Measures sessions of `events` events beside short ones.
@@ -66,18 +67,19 @@ pub(crate) async fn lengths(
     provider: &Provider,
     events: u64,
     turns: usize,
-) -> anyhow::Result<Lengths> {
-    let running = Contestant::Greenroom(Durability::Fsync).start(&provider.url()).await?;
-    let mut talk = Talk { client: Client::of(&running).await?, running: &running, told: 0 };
+) -> anyhow::Result<LengthResult> {
+    let running = BenchTarget::Greenroom(Durability::Fsync).start(&provider.url()).await?;
+    let mut talk =
+        GrowthClient { client: Client::connect(&running).await?, running: &running, told: 0 };
     let mut long = Vec::new();
-    for _ in 0..TOGETHER {
+    for _ in 0..SESSIONS_PER_GROUP {
         let session = talk.session().await?;
         while talk.client.head(&session).await? < events {
             talk.client.run(&session).await?;
         }
         long.push(session);
     }
-    let mut found = Lengths::default();
+    let mut found = LengthResult::default();
     for turn in 0..turns {
         for is_long in order(turn) {
             let cost = if is_long {
@@ -108,14 +110,14 @@ pub(crate) async fn lengths(
 }
 
 /// One client that speaks to one session after the other.
-struct Talk<'a> {
+struct GrowthClient<'a> {
     client: Client,
-    running: &'a Running,
+    running: &'a RunningTarget,
     /// Numbers users and titles.
     told: usize,
 }
 
-impl Talk<'_> {
+impl GrowthClient<'_> {
     async fn session(&mut self) -> anyhow::Result<Session> {
         self.told += 1;
         self.client.session("brief", self.told).await
@@ -124,7 +126,7 @@ impl Talk<'_> {
     /// Sessions of so few events.
     async fn short(&mut self) -> anyhow::Result<Vec<Session>> {
         let mut sessions = Vec::new();
-        for _ in 0..TOGETHER {
+        for _ in 0..SESSIONS_PER_GROUP {
             let session = self.session().await?;
             for _ in 1..EVENTS_FEW {
                 self.rename(&session).await?;
@@ -165,20 +167,20 @@ impl Talk<'_> {
 }
 
 /// Milliseconds of a run in bursts, where nothing was stored and where `events` events were.
-pub(crate) async fn stored(
+pub(crate) async fn measure_stored(
     provider: &Provider,
     events: u64,
     turns: usize,
-) -> anyhow::Result<Turns> {
-    let greenroom = Contestant::Greenroom(Durability::Fsync);
+) -> anyhow::Result<PairedCosts> {
+    let greenroom = BenchTarget::Greenroom(Durability::Fsync);
     let mut sessions = 0;
-    let folder = filled(provider, events, &mut sessions).await?;
+    let folder = fill_database(provider, events, &mut sessions).await?;
     let few = greenroom.start(&provider.url()).await?;
     let many = greenroom.start_in(folder, &provider.url()).await?;
     for running in [&few, &many] {
         runs::measure(running, BURST, &mut sessions).await?;
     }
-    let mut found = Turns::default();
+    let mut found = PairedCosts::default();
     for turn in 0..turns {
         for is_many in order(turn) {
             let running = if is_many { &many } else { &few };
@@ -190,15 +192,19 @@ pub(crate) async fn stored(
 }
 
 /// A folder with a database of so many events, which runs like those that are measured have left.
-async fn filled(provider: &Provider, events: u64, sessions: &mut usize) -> anyhow::Result<TempDir> {
-    let running = Contestant::Greenroom(Durability::Process).start(&provider.url()).await?;
-    let mut client = Client::of(&running).await?;
+async fn fill_database(
+    provider: &Provider,
+    events: u64,
+    sessions: &mut usize,
+) -> anyhow::Result<TempDir> {
+    let running = BenchTarget::Greenroom(Durability::Process).start(&provider.url()).await?;
+    let mut client = Client::connect(&running).await?;
     let first = client.session(BURST.model, 0).await?;
     client.run(&first).await?;
     let of_each = client.head(&first).await?;
     let mut stored = of_each;
     while stored < events {
-        let crowd = Crowd::gather(&running, BURST.model, FILLERS, sessions).await?;
+        let crowd = ClientPool::connect(&running, BURST.model, FILLERS, sessions).await?;
         crowd.run(Duration::ZERO).await?;
         stored += of_each * (FILLERS.0 * FILLERS.1) as u64;
         eprintln!("{stored} events stored");

@@ -49,13 +49,13 @@ arguments! {
     }
 
     /// `get_item_info`, `compare_regions` and `choose_hangar`
-    struct OneType {
+    struct TypeArgs {
         /// Item type id, e.g. 34 for Tritanium
         pub(crate) type_id: NonZeroU32,
     }
 
     /// `get_market_stats` and `get_production_economics`
-    struct RegionAndType {
+    struct RegionTypeArgs {
         /// Region id, e.g. 10000002 for The Forge
         pub(crate) region_id: NonZeroU32,
         /// Item type id, e.g. 34 for Tritanium
@@ -100,10 +100,10 @@ arguments! {
     }
 
     /// Tools without arguments.
-    struct Nothing {}
+    struct NoArgs {}
 
     /// `get_shopping_list` and `delete_shopping_list`
-    struct OneList {
+    struct ListArgs {
         /// Shopping list id, as create_shopping_list answered it
         pub(crate) list_id: NonZeroU64,
     }
@@ -219,7 +219,7 @@ pub(crate) enum Side {
 }
 
 /// `value` if it lies within `min..=max`, else an error that says so.
-fn within<T, E>(value: T, min: T, max: T, what: &str) -> Result<T, E>
+fn validate_range<T, E>(value: T, min: T, max: T, what: &str) -> Result<T, E>
 where
     T: PartialOrd + fmt::Display,
     E: de::Error,
@@ -233,42 +233,42 @@ where
 
 fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     let value = String::deserialize(input)?;
-    within(value.chars().count(), 1, TEXT_CHARS_MAX, "the length of a text")?;
+    validate_range(value.chars().count(), 1, TEXT_CHARS_MAX, "the length of a text")?;
     Ok(value)
 }
 
 fn quantity<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
-    within(u64::deserialize(input)?, 1, QUANTITY_MAX, "quantity")
+    validate_range(u64::deserialize(input)?, 1, QUANTITY_MAX, "quantity")
 }
 
 fn days<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
-    Option::<u32>::deserialize(input)?.map(|n| within(n, 1, DAYS_MAX, "days")).transpose()
+    Option::<u32>::deserialize(input)?.map(|n| validate_range(n, 1, DAYS_MAX, "days")).transpose()
 }
 
 fn limit<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
-    Option::<u32>::deserialize(input)?.map(|n| within(n, 1, LIMIT_MAX, "limit")).transpose()
+    Option::<u32>::deserialize(input)?.map(|n| validate_range(n, 1, LIMIT_MAX, "limit")).transpose()
 }
 
 fn scan_seconds<'de, D: Deserializer<'de>>(input: D) -> Result<Option<f64>, D::Error> {
     Option::<f64>::deserialize(input)?
-        .map(|n| within(n, 0.0, SCAN_SECONDS_MAX, "seconds"))
+        .map(|n| validate_range(n, 0.0, SCAN_SECONDS_MAX, "seconds"))
         .transpose()
 }
 
 fn type_ids<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<NonZeroU32>>, D::Error> {
     let ids = Option::<Vec<NonZeroU32>>::deserialize(input)?;
     if let Some(ids) = &ids {
-        within(ids.len(), 1, TYPE_IDS_MAX, "the number of type_ids")?;
+        validate_range(ids.len(), 1, TYPE_IDS_MAX, "the number of type_ids")?;
     }
     Ok(ids)
 }
 
 fn isk<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
-    within(f64::deserialize(input)?, ISK_MIN, ISK_MAX, "an amount in ISK")
+    validate_range(f64::deserialize(input)?, ISK_MIN, ISK_MAX, "an amount in ISK")
 }
 
 fn price<'de, D: Deserializer<'de>>(input: D) -> Result<Option<f64>, D::Error> {
     Option::<f64>::deserialize(input)?
-        .map(|n| within(n, ISK_MIN, ISK_MAX, "a price in ISK"))
+        .map(|n| validate_range(n, ISK_MIN, ISK_MAX, "a price in ISK"))
         .transpose()
 }

@@ -24,7 +24,7 @@ use rmcp::{RoleServer, model::InputResponses, schemars::JsonSchema, service::Req
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{client::Departure, errors::ToolError};
+use crate::{disconnect::ClientDisconnect, errors::ToolError};
 
 /// Largest text `test_huge_result` makes.
 const HUGE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -39,7 +39,7 @@ const SPAN_PAUSE: Duration = Duration::from_millis(40);
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-pub(crate) struct HugeResult {
+pub(crate) struct HugeResultArgs {
     /// Length of the text, at most 67108864
     #[schemars(range(max = HUGE_BYTES_MAX))]
     bytes: usize,
@@ -49,7 +49,7 @@ pub(crate) struct HugeResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-pub(crate) struct Fail {
+pub(crate) struct FailArgs {
     /// The error's text
     #[schemars(length(max = FAIL_BYTES_MAX))]
     message: String,
@@ -108,37 +108,37 @@ impl Faults {
         if let Some(answers) = answers {
             line["input_responses"] = json!(answers);
         }
-        note(path, &line);
+        append_json_line(path, &line);
     }
 
     /// Does what takes a moment, and notes when it begins and ends.
-    pub(crate) async fn spanned<T>(&self, tool: &str, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn record_span<T>(&self, tool: &str, work: impl Future<Output = T>) -> T {
         let Some(path) = &self.spans else { return work.await };
-        note(path, &json!({ "tool": tool, "is": "begun" }));
+        append_json_line(path, &json!({ "tool": tool, "is": "begun" }));
         let done = work.await;
         tokio::time::sleep(SPAN_PAUSE).await;
-        note(path, &json!({ "tool": tool, "is": "ended" }));
+        append_json_line(path, &json!({ "tool": tool, "is": "ended" }));
         done
     }
 
     /// Exits or hangs if `tool` is the one chosen; to be called when its work is done.
-    pub(crate) async fn strike(
+    pub(crate) async fn trigger(
         &self,
         tool: &str,
-        departure: &Departure,
+        departure: &ClientDisconnect,
         context: &RequestContext<RoleServer>,
     ) {
         if self.exit_during.as_deref() == Some(tool) {
             std::process::exit(1);
         }
         if self.hang.as_deref() == Some(tool) {
-            departure.or_cancelled(context).await;
+            departure.wait_or_cancelled(context).await;
         }
     }
 }
 
 /// Appends a line.
-fn note(path: &Path, line: &Value) {
+fn append_json_line(path: &Path, line: &Value) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())) {
         eprintln!("market: can't write {}: {error}", path.display());
@@ -149,18 +149,18 @@ fn note(path: &Path, line: &Value) {
 pub(crate) async fn test_tool(
     tool: &str,
     arguments: &Map<String, Value>,
-    departure: &Departure,
+    departure: &ClientDisconnect,
     context: &RequestContext<RoleServer>,
 ) -> Option<Result<Value, ToolError>> {
     let invalid = |problem: String| ToolError::InvalidArguments { tool: tool.to_owned(), problem };
     let answer = match tool {
-        "test_huge_result" => match HugeResult::deserialize(arguments) {
+        "test_huge_result" => match HugeResultArgs::deserialize(arguments) {
             Ok(ask) if ask.bytes <= HUGE_BYTES_MAX => Ok(Value::String("x".repeat(ask.bytes))),
             Ok(_) => Err(invalid(format!("bytes must be at most {HUGE_BYTES_MAX}"))),
             Err(error) => Err(invalid(error.to_string())),
         },
         "test_hang" => {
-            departure.or_cancelled(context).await;
+            departure.wait_or_cancelled(context).await;
             Err(ToolError::Scripted("cancelled".to_owned()))
         }
         "test_crash" => std::process::exit(1),
@@ -168,7 +168,7 @@ pub(crate) async fn test_tool(
         "test_noise" => noise()
             .map(|()| json!({ "noise": "written" }))
             .map_err(|error| invalid(error.to_string())),
-        "test_fail" => match Fail::deserialize(arguments) {
+        "test_fail" => match FailArgs::deserialize(arguments) {
             Ok(ask) if ask.message.len() <= FAIL_BYTES_MAX => Err(ToolError::Scripted(ask.message)),
             Ok(_) => Err(invalid(format!("message must be at most {FAIL_BYTES_MAX} bytes"))),
             Err(error) => Err(invalid(error.to_string())),

@@ -13,22 +13,22 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-use crate::{arguments::OneType, errors::ToolError, faults::Faults, market::Market};
+use crate::{arguments::TypeArgs, errors::ToolError, faults::Faults, market::Market};
 
 /// The name that the question has between us and the client.
-const QUESTION: &str = "hangar";
+const ELICITATION_KEY: &str = "hangar";
 /// What there is to choose from.
 const HANGARS: [&str; 3] = ["north", "south", "frozen"];
 
 /// Asks, or takes the answer.
-pub(crate) async fn choose(
+pub(crate) async fn choose_hangar(
     market: &Market,
     faults: &Faults,
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     let arguments = request.arguments.unwrap_or_default();
-    let wanted: OneType = match serde_json::from_value(Value::Object(arguments.clone())) {
+    let wanted: TypeArgs = match serde_json::from_value(Value::Object(arguments.clone())) {
         Ok(wanted) => wanted,
         Err(error) => {
             let (tool, problem) = ("choose_hangar".to_owned(), error.to_string());
@@ -40,7 +40,7 @@ pub(crate) async fn choose(
         Err(error) => return Ok(error.into_result().into()),
     };
     if context.client_capabilities().is_none_or(|client| client.elicitation.is_none()) {
-        return Ok(said("this client has nobody who could be asked".to_owned()));
+        return Ok(error_response("this client has nobody who could be asked".to_owned()));
     }
     let question = question(&item)?;
     let is_stateless =
@@ -48,45 +48,47 @@ pub(crate) async fn choose(
     let answer = match (is_stateless, request.input_responses) {
         (true, None) => {
             let request = InputRequest::Elicitation(ElicitRequest::new(question));
-            let requests = InputRequests::from([(QUESTION.to_owned(), request)]);
+            let requests = InputRequests::from([(ELICITATION_KEY.to_owned(), request)]);
             return Ok(InputRequiredResult::from_input_requests(requests).into());
         }
         (true, Some(mut responses)) => {
-            let response = responses.remove(QUESTION).unwrap_or_default();
+            let response = responses.remove(ELICITATION_KEY).unwrap_or_default();
             serde_json::from_value::<ElicitResult>(response)
                 .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?
         }
         (false, _) => tokio::select! {
             answer = context.peer.create_elicitation(question) => {
                 let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-                let answers = InputResponses::from([(QUESTION.to_owned(), json!(answer))]);
+                let answers = InputResponses::from([(ELICITATION_KEY.to_owned(), json!(answer))]);
                 faults.log("choose_hangar", &arguments, &context.meta, Some(&answers));
                 answer
             }
-            () = context.ct.cancelled() => return Ok(said("cancelled".to_owned())),
+            () = context.ct.cancelled() => return Ok(error_response("cancelled".to_owned())),
         },
     };
-    Ok(outcome(&item, wanted.type_id.get(), answer))
+    Ok(response_from_answer(&item, wanted.type_id.get(), answer))
 }
 
-fn outcome(item: &str, type_id: u32, answer: ElicitResult) -> CallToolResponse {
+fn response_from_answer(item: &str, type_id: u32, answer: ElicitResult) -> CallToolResponse {
     let content = answer.content.unwrap_or_default();
-    match (answer.action, content[QUESTION].as_str()) {
+    match (answer.action, content[ELICITATION_KEY].as_str()) {
         (ElicitationAction::Accept, Some(hangar)) if HANGARS.contains(&hangar) => {
             let crates = content["crates"].as_u64().unwrap_or(1);
             let chosen =
                 json!({"type_id": type_id, "item": item, "hangar": hangar, "crates": crates});
             CallToolResult::structured(chosen).into()
         }
-        (ElicitationAction::Accept, _) => said(format!("there is no such hangar for {item}")),
-        (ElicitationAction::Decline, _) => {
-            said(format!("the person would not say which hangar {item} belongs to"))
+        (ElicitationAction::Accept, _) => {
+            error_response(format!("there is no such hangar for {item}"))
         }
-        _ => said(format!("nobody said which hangar {item} belongs to")),
+        (ElicitationAction::Decline, _) => {
+            error_response(format!("the person would not say which hangar {item} belongs to"))
+        }
+        _ => error_response(format!("nobody said which hangar {item} belongs to")),
     }
 }
 
-fn said(error: String) -> CallToolResponse {
+fn error_response(error: String) -> CallToolResponse {
     ToolError::Scripted(error).into_result().into()
 }
 

@@ -53,7 +53,7 @@ struct Record {
 
 /// What a recorded call answers.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordOutcome {
     pub(crate) result: Value,
     /// The same key was recorded before, so nothing was done this time.
     pub(crate) replayed: bool,
@@ -83,13 +83,13 @@ impl Ledger {
         let inner =
             Inner { file, offset: 0, records: 0, state: State::default(), keys: HashMap::new() };
         let ledger = Self { market, path, inner: Mutex::new(inner) };
-        ledger.with_current(|_| ())?;
+        ledger.with_locked_state(|_| ())?;
         Ok(ledger)
     }
 
     /// Looks at the state as the file has it now.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, ToolError> {
-        self.with_current(|inner| look(&inner.state)).map_err(unusable)
+        self.with_locked_state(|inner| look(&inner.state)).map_err(to_tool_error)
     }
 
     /// Does `effect` unless `key` was recorded for the same tool before.
@@ -97,22 +97,23 @@ impl Ledger {
         &self,
         effect: Effect,
         key: Option<String>,
-    ) -> Result<Recorded, ToolError> {
+    ) -> Result<RecordOutcome, ToolError> {
         if key.as_ref().is_some_and(|key| key.len() > KEY_BYTES_MAX) {
             return Err(ToolError::KeyTooLong(KEY_BYTES_MAX));
         }
-        self.with_current(|inner| inner.record(&self.market, effect, key)).map_err(unusable)?
+        self.with_locked_state(|inner| inner.record(&self.market, effect, key))
+            .map_err(to_tool_error)?
     }
 
     /// Runs `act` under the file's lock with everything in the file taken in.
-    fn with_current<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> Result<T, LedgerError> {
+    fn with_locked_state<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> Result<T, LedgerError> {
         let io = |source| LedgerError::Io { path: self.path.clone(), source };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.file.lock().map_err(io)?;
         let outcome = match inner.catch_up() {
             Ok(()) => Ok(act(&mut inner)),
-            Err(CatchUp::Io(source)) => Err(io(source)),
-            Err(CatchUp::NotARecord(line, source)) => {
+            Err(CatchUpError::Io(source)) => Err(io(source)),
+            Err(CatchUpError::NotARecord(line, source)) => {
                 Err(LedgerError::NotARecord { path: self.path.clone(), line, source })
             }
         };
@@ -121,12 +122,12 @@ impl Ledger {
     }
 }
 
-enum CatchUp {
+enum CatchUpError {
     Io(io::Error),
     NotARecord(usize, serde_json::Error),
 }
 
-impl From<io::Error> for CatchUp {
+impl From<io::Error> for CatchUpError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -134,7 +135,7 @@ impl From<io::Error> for CatchUp {
 
 impl Inner {
     /// Takes in what the file holds beyond `offset`.
-    fn catch_up(&mut self) -> Result<(), CatchUp> {
+    fn catch_up(&mut self) -> Result<(), CatchUpError> {
         let length = self.file.metadata()?.len();
         if length < self.offset {
             // Somebody emptied the file under us: it is the truth, so start over.
@@ -151,9 +152,9 @@ impl Inner {
         let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
         for line in bytes[..complete].split_inclusive(|&byte| byte == b'\n') {
             let record: Record = serde_json::from_slice(line)
-                .map_err(|error| CatchUp::NotARecord(self.records + 1, error))?;
+                .map_err(|error| CatchUpError::NotARecord(self.records + 1, error))?;
             self.offset += line.len() as u64;
-            self.take_in(record);
+            self.apply_record(record);
         }
         if complete < bytes.len() {
             // Writers append whole lines under the lock, so a line without its
@@ -165,7 +166,7 @@ impl Inner {
         Ok(())
     }
 
-    fn take_in(&mut self, record: Record) {
+    fn apply_record(&mut self, record: Record) {
         self.records += 1;
         self.state.apply(&record.effect, &record.result);
         if let Some(key) = record.idempotency_key {
@@ -178,12 +179,12 @@ impl Inner {
         market: &Market,
         effect: Effect,
         key: Option<String>,
-    ) -> Result<Recorded, ToolError> {
+    ) -> Result<RecordOutcome, ToolError> {
         if let Some(key) = &key
             && let Some((done, result)) = self.keys.get(&(effect.tool(), key.clone()))
         {
             return if *done == effect {
-                Ok(Recorded { result: result.clone(), replayed: true })
+                Ok(RecordOutcome { result: result.clone(), replayed: true })
             } else {
                 Err(ToolError::KeyReused(key.clone()))
             };
@@ -191,11 +192,11 @@ impl Inner {
         if self.records >= RECORDS_MAX {
             return Err(ToolError::RecordFull(RECORDS_MAX));
         }
-        let result = self.state.result_of(market, &effect)?;
+        let result = self.state.compute_result(market, &effect)?;
         let record = Record { at: now(), effect, idempotency_key: key, result: result.clone() };
         self.append(&record).map_err(|error| ToolError::Record(error.to_string()))?;
-        self.take_in(record);
-        Ok(Recorded { result, replayed: false })
+        self.apply_record(record);
+        Ok(RecordOutcome { result, replayed: false })
     }
 
     /// One write of one whole line.
@@ -212,7 +213,7 @@ impl Inner {
     }
 }
 
-fn unusable(error: LedgerError) -> ToolError {
+fn to_tool_error(error: LedgerError) -> ToolError {
     // The operator's text: the model's says only that the record can't be used.
     eprintln!(
         "market: {error}: {}",

@@ -13,17 +13,17 @@ use anyhow::Context as _;
 use rmcp::ServiceExt as _;
 
 mod arguments;
-mod client;
+mod disconnect;
 mod errors;
 mod faults;
 mod hangar;
 mod ledger;
 mod market;
-mod read;
+mod queries;
 mod scan;
 mod server;
 mod state;
-mod toolbox;
+mod tool_list;
 
 /// Where effects are recorded when `MARKET_FILE` is not set.
 const RECORD_FILE_DEFAULT: &str = "market.jsonl";
@@ -45,8 +45,8 @@ async fn serve() -> anyhow::Result<()> {
     let faults = faults::Faults::from_env();
     faults.start_flood();
 
-    let departure = client::Departure::default();
-    let input = client::WatchedInput::new(departure.clone());
+    let departure = disconnect::ClientDisconnect::default();
+    let input = disconnect::WatchedInput::new(departure.clone());
     let server = server::MarketServer::new(market, ledger, faults, departure)?;
     let running = match server.serve((input, tokio::io::stdout())).await {
         Ok(running) => running,

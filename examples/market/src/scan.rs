@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     arguments::Scan,
-    client::Departure,
+    disconnect::ClientDisconnect,
     errors::ToolError,
     ledger::Ledger,
     market::{Market, percent, round_isk},
@@ -31,7 +31,7 @@ pub(crate) async fn scan(
     market: &Market,
     ledger: &Ledger,
     ask: Scan,
-    departure: &Departure,
+    departure: &ClientDisconnect,
     context: &RequestContext<RoleServer>,
 ) -> Result<Value, ToolError> {
     let region_id = ask.region_id.get();
@@ -49,7 +49,7 @@ pub(crate) async fn scan(
                 ledger.record(Effect::ScanCancelled(ask), None)?;
                 return Err(ToolError::Scripted("the scan was cancelled".to_owned()));
             }
-            () = departure.left() => {
+            () = departure.wait() => {
                 return Err(ToolError::Scripted("the client has left".to_owned()));
             }
             () = tokio::time::sleep(pause) => done += 1.0,
@@ -58,7 +58,7 @@ pub(crate) async fn scan(
             report(context, token.clone(), done, steps).await;
         }
     }
-    found(market, region_id)
+    find_opportunities(market, region_id)
 }
 
 async fn report(context: &RequestContext<RoleServer>, token: ProgressToken, done: f64, of: f64) {
@@ -72,7 +72,7 @@ async fn report(context: &RequestContext<RoleServer>, token: ProgressToken, done
 }
 
 /// Items whose lowest sell price here is below the best buy price elsewhere.
-fn found(market: &Market, region_id: u32) -> Result<Value, ToolError> {
+fn find_opportunities(market: &Market, region_id: u32) -> Result<Value, ToolError> {
     let region = market.region(region_id)?;
     let mut found = Vec::new();
     for item in market.items() {

@@ -21,16 +21,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::{
-    client::Departure,
+    disconnect::ClientDisconnect,
     errors::ToolError,
     faults::{self, Faults},
     hangar,
     ledger::Ledger,
     market::Market,
-    read::{self, PriceFeed},
+    queries::{self, PriceFeed},
     scan,
     state::Effect,
-    toolbox,
+    tool_list,
 };
 
 /// `_meta` key of a request that names its idempotency key.
@@ -47,12 +47,12 @@ pub(crate) struct MarketServer {
     ledger: Ledger,
     feed: PriceFeed,
     faults: Faults,
-    departure: Departure,
+    departure: ClientDisconnect,
     tools: Vec<Tool>,
 }
 
 /// A successful answer, and whether it was recorded earlier.
-struct Answer {
+struct ToolAnswer {
     value: Value,
     replayed: bool,
 }
@@ -63,20 +63,23 @@ impl MarketServer {
         market: Arc<Market>,
         ledger: Ledger,
         faults: Faults,
-        departure: Departure,
+        departure: ClientDisconnect,
     ) -> anyhow::Result<Self> {
-        let tools = toolbox::tools(faults.test_tools).map_err(|error| anyhow!(error))?;
+        let tools = tool_list::tools(faults.test_tools).map_err(|error| anyhow!(error))?;
         Ok(Self { market, ledger, feed: PriceFeed::default(), faults, departure, tools })
     }
 
-    async fn answer(
+    async fn run_tool(
         &self,
         tool: &str,
         arguments: &Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ToolError> {
+    ) -> Result<ToolAnswer, ToolError> {
         if let Some(effect) = Effect::parse(tool, arguments) {
-            return self.faults.spanned(tool, self.write(tool, effect?, context)).await;
+            return self
+                .faults
+                .record_span(tool, self.run_writing_tool(tool, effect?, context))
+                .await;
         }
         let value = match faults::test_tool(tool, arguments, &self.departure, context).await {
             Some(tested) => tested?,
@@ -84,48 +87,52 @@ impl MarketServer {
                 let ask = parse(tool, arguments)?;
                 scan::scan(&self.market, &self.ledger, ask, &self.departure, context).await?
             }
-            None => self.look(tool, arguments)?,
+            None => self.run_reading_tool(tool, arguments)?,
         };
-        self.faults.strike(tool, &self.departure, context).await;
-        Ok(Answer { value, replayed: false })
+        self.faults.trigger(tool, &self.departure, context).await;
+        Ok(ToolAnswer { value, replayed: false })
     }
 
     /// The tools that change something.
-    async fn write(
+    async fn run_writing_tool(
         &self,
         tool: &str,
         effect: Effect,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ToolError> {
+    ) -> Result<ToolAnswer, ToolError> {
         let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
         let recorded = self.ledger.record(effect, key.map(str::to_owned))?;
         if !recorded.replayed {
-            self.faults.strike(tool, &self.departure, context).await;
+            self.faults.trigger(tool, &self.departure, context).await;
         }
-        Ok(Answer { value: recorded.result, replayed: recorded.replayed })
+        Ok(ToolAnswer { value: recorded.result, replayed: recorded.replayed })
     }
 
     /// The tools that only look and answer at once.
-    fn look(&self, tool: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
+    fn run_reading_tool(
+        &self,
+        tool: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Value, ToolError> {
         let market = &*self.market;
         match tool {
-            "search_item" => Ok(read::search_item(market, &parse(tool, arguments)?)),
-            "get_item_info" => read::item_info(market, &parse(tool, arguments)?),
-            "get_market_stats" => read::market_stats(market, &parse(tool, arguments)?),
-            "get_market_prices" => read::market_prices(market, &parse(tool, arguments)?),
-            "compare_regions" => read::compare_regions(market, &parse(tool, arguments)?),
-            "get_war_losses" => read::war_losses(market, &parse(tool, arguments)?),
+            "search_item" => Ok(queries::search_item(market, &parse(tool, arguments)?)),
+            "get_item_info" => queries::item_info(market, &parse(tool, arguments)?),
+            "get_market_stats" => queries::market_stats(market, &parse(tool, arguments)?),
+            "get_market_prices" => queries::market_prices(market, &parse(tool, arguments)?),
+            "compare_regions" => queries::compare_regions(market, &parse(tool, arguments)?),
+            "get_war_losses" => queries::war_losses(market, &parse(tool, arguments)?),
             "get_production_cost" => {
-                read::production_cost(market, &self.feed, &parse(tool, arguments)?)
+                queries::production_cost(market, &self.feed, &parse(tool, arguments)?)
             }
             "get_production_economics" => {
-                read::production_economics(market, &parse(tool, arguments)?)
+                queries::production_economics(market, &parse(tool, arguments)?)
             }
             "get_economic_opportunities" => {
-                read::economic_opportunities(market, &parse(tool, arguments)?)
+                queries::economic_opportunities(market, &parse(tool, arguments)?)
             }
             "list_bookmarks" => {
-                let crate::arguments::Nothing {} = parse(tool, arguments)?;
+                let crate::arguments::NoArgs {} = parse(tool, arguments)?;
                 self.ledger.read(|state| state.bookmarks())
             }
             "get_shopping_list" => {
@@ -184,11 +191,11 @@ impl ServerHandler for MarketServer {
         let passed = request.arguments.as_ref().unwrap_or(&none);
         self.faults.log(tool, passed, &context.meta, request.input_responses.as_ref());
         if tool == "choose_hangar" {
-            return hangar::choose(&self.market, &self.faults, request, &context).await;
+            return hangar::choose_hangar(&self.market, &self.faults, request, &context).await;
         }
         let arguments = request.arguments.unwrap_or_default();
         let tool = request.name.as_ref();
-        let result = match self.answer(tool, &arguments, &context).await {
+        let result = match self.run_tool(tool, &arguments, &context).await {
             Ok(answer) => {
                 let mut result = if let Value::String(text) = answer.value {
                     // Only a test tool answers bare text; it has no structure to send twice.

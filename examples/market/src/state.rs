@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     arguments::{
-        AddItem, CreateBookmark, CreateList, CreateOrder, ExportFormat, ExportList, OneList, Scan,
+        AddItem, CreateBookmark, CreateList, CreateOrder, ExportFormat, ExportList, ListArgs, Scan,
         Side, Transfer, UpdateBookmark,
     },
     errors::ToolError,
     market::{Market, quantity_as_f64, round_isk},
-    read::REGION_DEFAULT,
+    queries::REGION_DEFAULT,
 };
 
 /// What the wallet holds before anything happened, in cents.
@@ -31,7 +31,7 @@ const ORDER_ID_START: u64 = 7000;
 pub(crate) enum Effect {
     CreateShoppingList(CreateList),
     AddShoppingItem(AddItem),
-    DeleteShoppingList(OneList),
+    DeleteShoppingList(ListArgs),
     CreateBookmark(CreateBookmark),
     UpdateBookmark(UpdateBookmark),
     MarketOrderCreate(CreateOrder),
@@ -121,7 +121,11 @@ impl Default for State {
 
 impl State {
     /// What `effect` would answer now, or why it can't happen.
-    pub(crate) fn result_of(&self, market: &Market, effect: &Effect) -> Result<Value, ToolError> {
+    pub(crate) fn compute_result(
+        &self,
+        market: &Market,
+        effect: &Effect,
+    ) -> Result<Value, ToolError> {
         match effect {
             Effect::CreateShoppingList(ask) => {
                 Ok(json!({ "list_id": self.last_list_id + 1, "name": ask.name }))
@@ -230,11 +234,11 @@ impl State {
             }
             Effect::MarketOrderCreate(_) => {
                 self.last_order_id += 1;
-                self.take_balance(result);
+                self.set_balance(result);
             }
             Effect::WalletTransfer(_) => {
                 self.last_transfer_id += 1;
-                self.take_balance(result);
+                self.set_balance(result);
             }
             Effect::ScanCancelled(_) => {}
         }
@@ -242,7 +246,7 @@ impl State {
 
     /// The balance is taken from the record, so that a change of the bundled
     /// prices never rewrites what was paid.
-    fn take_balance(&mut self, result: &Value) {
+    fn set_balance(&mut self, result: &Value) {
         if let Some(balance) = result.get("wallet_balance").and_then(Value::as_f64) {
             self.wallet_cents = cents(balance);
         }
@@ -267,7 +271,11 @@ impl State {
     }
 
     /// `get_shopping_list`
-    pub(crate) fn shopping_list(&self, market: &Market, ask: &OneList) -> Result<Value, ToolError> {
+    pub(crate) fn shopping_list(
+        &self,
+        market: &Market,
+        ask: &ListArgs,
+    ) -> Result<Value, ToolError> {
         let list = self.list(ask.list_id.get())?;
         let mut items = Vec::with_capacity(list.quantities.len());
         let mut cost = 0.0;

@@ -1,16 +1,21 @@
 //! Questions as people read them at a terminal. Pure: a question and the time in, text out.
 
 use crate::cli::{
-    form,
-    terminal::{Paint, Style, labelled, push_line, safe, shortened, span},
+    schema_form,
+    terminal::{
+        ColorMode, Style, escape_unsafe, format_duration, push_labelled, push_line, truncate,
+    },
 };
 use greenroom_core::{
     Timestamp,
-    approval::{BudgetQuestion, Elicitation, PlanStep, Role, StepDecision, Surface, Wanted, Word},
+    approval::{
+        BudgetRaiseRequest, Elicitation, ElicitationMode, PlanStep, PlanStepDecision,
+        RecordedAnswer, Role, Surface,
+    },
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
     json::Digest,
     policy::Risk,
-    preflight::{Checklist, EstimatedCost},
+    preflight::{Checklist, CostEstimate},
     session::ApprovalState,
 };
 use serde::Deserialize;
@@ -23,7 +28,7 @@ const ID_CHARS: usize = 8;
 
 /// A question as the server shows it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ApprovalDetails {
     pub(super) approval_id: ApprovalId,
     purpose: String,
     max_risk_level: Risk,
@@ -34,28 +39,28 @@ pub(super) struct Asked {
     #[serde(default)]
     escalated_to: Option<Role>,
     #[serde(flatten)]
-    question: Question,
+    subject: SubjectDetails,
     state: ApprovalState,
     session_id: SessionId,
     run_id: RunId,
     user_id: UserId,
-    decisions: Vec<StepDecision>,
+    decisions: Vec<PlanStepDecision>,
     #[serde(default)]
-    answer: Option<Word>,
+    answer: Option<RecordedAnswer>,
     closed_at: Option<Timestamp>,
 }
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Question {
+enum SubjectDetails {
     Plan {
         steps: Vec<PlanStep>,
     },
-    Budget(BudgetQuestion),
+    Budget(BudgetRaiseRequest),
     Preflight(Checklist),
     UnknownOutcome {
-        call: DoubtfulCall,
+        call: UnknownOutcomeCall,
         why: String,
     },
     Elicitation(ElicitationView),
@@ -66,7 +71,7 @@ enum Question {
 
 /// A call of which nobody knows what became.
 #[derive(Debug, Deserialize)]
-struct DoubtfulCall {
+struct UnknownOutcomeCall {
     call_id: CallId,
     tool: String,
     arguments: Value,
@@ -94,46 +99,47 @@ enum OnDeadline {
     Wait,
 }
 
-impl Asked {
-    pub(super) fn read(view: Value) -> anyhow::Result<Self> {
+impl ApprovalDetails {
+    pub(super) fn from_json(view: Value) -> anyhow::Result<Self> {
         use anyhow::Context as _;
         serde_json::from_value(view).context("the server's answer is not as expected")
     }
 
     /// The steps of a plan; other questions have none.
     pub(super) fn steps(&self) -> &[PlanStep] {
-        match &self.question {
-            Question::Plan { steps } => steps,
-            Question::Budget(_)
-            | Question::Preflight(_)
-            | Question::UnknownOutcome { .. }
-            | Question::Elicitation(_)
-            | Question::Other => &[],
+        match &self.subject {
+            SubjectDetails::Plan { steps } => steps,
+            SubjectDetails::Budget(_)
+            | SubjectDetails::Preflight(_)
+            | SubjectDetails::UnknownOutcome { .. }
+            | SubjectDetails::Elicitation(_)
+            | SubjectDetails::Other => &[],
         }
     }
 
     /// The commands that answer it.
-    fn commands(&self) -> &'static str {
-        match self.question {
-            Question::Plan { .. } | Question::Preflight(_) => "approve, reject",
-            Question::Budget(_) => "raise LIMIT, stop",
-            Question::UnknownOutcome { .. } => "retry, done [--result RESULT], failed",
-            Question::Elicitation(ElicitationView {
-                elicitation: Elicitation { wanted: Wanted::Url { .. }, .. },
+    fn answer_commands(&self) -> &'static str {
+        match self.subject {
+            SubjectDetails::Plan { .. } | SubjectDetails::Preflight(_) => "approve, reject",
+            SubjectDetails::Budget(_) => "raise LIMIT, stop",
+            SubjectDetails::UnknownOutcome { .. } => "retry, done [--result RESULT], failed",
+            SubjectDetails::Elicitation(ElicitationView {
+                elicitation: Elicitation { mode: ElicitationMode::Url { .. }, .. },
                 ..
             }) => "answer (once it is done there), reject",
-            Question::Elicitation(_) => "answer FIELD=VALUE…, reject",
-            Question::Other => "see the dashboard",
+            SubjectDetails::Elicitation(_) => "answer FIELD=VALUE…, reject",
+            SubjectDetails::Other => "see the dashboard",
         }
     }
 
-    fn decision(&self, step: &PlanStep) -> Option<&StepDecision> {
+    fn step_decision(&self, step: &PlanStep) -> Option<&PlanStepDecision> {
         self.decisions.iter().find(|decision| decision.call_id == step.call_id)
     }
 
     /// Where it stands, with what a person must hurry for.
-    fn standing(&self, now: Timestamp) -> String {
-        let closed = self.closed_at.map(|at| format!(" at {}", time(at))).unwrap_or_default();
+    fn status_text(&self, now: Timestamp) -> String {
+        let closed =
+            self.closed_at.map(|at| format!(" at {}", format_time(at))).unwrap_or_default();
         match self.state {
             ApprovalState::Pending => {
                 let to = self.escalated_to.map(|role| format!(", escalated to role {role}"));
@@ -146,10 +152,16 @@ impl Asked {
                             OnDeadline::Wait => "late",
                             OnDeadline::Deny | OnDeadline::Escalate => "expires",
                         };
-                        format!("pending, {then} in {}{to}", span(deadline.until_from(now)))
+                        format!(
+                            "pending, {then} in {}{to}",
+                            format_duration(deadline.saturating_duration_since(now))
+                        )
                     }
                     Some(deadline) => {
-                        format!("pending, overdue for {}{to}", span(now.until_from(deadline)))
+                        format!(
+                            "pending, overdue for {}{to}",
+                            format_duration(now.saturating_duration_since(deadline))
+                        )
                     }
                 }
             }
@@ -161,19 +173,19 @@ impl Asked {
 }
 
 /// A time of day where the date is clear from the context: the date too, in UTC.
-pub(super) fn time(at: Timestamp) -> String {
+pub(super) fn format_time(at: Timestamp) -> String {
     let text = at.to_string();
     let (date, time) = text.split_once('T').unwrap_or((&text, ""));
     format!("{date} {}Z", time.get(..8).unwrap_or(time))
 }
 
 /// The end of an id, which tells it from others; its beginning is the time.
-fn end_of(id: impl std::fmt::Display) -> String {
+fn short_id(id: impl std::fmt::Display) -> String {
     let id = id.to_string();
     id.get(id.len().saturating_sub(ID_CHARS)..).unwrap_or(&id).to_owned()
 }
 
-fn style_of(risk: Risk) -> Style {
+fn risk_style(risk: Risk) -> Style {
     match risk {
         Risk::ReadOnly => Style::Green,
         Risk::WriteLowRisk => Style::Dim,
@@ -183,7 +195,7 @@ fn style_of(risk: Risk) -> Style {
 }
 
 /// All of them, shortened.
-pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
+pub(super) fn render_list(all: &[ApprovalDetails], now: Timestamp, paint: ColorMode) -> String {
     let mut out = String::new();
     for asked in all {
         if !out.is_empty() {
@@ -191,118 +203,130 @@ pub(super) fn list(all: &[Asked], now: Timestamp, paint: Paint) -> String {
         }
         let head = format!(
             "{}  {}  session {}  user {}",
-            paint.paint(Style::Bold, &end_of(asked.approval_id)),
-            asked.standing(now),
-            end_of(asked.session_id),
-            safe(asked.user_id.as_str()),
+            paint.paint(Style::Bold, &short_id(asked.approval_id)),
+            asked.status_text(now),
+            short_id(asked.session_id),
+            escape_unsafe(asked.user_id.as_str()),
         );
         push_line(&mut out, &head);
-        labelled(&mut out, 2, "Purpose", &shortened(&safe(&asked.purpose), 160));
-        labelled(&mut out, 2, "Answers", asked.commands());
-        let tool = asked.steps().iter().map(|step| safe(&step.tool).chars().count());
+        push_labelled(&mut out, 2, "Purpose", &truncate(&escape_unsafe(&asked.purpose), 160));
+        push_labelled(&mut out, 2, "Answers", asked.answer_commands());
+        let tool = asked.steps().iter().map(|step| escape_unsafe(&step.tool).chars().count());
         let tool = tool.max().unwrap_or(0).min(40);
         for (number, step) in (1..).zip(asked.steps()) {
-            let decided = asked.decision(step).map(|decision| format!("  [{}]", word(decision)));
+            let decided = asked
+                .step_decision(step)
+                .map(|decision| format!("  [{}]", decision_label(decision)));
             let line = format!(
                 "  {number}. {:tool$}  {}  {}{}",
-                safe(&step.tool),
-                paint.paint(style_of(step.risk), &format!("{:15}", step.risk.name())),
-                shortened(&safe(&step.arguments.to_string()), ARGUMENTS_COLUMNS - tool.min(30)),
+                escape_unsafe(&step.tool),
+                paint.paint(risk_style(step.risk), &format!("{:15}", step.risk.name())),
+                truncate(
+                    &escape_unsafe(&step.arguments.to_string()),
+                    ARGUMENTS_COLUMNS - tool.min(30)
+                ),
                 decided.unwrap_or_default(),
             );
             push_line(&mut out, &line);
         }
-        if let Question::Preflight(checklist) = &asked.question {
-            planned_steps(&mut out, checklist, paint);
+        if let SubjectDetails::Preflight(checklist) = &asked.subject {
+            push_planned_steps(&mut out, checklist, paint);
         }
     }
     out
 }
 
 /// The steps of a preflight, a line each.
-fn planned_steps(out: &mut String, checklist: &Checklist, paint: Paint) {
+fn push_planned_steps(out: &mut String, checklist: &Checklist, paint: ColorMode) {
     for step in &checklist.steps {
-        let tool = step.tool_name.as_deref().map(safe).unwrap_or_default();
+        let tool = step.tool_name.as_deref().map(escape_unsafe).unwrap_or_default();
         let asks = if step.needs_approval { "  asks" } else { "" };
-        let risk = paint.paint(style_of(step.risk), &format!("{:15}", step.risk.name()));
-        let does = shortened(&safe(&step.description), ARGUMENTS_COLUMNS);
+        let risk = paint.paint(risk_style(step.risk), &format!("{:15}", step.risk.name()));
+        let does = truncate(&escape_unsafe(&step.description), ARGUMENTS_COLUMNS);
         push_line(out, &format!("  {}. {risk}  {does}  {tool}{asks}", step.position));
     }
 }
 
 /// A preflight, whole: its steps, what they may cost, and what there is to know.
-fn checklist(out: &mut String, checklist: &Checklist, paint: Paint) {
-    let EstimatedCost { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
+fn push_checklist(out: &mut String, checklist: &Checklist, paint: ColorMode) {
+    let CostEstimate { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
     let money = match estimated_usd {
         Some(dollars) => format!("about {dollars:.4} USD"),
         None => "price unknown".to_owned(),
     };
     let cost = format!("{input_tokens} input and {output_tokens} output tokens, {money}");
-    labelled(out, 2, "Cost", &cost);
+    push_labelled(out, 2, "Cost", &cost);
     for needed in &checklist.required_permissions {
-        labelled(out, 2, "Needs", &safe(needed));
+        push_labelled(out, 2, "Needs", &escape_unsafe(needed));
     }
     for warning in &checklist.warnings {
-        labelled(out, 2, "Warning", &paint.paint(Style::Yellow, &safe(warning)));
+        push_labelled(out, 2, "Warning", &paint.paint(Style::Yellow, &escape_unsafe(warning)));
     }
     out.push('\n');
-    planned_steps(out, checklist, paint);
+    push_planned_steps(out, checklist, paint);
     for step in &checklist.steps {
         let Some(arguments) = &step.arguments else { continue };
         push_line(out, &format!("  Arguments of step {}", step.position));
         for line in format!("{arguments:#}").lines() {
-            push_line(out, &format!("    {}", safe(line)));
+            push_line(out, &format!("    {}", escape_unsafe(line)));
         }
     }
 }
 
 /// One of them, whole.
-pub(super) fn whole(asked: &Asked, now: Timestamp, paint: Paint) -> String {
+pub(super) fn render_details(asked: &ApprovalDetails, now: Timestamp, paint: ColorMode) -> String {
     let mut out = String::new();
     let id = asked.approval_id.to_string();
     push_line(&mut out, &format!("Approval {}", paint.paint(Style::Bold, &id)));
-    let ago = span(now.until_from(asked.requested_at));
-    let deadline = asked.deadline.map_or("none".to_owned(), time);
+    let ago = format_duration(now.saturating_duration_since(asked.requested_at));
+    let deadline = asked.deadline.map_or("none".to_owned(), format_time);
     for (label, text) in [
-        ("State", asked.standing(now)),
-        ("Purpose", safe(&asked.purpose)),
-        ("Answers", asked.commands().to_owned()),
+        ("State", asked.status_text(now)),
+        ("Purpose", escape_unsafe(&asked.purpose)),
+        ("Answers", asked.answer_commands().to_owned()),
         ("Risk", asked.max_risk_level.name().to_owned()),
-        ("User", safe(asked.user_id.as_str())),
+        ("User", escape_unsafe(asked.user_id.as_str())),
         ("Session", asked.session_id.to_string()),
         ("Run", asked.run_id.to_string()),
-        ("Asked", format!("{} ({ago} ago)", time(asked.requested_at))),
+        ("Asked", format!("{} ({ago} ago)", format_time(asked.requested_at))),
         ("Deadline", deadline),
     ] {
-        labelled(&mut out, 2, label, &text);
+        push_labelled(&mut out, 2, label, &text);
     }
-    match &asked.question {
-        Question::Budget(budget) => push_budget(&mut out, budget),
-        Question::UnknownOutcome { call, why } => push_doubtful(&mut out, call, why, paint),
-        Question::Preflight(asked) => checklist(&mut out, asked, paint),
-        Question::Elicitation(asked) => push_asking(&mut out, asked, paint),
-        Question::Plan { .. } | Question::Other => {}
+    match &asked.subject {
+        SubjectDetails::Budget(budget) => push_budget(&mut out, budget),
+        SubjectDetails::UnknownOutcome { call, why } => {
+            push_unknown_outcome(&mut out, call, why, paint)
+        }
+        SubjectDetails::Preflight(asked) => push_checklist(&mut out, asked, paint),
+        SubjectDetails::Elicitation(asked) => push_elicitation(&mut out, asked, paint),
+        SubjectDetails::Plan { .. } | SubjectDetails::Other => {}
     }
     if let Some(word) = &asked.answer {
-        labelled(&mut out, 2, "Answer", &said(word));
+        push_labelled(&mut out, 2, "Answer", &format_answer(word));
     }
     for (number, step) in (1..).zip(asked.steps()) {
         out.push('\n');
-        let tool = paint.paint(Style::Bold, &safe(&step.tool));
-        let risk = paint.paint(style_of(step.risk), step.risk.name());
+        let tool = paint.paint(Style::Bold, &escape_unsafe(&step.tool));
+        let risk = paint.paint(risk_style(step.risk), step.risk.name());
         push_line(&mut out, &format!("  {number}. {tool}  {risk}"));
-        labelled(&mut out, 5, "Call", &step.call_id.to_string());
+        push_labelled(&mut out, 5, "Call", &step.call_id.to_string());
         if !step.description.is_empty() {
-            labelled(&mut out, 5, "Does", &safe(&step.description));
+            push_labelled(&mut out, 5, "Does", &escape_unsafe(&step.description));
         }
-        labelled(&mut out, 5, "Why", &safe(&step.why));
+        push_labelled(&mut out, 5, "Why", &escape_unsafe(&step.why));
         if let Some(cost) = &step.cost {
             let beyond = if step.exceeds_budget { " (more than the budget has left)" } else { "" };
-            labelled(&mut out, 5, "Costs", &format!("{}{beyond}", safe(&cost.to_string())));
+            push_labelled(
+                &mut out,
+                5,
+                "Costs",
+                &format!("{}{beyond}", escape_unsafe(&cost.to_string())),
+            );
         }
-        labelled(&mut out, 5, "Decision", &decision(asked.decision(step)));
+        push_labelled(&mut out, 5, "Decision", &format_step_decision(asked.step_decision(step)));
         push_arguments(&mut out, &step.arguments);
-        labelled(&mut out, 5, "Digest", &step.digest.to_string());
+        push_labelled(&mut out, 5, "Digest", &step.digest.to_string());
     }
     out
 }
@@ -311,63 +335,74 @@ fn push_arguments(out: &mut String, arguments: &Value) {
     push_line(out, "     Arguments");
     // The breaks of the layout are ours; those within a text are escaped by JSON.
     for line in format!("{arguments:#}").lines() {
-        push_line(out, &format!("       {}", safe(line)));
+        push_line(out, &format!("       {}", escape_unsafe(line)));
     }
 }
 
-fn push_budget(out: &mut String, asked: &BudgetQuestion) {
-    let measure = safe(&asked.budget.measure.to_string());
-    labelled(out, 2, "Budget", &safe(&asked.budget.to_string()));
-    labelled(out, 2, "Spent", &format!("{} {measure}", asked.spent));
+fn push_budget(out: &mut String, asked: &BudgetRaiseRequest) {
+    let measure = escape_unsafe(&asked.budget.measure.to_string());
+    push_labelled(out, 2, "Budget", &escape_unsafe(&asked.budget.to_string()));
+    push_labelled(out, 2, "Spent", &format!("{} {measure}", asked.spent));
     if asked.needed > 0.0 {
-        labelled(out, 2, "Needed", &format!("{} {measure}", asked.needed));
+        push_labelled(out, 2, "Needed", &format!("{} {measure}", asked.needed));
     }
     for expense in &asked.spent_on {
-        push_line(out, &format!("     {} {measure} on {}", expense.amount, safe(&expense.what)));
+        push_line(
+            out,
+            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.what)),
+        );
     }
 }
 
-fn push_doubtful(out: &mut String, call: &DoubtfulCall, why: &str, paint: Paint) {
-    labelled(out, 2, "Why", &safe(why));
-    push_line(out, &format!("\n  {}", paint.paint(Style::Bold, &safe(&call.tool))));
-    labelled(out, 5, "Call", &call.call_id.to_string());
-    labelled(out, 5, "Attempts", &call.attempts.to_string());
+fn push_unknown_outcome(out: &mut String, call: &UnknownOutcomeCall, why: &str, paint: ColorMode) {
+    push_labelled(out, 2, "Why", &escape_unsafe(why));
+    push_line(out, &format!("\n  {}", paint.paint(Style::Bold, &escape_unsafe(&call.tool))));
+    push_labelled(out, 5, "Call", &call.call_id.to_string());
+    push_labelled(out, 5, "Attempts", &call.attempts.to_string());
     push_arguments(out, &call.arguments);
-    labelled(out, 5, "Digest", &call.digest.to_string());
+    push_labelled(out, 5, "Digest", &call.digest.to_string());
 }
 
 /// What a running tool wants to know: its words, and the form or the page.
-fn push_asking(out: &mut String, asked: &ElicitationView, paint: Paint) {
-    labelled(out, 2, "Call", &asked.call_id.to_string());
-    let tool = paint.paint(Style::Bold, &safe(&asked.tool));
-    push_line(out, &format!("\n  {tool} of {} asks:", safe(&asked.server)));
+fn push_elicitation(out: &mut String, asked: &ElicitationView, paint: ColorMode) {
+    push_labelled(out, 2, "Call", &asked.call_id.to_string());
+    let tool = paint.paint(Style::Bold, &escape_unsafe(&asked.tool));
+    push_line(out, &format!("\n  {tool} of {} asks:", escape_unsafe(&asked.server)));
     for line in asked.elicitation.message.lines() {
-        push_line(out, &format!("     {}", safe(line)));
+        push_line(out, &format!("     {}", escape_unsafe(line)));
     }
-    match &asked.elicitation.wanted {
-        Wanted::Url { url } => labelled(out, 5, "Visit", &paint.paint(Style::Bold, &safe(url))),
-        Wanted::Form { schema } => {
-            for name in form::names(schema) {
-                let words = form::in_words(&schema["properties"][&name]);
-                let needed = match form::is_required(schema, &name) {
+    match &asked.elicitation.mode {
+        ElicitationMode::Url { url } => {
+            push_labelled(out, 5, "Visit", &paint.paint(Style::Bold, &escape_unsafe(url)))
+        }
+        ElicitationMode::Form { schema } => {
+            for name in schema_form::field_names(schema) {
+                let words = schema_form::describe_field(&schema["properties"][&name]);
+                let needed = match schema_form::is_required(schema, &name) {
                     true => "",
                     false => " (may be left out)",
                 };
-                labelled(out, 5, &safe(&name), &format!("{}{needed}", safe(&words)));
+                push_labelled(
+                    out,
+                    5,
+                    &escape_unsafe(&name),
+                    &format!("{}{needed}", escape_unsafe(&words)),
+                );
             }
         }
     }
 }
 
 /// A person's word on a question without steps.
-fn said(word: &Word) -> String {
-    let through = through(word.surface);
-    let reason = word.reason.as_deref().map(|reason| format!(": {}", safe(reason)));
-    let (name, by, at) = (word.resolution.name(), safe(word.by.as_str()), time(word.at));
+fn format_answer(word: &RecordedAnswer) -> String {
+    let through = surface_name(word.surface);
+    let reason = word.reason.as_deref().map(|reason| format!(": {}", escape_unsafe(reason)));
+    let (name, by, at) =
+        (word.resolution.name(), escape_unsafe(word.by.as_str()), format_time(word.at));
     format!("{name}, said {by} at {at} through {through}{}", reason.unwrap_or_default())
 }
 
-fn through(surface: Surface) -> &'static str {
+fn surface_name(surface: Surface) -> &'static str {
     match surface {
         Surface::Rest => "REST",
         Surface::Websocket => "a WebSocket",
@@ -376,28 +411,33 @@ fn through(surface: Surface) -> &'static str {
     }
 }
 
-fn word(decision: &StepDecision) -> &'static str {
+fn decision_label(decision: &PlanStepDecision) -> &'static str {
     if decision.approved { "approved" } else { "rejected" }
 }
 
-fn decision(decision: Option<&StepDecision>) -> String {
+fn format_step_decision(decision: Option<&PlanStepDecision>) -> String {
     let Some(decision) = decision else { return "none yet".to_owned() };
-    let through = through(decision.surface);
-    let by = safe(decision.by.as_str());
-    let reason = decision.reason.as_deref().map(|reason| format!(": {}", safe(reason)));
-    let (word, at) = (word(decision), time(decision.at));
+    let through = surface_name(decision.surface);
+    let by = escape_unsafe(decision.by.as_str());
+    let reason = decision.reason.as_deref().map(|reason| format!(": {}", escape_unsafe(reason)));
+    let (word, at) = (decision_label(decision), format_time(decision.at));
     format!("{word} by {by} at {at} through {through}{}", reason.unwrap_or_default())
 }
 
 /// What an answer changed.
-pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: bool) -> String {
+pub(super) fn render_answer_result(
+    before: &ApprovalDetails,
+    after: &ApprovalDetails,
+    approve: bool,
+    repeated: bool,
+) -> String {
     let mut out = String::new();
     let id = after.approval_id;
     if repeated {
         push_line(&mut out, &format!("Approval {id}: you had said so already."));
     } else if let Some(word) = &after.answer {
-        push_line(&mut out, &format!("Approval {id}: {}.", said(word)));
-    } else if let Question::Preflight(_) = &after.question {
+        push_line(&mut out, &format!("Approval {id}: {}.", format_answer(word)));
+    } else if let SubjectDetails::Preflight(_) = &after.subject {
         let word = if approve { "approved" } else { "rejected, and the run ends" };
         push_line(&mut out, &format!("Approval {id}: the plan is {word}."));
     } else {
@@ -407,8 +447,13 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
         push_line(&mut out, &format!("Approval {id}: {steps} {word}."));
     }
     for (number, step) in (1..).zip(after.steps()) {
-        let tool = safe(&step.tool);
-        labelled(&mut out, 2, &format!("{number}. {tool}"), &decision(after.decision(step)));
+        let tool = escape_unsafe(&step.tool);
+        push_labelled(
+            &mut out,
+            2,
+            &format!("{number}. {tool}"),
+            &format_step_decision(after.step_decision(step)),
+        );
     }
     if after.state == ApprovalState::Pending {
         let undecided = after.steps().len().saturating_sub(after.decisions.len());
@@ -420,27 +465,27 @@ pub(super) fn answered(before: &Asked, after: &Asked, approve: bool, repeated: b
 /// What was decided first.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum First {
+pub(super) enum FirstAnswer {
     /// Of a plan.
-    Steps(Vec<StepDecision>),
+    Steps(Vec<PlanStepDecision>),
     /// Of a question without steps.
-    Word(Box<Word>),
+    Answer(Box<RecordedAnswer>),
 }
 
 /// Why an answer was refused: somebody was first.
-pub(super) fn already_decided(asked: &Asked, first: &First) -> String {
+pub(super) fn render_conflict(asked: &ApprovalDetails, first: &FirstAnswer) -> String {
     let mut out = "already decided differently:".to_owned();
     let first = match first {
-        First::Word(word) => {
-            out.push_str(&format!("\n  {}", said(word)));
+        FirstAnswer::Answer(word) => {
+            out.push_str(&format!("\n  {}", format_answer(word)));
             return out;
         }
-        First::Steps(steps) => steps,
+        FirstAnswer::Steps(steps) => steps,
     };
     for decided in first {
         let step = asked.steps().iter().find(|step| step.call_id == decided.call_id);
-        let tool = step.map(|step| safe(&step.tool)).unwrap_or_default();
-        out.push_str(&format!("\n  {tool}: {}", decision(Some(decided))));
+        let tool = step.map(|step| escape_unsafe(&step.tool)).unwrap_or_default();
+        out.push_str(&format!("\n  {tool}: {}", format_step_decision(Some(decided))));
     }
     out
 }

@@ -12,12 +12,12 @@ fn now() -> Timestamp {
 fn step(call_id: &str, tool: &str, arguments: &Value) -> Value {
     json!({
         "call_id": call_id, "tool": tool, "arguments": arguments,
-        "digest": greenroom_core::json::Digest::of(arguments),
+        "digest": greenroom_core::json::Digest::hash_json(arguments),
         "risk": "write_high_risk", "description": "Moves goods", "why": "level L1",
     })
 }
 
-fn asked(change: impl FnOnce(&mut Value)) -> Asked {
+fn approval(change: impl FnOnce(&mut Value)) -> ApprovalDetails {
     let mut view = json!({
         "approval_id": "0198c0de-0000-7000-8000-0000deadbeef", "plan_id": "x", "kind": "plan",
         "purpose": "Execute 2 tools", "max_risk_level": "write_high_risk", "tool_count": 2,
@@ -31,20 +31,20 @@ fn asked(change: impl FnOnce(&mut Value)) -> Asked {
         "decisions": [], "closed_at": null,
     });
     change(&mut view);
-    Asked::read(view).unwrap()
+    ApprovalDetails::from_json(view).unwrap()
 }
 
 fn rejected(call_id: &str) -> Value {
     json!({
         "call_id": call_id, "approved": false, "by": "ann", "surface": "cli",
         "reason": "too dear", "at": "2026-01-01T12:00:05.000Z",
-        "digest": greenroom_core::json::Digest::of(&json!({})),
+        "digest": greenroom_core::json::Digest::hash_json(&json!({})),
     })
 }
 
 #[test]
 fn g11_a_list_says_what_is_asked_and_how_long_there_is_time() {
-    let text = list(&[asked(|_| ())], now(), Paint::PLAIN);
+    let text = render_list(&[approval(|_| ())], now(), ColorMode::PLAIN);
     let expected = "\
 deadbeef  pending, expires in 9m 41s  session 00000001  user ann
   Purpose     Execute 2 tools
@@ -57,8 +57,11 @@ deadbeef  pending, expires in 9m 41s  session 00000001  user ann
 
 #[test]
 fn g11_one_is_shown_whole_with_who_decided_what() {
-    let text =
-        whole(&asked(|view| view["decisions"] = json!([rejected(SELL)])), now(), Paint::PLAIN);
+    let text = render_details(
+        &approval(|view| view["decisions"] = json!([rejected(SELL)])),
+        now(),
+        ColorMode::PLAIN,
+    );
     for line in [
         "Approval 0198c0de-0000-7000-8000-0000deadbeef",
         "  State       pending, expires in 9m 41s",
@@ -75,8 +78,8 @@ fn g11_one_is_shown_whole_with_who_decided_what() {
 #[test]
 fn x5_arguments_cannot_forge_what_is_shown() {
     let evil = "\u{1b}[2J\u{9b}2K\r\n  Decision  approved\u{202e}";
-    let text = |show: fn(&[Asked], Timestamp, Paint) -> String| {
-        let asked = asked(|view| {
+    let text = |show: fn(&[ApprovalDetails], Timestamp, ColorMode) -> String| {
+        let asked = approval(|view| {
             view["purpose"] = json!(evil);
             view["steps"][0] = step(BUY, evil, &json!({evil: [evil]}));
             view["steps"][0]["why"] = json!(evil);
@@ -84,13 +87,15 @@ fn x5_arguments_cannot_forge_what_is_shown() {
             view["decisions"] = json!([rejected(BUY)]);
             view["decisions"][0]["reason"] = json!(evil);
         });
-        show(&[asked], now(), Paint::PLAIN)
+        show(&[asked], now(), ColorMode::PLAIN)
     };
     let shown = [
-        text(list),
-        text(|asked, now, paint| whole(&asked[0], now, paint)),
-        text(|asked, _, _| answered(&asked[0], &asked[0], true, false)),
-        text(|asked, _, _| already_decided(&asked[0], &First::Steps(asked[0].decisions.clone()))),
+        text(render_list),
+        text(|asked, now, paint| render_details(&asked[0], now, paint)),
+        text(|asked, _, _| render_answer_result(&asked[0], &asked[0], true, false)),
+        text(|asked, _, _| {
+            render_conflict(&asked[0], &FirstAnswer::Steps(asked[0].decisions.clone()))
+        }),
     ];
     for text in shown {
         assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'));
@@ -101,7 +106,7 @@ fn x5_arguments_cannot_forge_what_is_shown() {
 
 #[test]
 fn g10_standing_says_how_it_ended() {
-    let standing = |change: fn(&mut Value)| asked(change).standing(now());
+    let standing = |change: fn(&mut Value)| approval(change).status_text(now());
     assert_eq!(standing(|view| view["deadline"] = json!(null)), "pending, no deadline");
     let late = standing(|view| view["deadline"] = json!("2026-01-01T11:59:57.000Z"));
     assert_eq!(late, "pending, overdue for 3s");
@@ -114,16 +119,16 @@ fn g10_standing_says_how_it_ended() {
 
 #[test]
 fn g11_a_refusal_names_who_was_first() {
-    let asked = asked(|_| ());
-    let first: First = serde_json::from_value(json!([rejected(SELL)])).unwrap();
+    let asked = approval(|_| ());
+    let first: FirstAnswer = serde_json::from_value(json!([rejected(SELL)])).unwrap();
     let expected = "already decided differently:\n  sell: rejected by ann at \
                     2026-01-01 12:00:05Z through the command line: too dear";
-    assert_eq!(already_decided(&asked, &first), expected);
+    assert_eq!(render_conflict(&asked, &first), expected);
 }
 
 #[test]
 fn g6_a_budget_shows_what_was_spent_and_on_what() {
-    let asked = asked(|view| {
+    let asked = approval(|view| {
         view["kind"] = json!("budget");
         view["budget"] =
             json!({"scope": "user", "period": "day", "measure": "ISK", "limit": 100.0});
@@ -132,7 +137,7 @@ fn g6_a_budget_shows_what_was_spent_and_on_what() {
         view["spent_on"] = json!([{"what": "buy\u{1b}[2J", "amount": 90.0}]);
         view["on_deadline"] = json!("escalate");
     });
-    let text = whole(&asked, now(), Paint::PLAIN);
+    let text = render_details(&asked, now(), ColorMode::PLAIN);
     for line in [
         "  Answers     raise LIMIT, stop",
         "  State       pending, escalates in 9m 41s",
@@ -147,7 +152,7 @@ fn g6_a_budget_shows_what_was_spent_and_on_what() {
 
 #[test]
 fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
-    let asked = asked(|view| {
+    let asked = approval(|view| {
         let mut call = step(BUY, "buy", &json!({"item": "ore"}));
         call["attempts"] = json!(2);
         view["kind"] = json!("unknown_outcome");
@@ -155,7 +160,7 @@ fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
         view["call"] = call;
         view["why"] = json!("the server restarted while the call ran");
     });
-    let text = whole(&asked, now(), Paint::PLAIN);
+    let text = render_details(&asked, now(), ColorMode::PLAIN);
     for line in [
         "  Answers     retry, done [--result RESULT], failed",
         "  State       pending, no deadline",
@@ -168,7 +173,7 @@ fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
 
 #[test]
 fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
-    let asked = asked(|view| {
+    let asked = approval(|view| {
         view["kind"] = json!("preflight");
         view["purpose"] = json!("Carry out a plan of 2 steps");
         view["steps"] = json!([
@@ -182,7 +187,7 @@ fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
         view["requiredPermissions"] = json!(["autonomy level ASSISTED (L2)"]);
         view["warnings"] = json!(["the price is not known"]);
     });
-    let text = whole(&asked, now(), Paint::PLAIN);
+    let text = render_details(&asked, now(), ColorMode::PLAIN);
     for expected in [
         "10 input and 2 output tokens, price unknown",
         "autonomy level ASSISTED (L2)",
@@ -194,5 +199,8 @@ fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
         assert!(text.contains(expected), "{expected}: {text}");
     }
     assert!(!text.contains('\u{1b}'), "{text}");
-    assert!(list(&[asked], now(), Paint::PLAIN).contains("  2. write_high_risk"), "{text}");
+    assert!(
+        render_list(&[asked], now(), ColorMode::PLAIN).contains("  2. write_high_risk"),
+        "{text}"
+    );
 }

@@ -5,30 +5,30 @@
 //! the connection, and three ways of showing and asking: a [`terminal`](interactive), plain
 //! [`lines`](plain), and JSON for [`programs`](programs).
 
-mod ask;
-mod conversation;
-mod editing;
-mod editor;
-mod form;
-mod heard;
+mod approval_prompt;
+mod command;
+mod elicitation_form;
+mod external_editor;
+mod gateway_connection;
+mod gateway_message;
 mod interactive;
-mod line;
-mod link;
+mod json_lines;
+mod line_editor;
+mod machine;
 mod plain;
-mod programs;
+mod render;
 mod screen;
-mod show;
+mod styled_line;
 #[cfg(test)]
 mod tests;
-mod word;
 
-use super::{ConfigArgs, Usage, client::Client, id::Abbreviation};
-use conversation::Conversation;
+use super::{ConfigArgs, UsageError, client::ApiClient, partial_id::PartialId};
+use gateway_connection::GatewayConnection;
 use greenroom_core::{
-    context::workflow::command,
+    context::workflow::format_command,
     ids::{AgentName, SessionId},
 };
-use link::Link;
+use machine::ChatMachine;
 use serde_json::{Value, json};
 use std::{
     io::{IsTerminal as _, Read as _},
@@ -38,7 +38,7 @@ use std::{
 /// The run failed or was cancelled, or the message was refused.
 const EXIT_FAILED: u8 = 1;
 /// A person is asked, and the command was told not to wait.
-const EXIT_ASKED: u8 = 3;
+const EXIT_APPROVAL_PENDING: u8 = 3;
 /// It was interrupted twice.
 const EXIT_INTERRUPTED: u8 = 130;
 /// Bytes of a message from standard input; the server takes no more.
@@ -55,7 +55,7 @@ pub struct ChatArgs {
     message: Option<String>,
     /// Go on with this session: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
-    session: Option<Abbreviation>,
+    session: Option<PartialId>,
     /// Start this workflow, and leave when it is answered; `greenroom workflows` lists them
     #[arg(long, value_name = "NAME", conflicts_with = "message")]
     workflow: Option<String>,
@@ -80,10 +80,10 @@ pub struct ChatArgs {
 }
 
 /// What every way of talking starts from.
-struct Setup {
-    client: Client,
-    link: Link,
-    conversation: Conversation,
+struct ChatSetup {
+    client: ApiClient,
+    link: GatewayConnection,
+    conversation: ChatMachine,
     /// The agent of the session that is still to be made.
     agent: Option<AgentName>,
     /// Whether to leave when a person is asked.
@@ -92,9 +92,10 @@ struct Setup {
 
 /// Runs the command.
 pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
-    let client = Client::of(&args.config.load()?)?;
+    let client = ApiClient::from_configuration(&args.config.load()?)?;
     let (reads, writes) = (std::io::stdin().is_terminal(), std::io::stdout().is_terminal());
-    let started = args.workflow.as_ref().map(|name| workflow(name, &args.inputs)).transpose()?;
+    let started =
+        args.workflow.as_ref().map(|name| parse_workflow(name, &args.inputs)).transpose()?;
     let once = match (args.message, &started) {
         (Some(message), _) => Some(message),
         // Lines of programs may be frames.
@@ -103,29 +104,29 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         }
         (None, Some((line, _))) => Some(line.clone()),
         (None, None) if reads || args.json => None,
-        (None, None) => Some(piped()?),
+        (None, None) => Some(read_piped_message()?),
     };
     let session = match &args.session {
-        Some(session) => Some(client.session(session).await?),
+        Some(session) => Some(client.find_session(session).await?),
         None => None,
     };
     let going = match session {
-        Some(session) => Some(resume(&client, session).await?),
+        Some(session) => Some(find_open_requests(&client, session).await?),
         None => None,
     };
     if let (Some(name), Some(_)) = (&args.workflow, &args.agent) {
-        check_is_known(&client, name).await?;
+        require_known_workflow(&client, name).await?;
     }
-    let link = Link::open(&client).await?;
-    let mut conversation = Conversation::new(session);
+    let link = GatewayConnection::open(&client).await?;
+    let mut conversation = ChatMachine::new(session);
     if let Some((_, workflow)) = started {
-        conversation.starts_with(workflow);
+        conversation.set_next_workflow(workflow);
     }
-    let setup = Setup { client, link, conversation, agent: args.agent, no_wait: args.no_wait };
+    let setup = ChatSetup { client, link, conversation, agent: args.agent, no_wait: args.no_wait };
     let going = going.unwrap_or_default();
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if args.json {
-        programs::run(setup, once, going).await
+        json_lines::run(setup, once, going).await
     } else if reads && writes && !dumb {
         interactive::run(setup, once, going).await
     } else {
@@ -134,19 +135,19 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The line that starts a workflow, and the same as a frame has it.
-fn workflow(name: &str, inputs: &[String]) -> anyhow::Result<(String, Value)> {
+fn parse_workflow(name: &str, inputs: &[String]) -> anyhow::Result<(String, Value)> {
     let mut said = serde_json::Map::new();
     for input in inputs {
         let pair = input.split_once('=');
-        let (key, value) = pair.ok_or_else(|| Usage(format!("`{input}` is not KEY=VALUE")))?;
+        let (key, value) = pair.ok_or_else(|| UsageError(format!("`{input}` is not KEY=VALUE")))?;
         said.insert(key.to_owned(), value.into());
     }
-    Ok((command(name, &said), json!({"name": name, "inputs": said})))
+    Ok((format_command(name, &said), json!({"name": name, "inputs": said})))
 }
 
 /// Errs if there is no such workflow: the session that an agent is named for is made before the server
 /// is asked for it.
-async fn check_is_known(client: &Client, name: &str) -> anyhow::Result<()> {
+async fn require_known_workflow(client: &ApiClient, name: &str) -> anyhow::Result<()> {
     let found = client.get("/agent/workflows").await?;
     let known = found["workflows"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_known = known.iter().any(|workflow| workflow["name"] == name);
@@ -155,25 +156,32 @@ async fn check_is_known(client: &Client, name: &str) -> anyhow::Result<()> {
 }
 
 /// What is piped in, as one message.
-fn piped() -> anyhow::Result<String> {
+fn read_piped_message() -> anyhow::Result<String> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(MESSAGE_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| Usage(format!("what is piped in is no text: {error}")))?;
+    read.map_err(|error| UsageError(format!("what is piped in is no text: {error}")))?;
     if text.len() as u64 > MESSAGE_BYTES_MAX {
-        return Err(Usage(format!("a message may have at most {MESSAGE_BYTES_MAX} bytes")).into());
+        return Err(
+            UsageError(format!("a message may have at most {MESSAGE_BYTES_MAX} bytes")).into()
+        );
     }
     if text.trim().is_empty() {
-        return Err(Usage("there is nothing to say: give a message, or pipe one in".into()).into());
+        return Err(
+            UsageError("there is nothing to say: give a message, or pipe one in".into()).into()
+        );
     }
     Ok(text.trim_end().to_owned())
 }
 
 /// A request that somebody made before: its id, and what was said.
-type Request = (String, String);
+type ResumedRequest = (String, String);
 
 /// The requests of the session that are not over, oldest first. Sent again they start nothing, and
 /// stream what remains.
-async fn resume(client: &Client, session: SessionId) -> anyhow::Result<Vec<Request>> {
+async fn find_open_requests(
+    client: &ApiClient,
+    session: SessionId,
+) -> anyhow::Result<Vec<ResumedRequest>> {
     let found = client.get(&format!("/agent/session/{session}")).await?;
     match found["status"].as_str() {
         Some("running" | "waiting") => {}
@@ -197,7 +205,7 @@ async fn resume(client: &Client, session: SessionId) -> anyhow::Result<Vec<Reque
 }
 
 /// A new session with that agent.
-async fn create(client: &Client, agent: &AgentName) -> anyhow::Result<String> {
+async fn create_session(client: &ApiClient, agent: &AgentName) -> anyhow::Result<String> {
     let created = client.post("/agent/session", &json!({ "agent": agent })).await?;
     let session = created["session_id"].as_str();
     session.map(str::to_owned).ok_or_else(|| anyhow::anyhow!("the server names no session"))

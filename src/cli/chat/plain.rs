@@ -3,19 +3,18 @@
 //! on, one after the other.
 
 use super::{
-    EXIT_ASKED, EXIT_FAILED, Request, Setup,
-    conversation::{Act, Conversation, Failure, Post},
-    create,
-    heard::{Heard, Outcome},
-    interactive::post,
-    line::safe_text,
-    link::{Link, Said},
-    show,
+    ChatSetup, EXIT_APPROVAL_PENDING, EXIT_FAILED, ResumedRequest, create_session,
+    gateway_connection::{ConnectionEvent, GatewayConnection},
+    gateway_message::{GatewayMessage, RunOutcome},
+    interactive::post_json,
+    machine::{ChatEffect, ChatMachine, PostPurpose, RequestFailure},
+    render,
+    styled_line::escape_unsafe_lines,
 };
 use crate::{
     cli::{
-        client::Client,
-        terminal::{COLUMNS, Paint, print},
+        client::ApiClient,
+        terminal::{COLUMNS, ColorMode, print},
     },
     startup::SystemClock,
 };
@@ -36,25 +35,25 @@ use uuid::Uuid;
 /// Lines that wait to be looked at.
 const LINES_MAX: usize = 64;
 
-type Posted = (Post, Result<(), Failure>);
+type PostResult = (PostPurpose, Result<(), RequestFailure>);
 
-struct Plain {
-    client: Client,
-    link: Link,
-    conversation: Conversation,
+struct PlainChat {
+    client: ApiClient,
+    link: GatewayConnection,
+    conversation: ChatMachine,
     agent: Option<AgentName>,
-    posts: mpsc::Sender<Posted>,
-    paper: Paper,
+    posts: mpsc::Sender<PostResult>,
+    paper: PlainOutput,
     /// To leave once everything is answered.
     once: bool,
     no_wait: bool,
     /// Something was written since a line was last asked for.
-    asks_again: bool,
+    needs_prompt: bool,
     code: Option<u8>,
 }
 
 /// What is written on.
-struct Paper {
+struct PlainOutput {
     /// The text goes out as it comes; else once it is sure that it counts.
     streams: bool,
     /// Text that did not go out.
@@ -64,7 +63,7 @@ struct Paper {
 }
 
 /// Lines of standard input, until its end.
-pub(super) fn lines() -> mpsc::Receiver<String> {
+pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
     // A thread of its own: reading can't be given up, and must not keep the program from ending.
     thread::spawn(move || {
@@ -80,14 +79,15 @@ pub(super) fn lines() -> mpsc::Receiver<String> {
 
 /// Runs it. `once` is all there is to say; `going` are requests that are answered already.
 pub(super) async fn run(
-    setup: Setup,
+    setup: ChatSetup,
     once: Option<String>,
-    going: Vec<Request>,
+    going: Vec<ResumedRequest>,
 ) -> anyhow::Result<ExitCode> {
-    let Setup { client, link, conversation, agent, no_wait } = setup;
+    let ChatSetup { client, link, conversation, agent, no_wait } = setup;
     let (posts, mut posted) = mpsc::channel(LINES_MAX);
-    let paper = Paper { streams: io::stdout().is_terminal(), text: String::new(), in_text: false };
-    let mut plain = Plain {
+    let paper =
+        PlainOutput { streams: io::stdout().is_terminal(), text: String::new(), in_text: false };
+    let mut plain = PlainChat {
         client,
         link,
         conversation,
@@ -96,24 +96,24 @@ pub(super) async fn run(
         paper,
         once: once.is_some(),
         no_wait,
-        asks_again: true,
+        needs_prompt: true,
         code: None,
     };
     let mut acts = Vec::new();
     for (id, content) in going {
-        plain.conversation.say(id, &content, &mut acts);
+        plain.conversation.submit(id, &content, &mut acts);
     }
     let mut lines = match once {
         Some(message) => {
-            plain.conversation.say(Uuid::new_v4().to_string(), &message, &mut acts);
+            plain.conversation.submit(Uuid::new_v4().to_string(), &message, &mut acts);
             None
         }
-        None => Some(lines()),
+        None => Some(stdin_lines()),
     };
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     loop {
-        plain.carry_out(&mut acts).await?;
+        plain.apply_effects(&mut acts).await?;
         if let Some(code) = plain.code {
             plain.paper.end_text()?;
             return Ok(ExitCode::from(code));
@@ -128,12 +128,12 @@ pub(super) async fn run(
             }
         };
         tokio::select! {
-            said = plain.link.next() => plain.take(said, &mut acts),
+            said = plain.link.next() => plain.handle_connection_event(said, &mut acts),
             line = typed => match line {
                 Some(line) => {
                     let id = Uuid::new_v4().to_string();
-                    plain.conversation.entered(&line, id, &mut acts);
-                    (plain.paper.in_text, plain.asks_again) = (false, true);
+                    plain.conversation.handle_line(&line, id, &mut acts);
+                    (plain.paper.in_text, plain.needs_prompt) = (false, true);
                 }
                 None => {
                     lines = None;
@@ -141,90 +141,106 @@ pub(super) async fn run(
                 }
             },
             Some((to, result)) = posted.recv() => {
-                plain.conversation.posted(&to, result, &mut acts);
+                plain.conversation.handle_post_result(&to, result, &mut acts);
             }
-            _ = interrupted.recv() => plain.conversation.interrupt(&mut acts),
+            _ = interrupted.recv() => plain.conversation.handle_interrupt(&mut acts),
             _ = terminated.recv() => plain.code = Some(EXIT_FAILED),
         }
     }
 }
 
-impl Plain {
-    fn take(&mut self, said: Option<Said>, acts: &mut Vec<Act>) {
+impl PlainChat {
+    fn handle_connection_event(
+        &mut self,
+        said: Option<ConnectionEvent>,
+        acts: &mut Vec<ChatEffect>,
+    ) {
         match said {
-            Some(Said::Frame(frame)) => self.conversation.heard(Heard::read(frame), acts),
-            Some(Said::Lost { why, again_in }) => {
-                self.conversation.lost(&why, again_in, SystemClock.now(), acts);
+            Some(ConnectionEvent::Frame(frame)) => {
+                self.conversation.handle_message(GatewayMessage::from_json(frame), acts)
             }
-            Some(Said::Back) => self.conversation.back(acts),
-            Some(Said::Refused(why)) => {
+            Some(ConnectionEvent::Lost { why, again_in }) => {
+                self.conversation.handle_disconnect(&why, again_in, SystemClock.now(), acts);
+            }
+            Some(ConnectionEvent::Reconnected) => self.conversation.handle_reconnect(acts),
+            Some(ConnectionEvent::Refused(why)) => {
                 let told = format!("the server refuses: {why}");
-                acts.extend([Act::Show(show::problem(&told)), Act::Leave(EXIT_FAILED)]);
+                acts.extend([
+                    ChatEffect::Show(render::error_line(&told)),
+                    ChatEffect::Exit(EXIT_FAILED),
+                ]);
             }
-            None => acts.push(Act::Leave(EXIT_FAILED)),
+            None => acts.push(ChatEffect::Exit(EXIT_FAILED)),
         }
     }
 
-    async fn carry_out(&mut self, acts: &mut Vec<Act>) -> io::Result<()> {
+    async fn apply_effects(&mut self, acts: &mut Vec<ChatEffect>) -> io::Result<()> {
         while !acts.is_empty() {
             for act in std::mem::take(acts) {
-                self.act(act, acts).await?;
+                self.apply_effect(act, acts).await?;
             }
         }
         if self.once && self.code.is_none() && self.conversation.is_idle() {
-            let completed = self.conversation.outcome.is_none_or(|it| it == Outcome::Completed);
+            let completed = self.conversation.outcome.is_none_or(|it| it == RunOutcome::Completed);
             self.code = Some(if completed { 0 } else { EXIT_FAILED });
         }
         Ok(())
     }
 
-    async fn act(&mut self, act: Act, acts: &mut Vec<Act>) -> io::Result<()> {
+    async fn apply_effect(
+        &mut self,
+        act: ChatEffect,
+        acts: &mut Vec<ChatEffect>,
+    ) -> io::Result<()> {
         match act {
-            Act::Text(text) => self.paper.text(&text)?,
-            Act::Break => self.paper.end_text()?,
-            Act::Void => self.paper.drop_text()?,
-            Act::Show(line) => {
-                self.asks_again = true;
+            ChatEffect::Text(text) => self.paper.write_text(&text)?,
+            ChatEffect::EndText => self.paper.end_text()?,
+            ChatEffect::DiscardText => self.paper.discard_text()?,
+            ChatEffect::Show(line) => {
+                self.needs_prompt = true;
                 self.paper.end_text()?;
-                self.paper.note(&line.rows(COLUMNS, Paint::PLAIN).join("\n"))?;
+                self.paper.write_status(&line.wrap_rows(COLUMNS, ColorMode::PLAIN).join("\n"))?;
             }
-            Act::Chat { id, content } => {
+            ChatEffect::SendMessage { id, content } => {
                 if let (None, Some(agent)) = (self.conversation.session(), &self.agent) {
-                    match create(&self.client, agent).await {
+                    match create_session(&self.client, agent).await {
                         Ok(session) => self.conversation.set_session(session),
                         Err(error) => {
-                            acts.push(Act::Show(show::problem(&error.to_string())));
-                            self.conversation.not_sent(&id);
+                            acts.push(ChatEffect::Show(render::error_line(&error.to_string())));
+                            self.conversation.handle_send_failure(&id);
                             return Ok(());
                         }
                     }
                 }
-                self.link.send(self.conversation.chat(&id, &content)).await;
+                self.link.send(self.conversation.message_frame(&id, &content)).await;
             }
-            Act::Send(frame) => self.link.send(frame).await,
-            Act::Post { to, path, body } => self.post(to, path, body),
-            Act::Edit(value) => {
+            ChatEffect::Send(frame) => self.link.send(frame).await,
+            ChatEffect::Post { to, path, body } => self.spawn_post(to, path, body),
+            ChatEffect::Edit(value) => {
                 self.conversation.edit_in_place();
-                self.paper.note(&format!("{value}\ntype it anew, in one line"))?;
+                self.paper.write_status(&format!("{value}\ntype it anew, in one line"))?;
             }
-            Act::Prefill(text) => self.paper.note(&format!("{text}\ntype it anew"))?,
-            Act::Asked => {
+            ChatEffect::Prefill(text) => {
+                self.paper.write_status(&format!("{text}\ntype it anew"))?
+            }
+            ChatEffect::ApprovalPending => {
                 if self.once || self.no_wait {
-                    self.paper.note("a person is asked; `greenroom approvals` can answer")?;
+                    self.paper
+                        .write_status("a person is asked; `greenroom approvals` can answer")?;
                 }
                 if self.no_wait {
-                    self.code = Some(EXIT_ASKED);
+                    self.code = Some(EXIT_APPROVAL_PENDING);
                 }
             }
-            Act::Leave(code) => self.code = Some(code),
+            ChatEffect::Exit(code) => self.code = Some(code),
         }
         Ok(())
     }
 
-    fn post(&self, to: Post, path: String, body: Value) {
+    fn spawn_post(&self, to: PostPurpose, path: String, body: Value) {
         let (client, posts) = (self.client.clone(), self.posts.clone());
         tokio::spawn(async move {
-            let result = post(&client, &path, &body).await;
+            let result = post_json(&client, &path, &body).await;
             // Nobody is there any more.
             posts.send((to, result)).await.unwrap_or_default();
         });
@@ -232,9 +248,9 @@ impl Plain {
 
     /// Asks for a line, where one is expected.
     fn prompt(&mut self) -> io::Result<()> {
-        let is_expected = self.conversation.is_idle() || self.conversation.is_asking();
-        if is_expected && std::mem::take(&mut self.asks_again) {
-            let prompt = self.conversation.live(SystemClock.now()).prompt;
+        let is_expected = self.conversation.is_idle() || self.conversation.has_prompt();
+        if is_expected && std::mem::take(&mut self.needs_prompt) {
+            let prompt = self.conversation.live_area(SystemClock.now()).prompt;
             let mut stderr = io::stderr().lock();
             stderr.write_all(prompt.as_bytes())?;
             stderr.flush()?;
@@ -243,14 +259,14 @@ impl Plain {
     }
 }
 
-impl Paper {
-    fn text(&mut self, text: &str) -> io::Result<()> {
+impl PlainOutput {
+    fn write_text(&mut self, text: &str) -> io::Result<()> {
         if !self.streams {
             self.text.push_str(text);
             return Ok(());
         }
         self.in_text = !text.ends_with('\n');
-        print(&safe_text(text))
+        print(&escape_unsafe_lines(text))
     }
 
     /// The text is whole.
@@ -259,18 +275,18 @@ impl Paper {
         if !text.is_empty() {
             // What reads it may be a program, but what writes it may be anything.
             let end = if text.ends_with('\n') { "" } else { "\n" };
-            print(&format!("{}{end}", safe_text(&text)))?;
+            print(&format!("{}{end}", escape_unsafe_lines(&text)))?;
         }
         if std::mem::take(&mut self.in_text) { print("\n") } else { Ok(()) }
     }
 
     /// The text does not count.
-    fn drop_text(&mut self) -> io::Result<()> {
+    fn discard_text(&mut self) -> io::Result<()> {
         self.text.clear();
         self.end_text()
     }
 
-    fn note(&self, text: &str) -> io::Result<()> {
+    fn write_status(&self, text: &str) -> io::Result<()> {
         let mut stderr = io::stderr().lock();
         writeln!(stderr, "{text}")
     }

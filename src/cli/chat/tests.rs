@@ -1,8 +1,8 @@
 //! The conversation, told what happens and asked what is to be done.
 
 use super::{
-    conversation::{Act, Conversation, Failure, Post},
-    heard::{Heard, Outcome},
+    gateway_message::{GatewayMessage, RunOutcome},
+    machine::{ChatEffect, ChatMachine, PostPurpose, RequestFailure},
 };
 use greenroom_core::Timestamp;
 use serde_json::{Value, json};
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 const NOW: Timestamp = Timestamp(1_767_268_800_000);
 
 /// A conversation, and what it wanted done so far.
-struct Talk {
-    conversation: Conversation,
-    acts: Vec<Act>,
+struct TestChat {
+    conversation: ChatMachine,
+    acts: Vec<ChatEffect>,
 }
 
-impl Talk {
+impl TestChat {
     /// One whose request `r-1` runs.
     fn running() -> Self {
-        let mut talk = Self { conversation: Conversation::new(None), acts: Vec::new() };
+        let mut talk = Self { conversation: ChatMachine::new(None), acts: Vec::new() };
         talk.enter("buy it", "r-1");
-        talk.hear(json!({
+        talk.receive(json!({
             "type": "chat.stream.start", "requestId": "r-1", "sessionId": "s", "runId": "run",
         }));
         talk.acts.clear();
@@ -28,42 +28,46 @@ impl Talk {
     }
 
     /// One that is asked whether a call may run.
-    fn asked() -> Self {
+    fn with_prompt() -> Self {
         let mut talk = Self::running();
-        talk.hear(call("c-1"));
-        talk.hear(question("c-1", "p-1"));
+        talk.receive(call("c-1"));
+        talk.receive(question("c-1", "p-1"));
         talk.acts.clear();
         talk
     }
 
     fn enter(&mut self, line: &str, id: &str) {
-        self.conversation.entered(line, id.to_owned(), &mut self.acts);
+        self.conversation.handle_line(line, id.to_owned(), &mut self.acts);
     }
 
-    fn hear(&mut self, frame: Value) {
-        self.conversation.heard(Heard::read(frame), &mut self.acts);
+    fn receive(&mut self, frame: Value) {
+        self.conversation.handle_message(GatewayMessage::from_json(frame), &mut self.acts);
     }
 
     /// What was to be done since, but for lines to show.
-    fn done(&mut self) -> Vec<Act> {
+    fn take_effects(&mut self) -> Vec<ChatEffect> {
         let acts = std::mem::take(&mut self.acts);
-        acts.into_iter().filter(|act| !matches!(act, Act::Show(_) | Act::Break)).collect()
+        acts.into_iter()
+            .filter(|act| !matches!(act, ChatEffect::Show(_) | ChatEffect::EndText))
+            .collect()
     }
 
     /// The lines that were to be shown since.
-    fn shown(&mut self) -> String {
+    fn take_shown(&mut self) -> String {
         let acts = std::mem::take(&mut self.acts);
-        let line = |act: &Act| if let Act::Show(line) = act { Some(line.plain()) } else { None };
+        let line = |act: &ChatEffect| {
+            if let ChatEffect::Show(line) = act { Some(line.plain_text()) } else { None }
+        };
         acts.iter().filter_map(line).collect::<Vec<_>>().join("\n")
     }
 
     fn prompt(&self) -> String {
-        self.conversation.live(NOW).prompt
+        self.conversation.live_area(NOW).prompt
     }
 
     fn status(&self) -> String {
-        let lines = self.conversation.live(NOW).lines;
-        lines.iter().map(super::line::Line::plain).collect::<Vec<_>>().join("\n")
+        let lines = self.conversation.live_area(NOW).lines;
+        lines.iter().map(super::styled_line::StyledLine::plain_text).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -83,25 +87,25 @@ fn native(event: Value) -> Value {
     json!({"type": "agent.event", "requestId": "r-1", "event": event})
 }
 
-fn word(call: &str, approved: bool, id: &str) -> Act {
-    Act::Send(json!({
+fn approval_response(call: &str, approved: bool, id: &str) -> ChatEffect {
+    ChatEffect::Send(json!({
         "type": "tool.approval.response", "toolCallId": call, "approved": approved, "id": id,
     }))
 }
 
 #[test]
 fn g14_why_there_is_no_plan_is_told() {
-    let mut talk = Talk::running();
-    talk.hear(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
-    assert!(talk.shown().contains("the model made no plan"));
+    let mut talk = TestChat::running();
+    talk.receive(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
+    assert!(talk.take_shown().contains("the model made no plan"));
 }
 
 #[test]
 fn g8_a_question_is_put_and_answered() {
-    let mut talk = Talk::running();
-    talk.hear(call("c-1"));
-    talk.hear(question("c-1", "p-1"));
-    let shown = talk.shown();
+    let mut talk = TestChat::running();
+    talk.receive(call("c-1"));
+    talk.receive(question("c-1", "p-1"));
+    let shown = talk.take_shown();
     for text in
         ["? buy  medium risk", "  Buys", "    amount  5", "    item    ore", "because level L1"]
     {
@@ -110,122 +114,135 @@ fn g8_a_question_is_put_and_answered() {
     assert_eq!(talk.prompt(), "Run it? y/n/e(dit)/s(ession) (1m left) › ");
     assert_eq!(talk.status(), "○ buy  waits for a word");
     talk.enter("maybe", "x");
-    assert!(talk.shown().contains("y: yes"));
+    assert!(talk.take_shown().contains("y: yes"));
     talk.enter(" Y ", "x");
-    assert_eq!(talk.done(), [word("c-1", true, "answer-1")]);
+    assert_eq!(talk.take_effects(), [approval_response("c-1", true, "answer-1")]);
     assert_eq!(talk.prompt(), "› ");
-    talk.hear(json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1",
+    talk.receive(json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1",
         "toolName": "buy", "result": {"order": 7}}));
-    assert_eq!(talk.shown(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
+    assert_eq!(talk.take_shown(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
 }
 
 #[test]
 fn g8_g9_every_answer_goes_where_it_has_a_word() {
-    let mut no = Talk::asked();
+    let mut no = TestChat::with_prompt();
     no.enter("n", "x");
-    assert_eq!(no.done(), [word("c-1", false, "answer-1")]);
+    assert_eq!(no.take_effects(), [approval_response("c-1", false, "answer-1")]);
 
-    let mut session = Talk::asked();
+    let mut session = TestChat::with_prompt();
     session.enter("s", "x");
-    let Act::Send(frame) = &session.done()[0] else { panic!("it is sent") };
+    let ChatEffect::Send(frame) = &session.take_effects()[0] else { panic!("it is sent") };
     assert_eq!((&frame["approved"], &frame["sessionApprove"]), (&json!(true), &json!(true)));
 
     // Why, and what is edited, go to REST.
-    let mut why = Talk::asked();
+    let mut why = TestChat::with_prompt();
     why.enter("n too dear", "x");
     let body = json!({"steps": [{"call_id": "c-1", "decision": "reject", "reason": "too dear"}]});
     let path = "/agent/approvals/p-1".to_owned();
-    let to = Post::Answer("answer-1".to_owned());
-    assert_eq!(why.done(), [Act::Post { to: to.clone(), path: path.clone(), body }]);
+    let to = PostPurpose::Answer("answer-1".to_owned());
+    assert_eq!(why.take_effects(), [ChatEffect::Post { to: to.clone(), path: path.clone(), body }]);
 
-    let mut edit = Talk::asked();
+    let mut edit = TestChat::with_prompt();
     edit.enter("e", "x");
-    assert_eq!(edit.done(), [Act::Edit(json!({"item": "ore", "amount": 5}))]);
-    edit.conversation.edited(Ok(r#"{"item": "ore", "amount": 2}"#), &mut edit.acts);
+    assert_eq!(edit.take_effects(), [ChatEffect::Edit(json!({"item": "ore", "amount": 5}))]);
+    edit.conversation.handle_edit(Ok(r#"{"item": "ore", "amount": 2}"#), &mut edit.acts);
     let step =
         json!({"call_id": "c-1", "decision": "approve", "arguments": {"item": "ore", "amount": 2}});
     let body = json!({ "steps": [step] });
-    assert_eq!(edit.done(), [Act::Post { to, path, body }]);
+    assert_eq!(edit.take_effects(), [ChatEffect::Post { to, path, body }]);
 }
 
 #[test]
 fn g8_an_edit_in_place_can_be_given_up_or_be_nonsense() {
-    let mut talk = Talk::asked();
+    let mut talk = TestChat::with_prompt();
     talk.enter("e", "x");
     talk.conversation.edit_in_place();
     assert_eq!(talk.prompt(), "Edit › ");
     talk.enter("{ nonsense", "x");
-    assert!(talk.shown().contains("that is not JSON"));
+    assert!(talk.take_shown().contains("that is not JSON"));
     assert!(talk.prompt().starts_with("Run it?"), "it still waits");
     talk.conversation.edit_in_place();
-    talk.conversation.interrupt(&mut talk.acts);
+    talk.conversation.handle_interrupt(&mut talk.acts);
     assert!(talk.prompt().starts_with("Run it?"));
-    assert_eq!(talk.done(), [], "neither is an answer, and nothing is cancelled");
+    assert_eq!(talk.take_effects(), [], "neither is an answer, and nothing is cancelled");
 }
 
 #[test]
 fn g11_what_somebody_else_answers_is_not_asked_any_more() {
-    let mut talk = Talk::asked();
-    talk.hear(question("c-2", "p-1"));
+    let mut talk = TestChat::with_prompt();
+    talk.receive(question("c-2", "p-1"));
     let step = |call: &str| json!({"call_id": call, "approved": true, "by": "ann", "surface": "dashboard"});
     let decided = |call: &str| {
         native(
             json!({"type": "approval_decided", "approval_id": "p-1", "steps": [step(call)], "closed": false}),
         )
     };
-    talk.hear(decided("c-1"));
-    let shown = talk.shown();
+    talk.receive(decided("c-1"));
+    let shown = talk.take_shown();
     assert!(shown.contains("answered elsewhere: approved by ann (dashboard)"), "{shown}");
     assert!(shown.contains("? buy"), "the next one is put: {shown}");
-    talk.hear(decided("c-2"));
+    talk.receive(decided("c-2"));
     assert_eq!(talk.prompt(), "› ");
-    talk.hear(question("c-3", "p-2"));
+    talk.receive(question("c-3", "p-2"));
     talk.acts.clear();
-    talk.hear(native(json!({"type": "approval_expired", "approval_id": "p-2"})));
-    assert_eq!((talk.shown().trim(), talk.prompt().as_str()), ("nobody answered in time", "› "));
+    talk.receive(native(json!({"type": "approval_expired", "approval_id": "p-2"})));
+    assert_eq!(
+        (talk.take_shown().trim(), talk.prompt().as_str()),
+        ("nobody answered in time", "› ")
+    );
 }
 
 #[test]
 fn g11_an_answer_that_is_refused_is_asked_for_again_unless_somebody_was_first() {
-    let mut talk = Talk::asked();
+    let mut talk = TestChat::with_prompt();
     talk.enter("s", "x");
     let refused = |code: &str| json!({"type": "error", "requestId": "answer-1", "code": code, "message": "not for this one"});
-    talk.hear(refused("invalid_grant"));
-    assert!(talk.shown().contains("! not for this one"));
+    talk.receive(refused("invalid_grant"));
+    assert!(talk.take_shown().contains("! not for this one"));
     assert!(talk.prompt().starts_with("Run it?"));
     talk.enter("n why not", "x");
-    let failure = Failure { code: "already_decided".into(), detail: "ann was first".into() };
-    let to = Post::Answer("answer-2".to_owned());
-    talk.conversation.posted(&to, Err(failure), &mut talk.acts);
-    assert!(talk.shown().contains("! ann was first"));
+    let failure = RequestFailure { code: "already_decided".into(), detail: "ann was first".into() };
+    let to = PostPurpose::Answer("answer-2".to_owned());
+    talk.conversation.handle_post_result(&to, Err(failure), &mut talk.acts);
+    assert!(talk.take_shown().contains("! ann was first"));
     assert_eq!(talk.prompt(), "› ");
 }
 
 #[test]
 fn g11_a_question_that_comes_again_after_a_cut_is_put_once() {
-    let mut talk = Talk::asked();
-    talk.hear(question("c-1", "p-1"));
-    assert_eq!(talk.shown(), "");
+    let mut talk = TestChat::with_prompt();
+    talk.receive(question("c-1", "p-1"));
+    assert_eq!(talk.take_shown(), "");
     // An answer that is on its way is one; another may have been lost with the connection.
     talk.enter("y", "x");
-    talk.hear(question("c-1", "p-1"));
+    talk.receive(question("c-1", "p-1"));
     assert_eq!(talk.prompt(), "› ");
-    talk.conversation.lost("gone", std::time::Duration::from_secs(1), NOW, &mut talk.acts);
-    talk.conversation.back(&mut talk.acts);
-    talk.hear(question("c-1", "p-1"));
+    talk.conversation.handle_disconnect(
+        "gone",
+        std::time::Duration::from_secs(1),
+        NOW,
+        &mut talk.acts,
+    );
+    talk.conversation.handle_reconnect(&mut talk.acts);
+    talk.receive(question("c-1", "p-1"));
     assert!(talk.prompt().starts_with("Run it?"));
     // What is answered meanwhile goes over the next connection, after what asks again.
-    talk.conversation.lost("gone", std::time::Duration::from_secs(1), NOW, &mut talk.acts);
+    talk.conversation.handle_disconnect(
+        "gone",
+        std::time::Duration::from_secs(1),
+        NOW,
+        &mut talk.acts,
+    );
     talk.enter("y", "x");
-    talk.conversation.back(&mut talk.acts);
-    talk.hear(question("c-1", "p-1"));
+    talk.conversation.handle_reconnect(&mut talk.acts);
+    talk.receive(question("c-1", "p-1"));
     assert_eq!(talk.prompt(), "› ");
 }
 
 #[test]
 fn g14_a_plan_is_changed_step_by_step() {
-    let mut talk = Talk::running();
-    talk.hear(json!({
+    let mut talk = TestChat::running();
+    talk.receive(json!({
         "type": "preflight.checklist", "requestId": "r-1", "approvalId": "p-1", "deadline": null,
         "steps": [
             {"description": "look", "risk": "low", "needsApproval": false},
@@ -235,7 +252,7 @@ fn g14_a_plan_is_changed_step_by_step() {
         "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
         "requiredPermissions": ["trade"], "warnings": ["it is late"],
     }));
-    let shown = talk.shown();
+    let shown = talk.take_shown();
     for text in [
         "  1. look  low risk",
         "  2. buy  buy n=1  high risk  needs your word",
@@ -248,15 +265,15 @@ fn g14_a_plan_is_changed_step_by_step() {
     assert_eq!(talk.prompt(), "Carry it out? y/n/e N/s N › ");
     for unclear in ["", "e", "s 3", "e 0", "yes 1"] {
         talk.enter(unclear, "x");
-        assert!(talk.shown().contains("say step N anew"), "{unclear}");
+        assert!(talk.take_shown().contains("say step N anew"), "{unclear}");
     }
     talk.enter("s 2", "x");
-    assert!(talk.shown().contains("2. buy (left out)"));
+    assert!(talk.take_shown().contains("2. buy (left out)"));
     talk.enter("e 1", "x");
-    assert_eq!(talk.done(), [Act::Prefill("look".to_owned())]);
+    assert_eq!(talk.take_effects(), [ChatEffect::Prefill("look".to_owned())]);
     assert_eq!(talk.prompt(), "Step 1 › ");
     talk.enter("look twice", "x");
-    assert!(talk.shown().contains("1. look twice"));
+    assert!(talk.take_shown().contains("1. look twice"));
     talk.enter("y", "x");
     let expected = json!({
         "type": "preflight.approval", "requestId": "r-1", "approved": true, "id": "answer-1",
@@ -265,7 +282,7 @@ fn g14_a_plan_is_changed_step_by_step() {
             {"description": "buy", "toolName": "buy", "skip": true},
         ],
     });
-    assert_eq!(talk.done(), [Act::Send(expected)]);
+    assert_eq!(talk.take_effects(), [ChatEffect::Send(expected)]);
 }
 
 fn other(view: Value) -> Value {
@@ -324,31 +341,33 @@ fn g6_d3_other_questions_are_answered_over_rest() {
         (&link, "https://example.org/in", vec![("y", json!({"decision": "answer"}))]),
     ] {
         for (said, body) in answers {
-            let mut talk = Talk::running();
-            talk.hear(other(view.clone()));
-            let shown = talk.shown();
+            let mut talk = TestChat::running();
+            talk.receive(other(view.clone()));
+            let shown = talk.take_shown();
             assert!(shown.contains(shows), "{shows:?} is not in\n{shown}");
             talk.enter("what?", "x");
-            assert_eq!(talk.done(), [], "{view}");
+            assert_eq!(talk.take_effects(), [], "{view}");
             talk.enter(said, "x");
-            let (to, path) = (Post::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
-            assert_eq!(talk.done(), [Act::Post { to, path, body }]);
+            let (to, path) =
+                (PostPurpose::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
+            assert_eq!(talk.take_effects(), [ChatEffect::Post { to, path, body }]);
         }
     }
-    let mut unclear = Talk::running();
-    unclear.hear(other(json!({"approval_id": "p-1", "kind": "something_new", "purpose": "Hm?"})));
-    assert!(unclear.shown().contains("/agent/approvals/p-1"));
+    let mut unclear = TestChat::running();
+    unclear
+        .receive(other(json!({"approval_id": "p-1", "kind": "something_new", "purpose": "Hm?"})));
+    assert!(unclear.take_shown().contains("/agent/approvals/p-1"));
     // It is answered elsewhere.
     let decided = json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
         "answer": {"decision": "raise", "by": "ann", "surface": "rest"}});
-    unclear.hear(native(decided));
-    assert_eq!(unclear.shown().trim(), "answered elsewhere: raise by ann (rest)");
+    unclear.receive(native(decided));
+    assert_eq!(unclear.take_shown().trim(), "answered elsewhere: raise by ann (rest)");
 }
 
 #[test]
 fn t1_a_form_is_filled_in_field_by_field() {
-    let mut talk = Talk::running();
-    talk.hear(json!({
+    let mut talk = TestChat::running();
+    talk.receive(json!({
         "type": "elicitation.request", "requestId": "r-1", "approvalId": "p-1",
         "toolCallId": "c-1", "toolName": "choose_hangar", "server": "market", "mode": "form",
         "message": "Which hangar?", "deadline": null,
@@ -357,7 +376,7 @@ fn t1_a_form_is_filled_in_field_by_field() {
             "hangar": {"type": "string", "enum": ["north", "south"]},
         }},
     }));
-    let shown = talk.shown();
+    let shown = talk.take_shown();
     for words in ["Which hangar?", "hangar: north | south", "choose_hangar of market"] {
         assert!(shown.contains(words), "{words:?} is not in\n{shown}");
     }
@@ -369,83 +388,83 @@ fn t1_a_form_is_filled_in_field_by_field() {
     talk.enter("south", "x");
     assert_eq!(talk.prompt(), "crates (integer) [1] › ");
     talk.enter("many", "x");
-    assert!(talk.shown().contains("a number"), "it says what it takes");
+    assert!(talk.take_shown().contains("a number"), "it says what it takes");
     talk.enter("", "x");
     assert_eq!(talk.prompt(), "note (string, may be left out) › ");
     talk.enter("", "x");
     let body = json!({"decision": "answer", "value": {"crates": 1, "hangar": "south"}});
-    let (to, path) = (Post::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
-    assert_eq!(talk.done(), [Act::Post { to: to.clone(), path, body }]);
+    let (to, path) = (PostPurpose::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
+    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: to.clone(), path, body }]);
     // It was not good enough: it is asked for again, from the start.
-    let failure = Failure { code: "answer_invalid".into(), detail: "no such hangar".into() };
-    talk.conversation.posted(&to, Err(failure), &mut talk.acts);
-    assert!(talk.shown().contains("no such hangar"));
+    let failure = RequestFailure { code: "answer_invalid".into(), detail: "no such hangar".into() };
+    talk.conversation.handle_post_result(&to, Err(failure), &mut talk.acts);
+    assert!(talk.take_shown().contains("no such hangar"));
     assert_eq!(talk.prompt(), "hangar (north | south) › ");
 }
 
 #[test]
 fn s6_interrupting_cancels_and_twice_leaves() {
-    let mut talk = Talk::running();
-    talk.conversation.interrupt(&mut talk.acts);
+    let mut talk = TestChat::running();
+    talk.conversation.handle_interrupt(&mut talk.acts);
     let body = json!({"run_id": "run"});
     let path = "/agent/session/s/cancel".to_owned();
-    assert_eq!(talk.done(), [Act::Post { to: Post::Cancel, path, body }]);
-    talk.conversation.interrupt(&mut talk.acts);
-    assert_eq!(talk.done(), [Act::Leave(130)]);
+    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: PostPurpose::Cancel, path, body }]);
+    talk.conversation.handle_interrupt(&mut talk.acts);
+    assert_eq!(talk.take_effects(), [ChatEffect::Exit(130)]);
 
-    let mut calm = Talk::running();
-    calm.conversation.interrupt(&mut calm.acts);
-    calm.hear(
+    let mut calm = TestChat::running();
+    calm.conversation.handle_interrupt(&mut calm.acts);
+    calm.receive(
         json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "cancelled", "usage": {}}),
     );
-    assert!(calm.shown().contains("cancelled"));
-    assert_eq!(calm.conversation.outcome, Some(Outcome::Cancelled));
-    calm.conversation.interrupt(&mut calm.acts);
-    assert_eq!(calm.done(), [], "the run is over: it counts anew");
+    assert!(calm.take_shown().contains("cancelled"));
+    assert_eq!(calm.conversation.outcome, Some(RunOutcome::Cancelled));
+    calm.conversation.handle_interrupt(&mut calm.acts);
+    assert_eq!(calm.take_effects(), [], "the run is over: it counts anew");
     calm.enter("/help", "x");
-    calm.conversation.interrupt(&mut calm.acts);
-    assert_eq!(calm.done(), [], "something was done in between");
+    calm.conversation.handle_interrupt(&mut calm.acts);
+    assert_eq!(calm.take_effects(), [], "something was done in between");
 }
 
 #[test]
 fn s6_interrupting_before_the_server_answers_cancels_once_it_does() {
-    let mut talk = Talk::running();
-    talk.hear(
+    let mut talk = TestChat::running();
+    talk.receive(
         json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "completed", "usage": {}}),
     );
     talk.enter("another", "r-2");
     talk.acts.clear();
-    talk.conversation.interrupt(&mut talk.acts);
-    assert_eq!(talk.done(), [], "there is nothing to name yet");
+    talk.conversation.handle_interrupt(&mut talk.acts);
+    assert_eq!(talk.take_effects(), [], "there is nothing to name yet");
     let start = |id: &str, run: &str| json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": run});
-    talk.hear(start("r-2", "run-2"));
+    talk.receive(start("r-2", "run-2"));
     let (path, body) = ("/agent/session/s/cancel".to_owned(), json!({"run_id": "run-2"}));
-    assert_eq!(talk.done(), [Act::Post { to: Post::Cancel, path, body }]);
+    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: PostPurpose::Cancel, path, body }]);
     // Told again after a lost connection, it is not cancelled again.
-    talk.hear(start("r-2", "run-2"));
-    assert_eq!(talk.done(), []);
+    talk.receive(start("r-2", "run-2"));
+    assert_eq!(talk.take_effects(), []);
 }
 
 #[test]
 fn r2_retries_and_progress_are_seen_and_counted_down() {
-    let mut talk = Talk::running();
+    let mut talk = TestChat::running();
     assert_eq!(talk.status(), "thinking …");
-    talk.hear(call("c-1"));
-    talk.hear(native(json!({"type": "tool_call_attempt_started", "call_id": "c-1"})));
+    talk.receive(call("c-1"));
+    talk.receive(native(json!({"type": "tool_call_attempt_started", "call_id": "c-1"})));
     assert_eq!(talk.status(), "○ buy  runs …");
-    talk.hear(native(json!({"type": "tool_call_progress", "call_id": "c-1", "progress": 1,
+    talk.receive(native(json!({"type": "tool_call_progress", "call_id": "c-1", "progress": 1,
         "total": 4, "message": "packing"})));
     assert_eq!(talk.status(), "○ buy  runs … 25 % packing");
-    talk.hear(native(json!({"type": "tool_call_retrying", "call_id": "c-1", "attempt": 1,
+    talk.receive(native(json!({"type": "tool_call_retrying", "call_id": "c-1", "attempt": 1,
         "reason": "timeout", "until": "2026-01-01T12:00:09.000Z"})));
     assert_eq!(talk.status(), "○ buy  attempt 1 failed, again in 9s: timeout");
-    assert!(talk.conversation.is_counting());
-    talk.hear(
+    assert!(talk.conversation.has_countdown());
+    talk.receive(
         json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1", "toolName": "buy",
         "isError": true, "result": {"error": "too slow", "reason": "timeout"}}),
     );
-    assert_eq!(talk.shown(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
-    talk.hear(native(
+    assert_eq!(talk.take_shown(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
+    talk.receive(native(
         json!({"type": "step_retrying", "reason": "429", "until": "2026-01-01T12:00:03.000Z"}),
     ));
     assert_eq!(talk.status(), "the model is asked again in 3s: 429");
@@ -453,98 +472,105 @@ fn r2_retries_and_progress_are_seen_and_counted_down() {
 
 #[test]
 fn m3_text_that_does_not_count_is_said_to_be_void() {
-    let mut talk = Talk::running();
+    let mut talk = TestChat::running();
     let delta = |message: &str, text: &str| json!({"type": "chat.stream.delta", "requestId": "r-1", "messageId": message, "delta": text});
-    talk.hear(delta("m-1", "one "));
+    talk.receive(delta("m-1", "one "));
     let mut void = delta("m-1", "");
     void["discarded"] = json!(true);
-    talk.hear(void.clone());
-    talk.hear(void);
-    talk.hear(delta("m-2", "one two"));
-    let told = talk.done();
-    assert_eq!(told, [Act::Text("one ".into()), Act::Void, Act::Text("one two".into())]);
+    talk.receive(void.clone());
+    talk.receive(void);
+    talk.receive(delta("m-2", "one two"));
+    let told = talk.take_effects();
+    assert_eq!(
+        told,
+        [
+            ChatEffect::Text("one ".into()),
+            ChatEffect::DiscardText,
+            ChatEffect::Text("one two".into())
+        ]
+    );
 }
 
 #[test]
 fn a_message_that_is_not_taken_is_over() {
-    let mut talk = Talk { conversation: Conversation::new(None), acts: Vec::new() };
+    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
     talk.enter("hello", "r-1");
     assert!(!talk.conversation.is_idle());
-    talk.hear(
+    talk.receive(
         json!({"type": "error", "requestId": "r-1", "code": "too_many_runs", "message": "wait"}),
     );
     assert!(talk.conversation.is_idle());
-    assert_eq!(talk.conversation.outcome, Some(Outcome::Failed));
-    assert!(talk.shown().contains("! wait"));
+    assert_eq!(talk.conversation.outcome, Some(RunOutcome::Failed));
+    assert!(talk.take_shown().contains("! wait"));
 }
 
 #[test]
 fn a_lost_connection_is_told_once_and_counted_down() {
-    let mut talk = Talk::running();
+    let mut talk = TestChat::running();
     for _ in 0..3 {
         let again_in = std::time::Duration::from_secs(2);
-        talk.conversation.lost("gone", again_in, NOW, &mut talk.acts);
+        talk.conversation.handle_disconnect("gone", again_in, NOW, &mut talk.acts);
     }
-    assert_eq!(talk.shown(), "! the connection is lost: gone");
+    assert_eq!(talk.take_shown(), "! the connection is lost: gone");
     assert!(talk.status().contains("connecting again in 2s"));
-    talk.conversation.back(&mut talk.acts);
-    assert_eq!(talk.shown(), "connected again");
+    talk.conversation.handle_reconnect(&mut talk.acts);
+    assert_eq!(talk.take_shown(), "connected again");
 }
 
 #[test]
 fn c3_a_workflow_is_started_by_its_name() {
-    let mut talk = Talk { conversation: Conversation::new(None), acts: Vec::new() };
+    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
     talk.enter("/restock type_id=34 note=\"a b\"", "r-1");
     let line = "/restock note=\"a b\" type_id=34";
-    let chat = Act::Chat { id: "r-1".into(), content: line.into() };
-    assert_eq!(talk.done().last(), Some(&chat));
-    let frame = talk.conversation.chat("r-1", line);
+    let chat = ChatEffect::SendMessage { id: "r-1".into(), content: line.into() };
+    assert_eq!(talk.take_effects().last(), Some(&chat));
+    let frame = talk.conversation.message_frame("r-1", line);
     let inputs = json!({"note": "a b", "type_id": "34"});
     assert_eq!(frame["workflow"], json!({"name": "restock", "inputs": inputs}));
 }
 
 #[test]
 fn words_to_the_chat_itself() {
-    let mut talk = Talk { conversation: Conversation::new(None), acts: Vec::new() };
+    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
     talk.enter("/restock now", "x");
-    assert!(talk.shown().contains("/restock: `now` is no input; write key=value"));
+    assert!(talk.take_shown().contains("/restock: `now` is no input; write key=value"));
     talk.enter("/ ", "x");
-    assert!(talk.shown().contains("there is no command /"));
+    assert!(talk.take_shown().contains("there is no command /"));
     talk.enter("/session", "x");
-    assert!(talk.shown().contains("there is none yet"));
+    assert!(talk.take_shown().contains("there is none yet"));
     talk.enter("  ", "x");
     talk.enter("/cancel", "x");
-    assert_eq!(talk.shown(), "nothing runs");
+    assert_eq!(talk.take_shown(), "nothing runs");
     talk.enter("//literally", "r-1");
-    let chat = Act::Chat { id: "r-1".into(), content: "/literally".into() };
-    assert_eq!(talk.done(), [chat]);
-    assert_eq!(talk.conversation.chat("r-1", "/literally").get("workflow"), None);
+    let chat = ChatEffect::SendMessage { id: "r-1".into(), content: "/literally".into() };
+    assert_eq!(talk.take_effects(), [chat]);
+    assert_eq!(talk.conversation.message_frame("r-1", "/literally").get("workflow"), None);
     talk.enter("/quit", "x");
-    assert_eq!(talk.done(), [Act::Leave(0)]);
+    assert_eq!(talk.take_effects(), [ChatEffect::Exit(0)]);
 }
 
 #[test]
 fn x5_what_the_server_says_is_shown_and_not_obeyed() {
     let evil = "\u{1b}[2J\u{9b}1;1H\rforged\u{202e}";
-    let mut talk = Talk::running();
+    let mut talk = TestChat::running();
     let mut asked = question("c-1", "p-1");
     for name in ["toolName", "description", "why", "risk"] {
         asked[name] = json!(evil);
     }
     asked["args"] = json!({evil: [evil]});
-    talk.hear(asked);
-    talk.hear(native(json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
+    talk.receive(asked);
+    talk.receive(native(json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
         "steps": [{"call_id": "c-1", "approved": true, "by": evil, "surface": evil}]})));
-    talk.hear(
+    talk.receive(
         json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1", "toolName": evil,
         "isError": true, "result": {"error": evil, "reason": evil}}),
     );
-    talk.hear(json!({"type": "error", "code": "x", "message": evil}));
-    talk.hear(other(
+    talk.receive(json!({"type": "error", "code": "x", "message": evil}));
+    talk.receive(other(
         json!({"approval_id": evil, "kind": "elicitation", "purpose": evil, "message": evil,
         "server": evil, "schema": {"properties": {evil: {"type": evil}}}}),
     ));
-    let shown = talk.shown() + &talk.status() + &talk.prompt();
+    let shown = talk.take_shown() + &talk.status() + &talk.prompt();
     assert!(shown.contains("forged"));
     let controls = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
     assert!(!shown.contains(controls), "{shown:?}");

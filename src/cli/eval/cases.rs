@@ -17,20 +17,20 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
 /// A file of cases.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Cases {
+pub(super) struct CaseFile {
     /// Environment that the configuration is read with; `{folder}` is one that is gone afterwards.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
     /// What cases have that don't say otherwise.
     #[serde(default)]
-    pub(super) defaults: Defaults,
+    pub(super) defaults: CaseDefaults,
     #[serde(default, rename = "case")]
     pub(super) cases: Vec<Case>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Defaults {
+pub(super) struct CaseDefaults {
     pub(super) agent: Option<String>,
     pub(super) autonomy_level: Option<u8>,
     pub(super) timeout_s: Option<u64>,
@@ -52,10 +52,10 @@ pub(super) struct Case {
     pub(super) other_calls: bool,
     /// What a person says when they are asked; `reject` if nothing is said.
     #[serde(default)]
-    pub(super) person: Person,
+    pub(super) person: PersonReply,
     /// How the run ends.
     #[serde(default)]
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ExpectedOutcome,
     #[serde(default)]
     pub(super) text: TextChecks,
 }
@@ -68,20 +68,20 @@ pub(super) struct ExpectedCall {
     /// Members that the arguments must have; there may be more.
     pub(super) arguments: Option<Value>,
     /// What the policy says of it.
-    pub(super) decision: Option<Decision>,
+    pub(super) decision: Option<ExpectedVerdict>,
     /// How it ends: `completed`, `denied`, or the reason of its failure.
     pub(super) end: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Decision {
+pub(super) enum ExpectedVerdict {
     Allow,
     Ask,
     Deny,
 }
 
-impl Decision {
+impl ExpectedVerdict {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -93,7 +93,7 @@ impl Decision {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Person {
+pub(super) enum PersonReply {
     Approve,
     #[default]
     Reject,
@@ -101,14 +101,14 @@ pub(super) enum Person {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
+pub(super) enum ExpectedOutcome {
     #[default]
     Completed,
     Cancelled,
     Failed,
 }
 
-impl Outcome {
+impl ExpectedOutcome {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -131,7 +131,7 @@ pub(super) struct TextChecks {
     pub(super) matches: Vec<String>,
 }
 
-impl Cases {
+impl CaseFile {
     /// Reads a file's text; the error says what is wrong, and of which case.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let cases: Self = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -166,7 +166,7 @@ impl TextChecks {
 }
 
 impl Case {
-    pub(super) fn timeout(&self, defaults: &Defaults) -> Duration {
+    pub(super) fn timeout(&self, defaults: &CaseDefaults) -> Duration {
         let seconds = self.timeout_s.or(defaults.timeout_s);
         seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs)
     }
@@ -187,11 +187,11 @@ mod tests {
             (&format!("{one}cals = []"), "unknown field `cals`"),
             (&format!("{one}calls = [{{ tool = \"t\", decision = \"maybe\" }}]"), "maybe"),
         ] {
-            let error = Cases::parse(text).unwrap_err();
+            let error = CaseFile::parse(text).unwrap_err();
             assert!(error.contains(problem), "{problem} is not in {error}");
         }
-        let read = Cases::parse(&format!("{one}text.contains = ['hello']")).unwrap();
-        assert_eq!(read.cases[0].outcome, Outcome::Completed);
-        assert_eq!(read.cases[0].person, Person::Reject);
+        let read = CaseFile::parse(&format!("{one}text.contains = ['hello']")).unwrap();
+        assert_eq!(read.cases[0].outcome, ExpectedOutcome::Completed);
+        assert_eq!(read.cases[0].person, PersonReply::Reject);
     }
 }

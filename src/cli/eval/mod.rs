@@ -3,22 +3,23 @@
 //! that is gone afterwards, and spoken to over its public HTTP surface.
 
 mod cases;
-mod verdict;
+mod observed_run;
 
 use super::{
-    Usage,
-    client::Client,
-    terminal::{Paint, Style, labelled, print, push_line, safe, shortened},
+    UsageError,
+    client::ApiClient,
+    terminal::{ColorMode, Style, escape_unsafe, print, push_labelled, push_line, truncate},
 };
 use crate::{
     configuration::{Configuration, Environment},
     startup::Server,
-    store::Database,
+    store::DatabaseLocation,
     telemetry::Metrics,
 };
 use anyhow::Context as _;
-use cases::{Case, Cases, Defaults, Person};
-use greenroom_core::model::sse::EventParser;
+use cases::{Case, CaseDefaults, CaseFile, PersonReply};
+use greenroom_core::model::sse::SseParser;
+use observed_run::{ObservedRun, problems};
 use serde_json::{Value, json};
 use std::{
     fs, future,
@@ -26,7 +27,6 @@ use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
-use verdict::{Happened, problems};
 
 /// Columns of a case's name in the table.
 const NAME_COLUMNS: usize = 44;
@@ -47,55 +47,65 @@ pub struct EvalArgs {
 }
 
 /// A case that was tried.
-struct Tried {
+struct CaseResult {
     name: String,
-    happened: Happened,
+    observed: ObservedRun,
     problems: Vec<String>,
     took: Duration,
 }
 
 /// Runs the command; 1 if a case is not as expected.
 pub async fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
-    let mut cases = read(&args.file)?;
+    let mut cases = load_cases(&args.file)?;
     if let Some(only) = &args.only {
         cases.cases.retain(|case| case.name.contains(only.as_str()));
         if cases.cases.is_empty() {
-            return Err(Usage(format!("no case has \"{only}\" in its name")).into());
+            return Err(UsageError(format!("no case has \"{only}\" in its name")).into());
         }
     }
     let folder = tempfile::tempdir().context("there is no room for a database")?;
-    let server = Server::start(configuration(&args, &cases, folder.path())?, Metrics::start()?);
+    let server =
+        Server::start(build_configuration(&args, &cases, folder.path())?, Metrics::start()?);
     let server = server.await?;
-    let client = Client::at(format!("http://{}", server.address()), server.token().reveal());
+    let client =
+        ApiClient::new(format!("http://{}", server.address()), server.load_admin_token().expose());
     let mut tried = Vec::with_capacity(cases.cases.len());
     for case in &cases.cases {
-        let one = attempt(&client, case, &cases.defaults).await;
+        let one = run_case(&client, case, &cases.defaults).await;
         if !args.json {
-            print(&row(&one, Paint::of_stdout()))?;
+            print(&format_row(&one, ColorMode::for_stdout()))?;
         }
         tried.push(one);
     }
-    server.stop(future::pending()).await;
+    server.shut_down(future::pending()).await;
     let failed = tried.iter().filter(|one| !one.problems.is_empty()).count();
-    let summary =
-        if args.json { whole(&args.file, &tried, failed) } else { summed(&tried, failed) };
+    let summary = if args.json {
+        format_json(&args.file, &tried, failed)
+    } else {
+        format_summary(&tried, failed)
+    };
     print(&summary)?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn read(file: &Path) -> anyhow::Result<Cases> {
+fn load_cases(file: &Path) -> anyhow::Result<CaseFile> {
     let named = || format!("can't read {}", file.display());
     let bytes = fs::metadata(file).with_context(named)?.len();
     if bytes > cases::FILE_BYTES_MAX {
         let max = cases::FILE_BYTES_MAX;
-        return Err(Usage(format!("{} has more than {max} bytes", file.display())).into());
+        return Err(UsageError(format!("{} has more than {max} bytes", file.display())).into());
     }
     let text = fs::read_to_string(file).with_context(named)?;
-    Cases::parse(&text).map_err(|error| Usage(format!("{}: {error}", file.display())).into())
+    CaseFile::parse(&text)
+        .map_err(|error| UsageError(format!("{}: {error}", file.display())).into())
 }
 
 /// The configuration, with the file's environment over it, for a server that nobody else finds.
-fn configuration(args: &EvalArgs, cases: &Cases, folder: &Path) -> anyhow::Result<Configuration> {
+fn build_configuration(
+    args: &EvalArgs,
+    cases: &CaseFile,
+    folder: &Path,
+) -> anyhow::Result<Configuration> {
     let text = |text: std::ffi::OsString| text.into_string().ok();
     let own = std::env::vars_os().filter_map(|(key, value)| Some((text(key)?, text(value)?)));
     let here = folder.display().to_string();
@@ -104,30 +114,30 @@ fn configuration(args: &EvalArgs, cases: &Cases, folder: &Path) -> anyhow::Resul
     let environment: Environment = own.chain(more).collect();
     let mut configuration = Configuration::load(args.config.config.as_deref(), &environment)?;
     configuration.listen = ([127, 0, 0, 1], 0).into();
-    configuration.database = Database::Sqlite(folder.join("greenroom.db"));
+    configuration.database = DatabaseLocation::Sqlite(folder.join("greenroom.db"));
     Ok(configuration)
 }
 
 /// Tries a case; whatever goes wrong is its problem alone.
-async fn attempt(client: &Client, case: &Case, defaults: &Defaults) -> Tried {
+async fn run_case(client: &ApiClient, case: &Case, defaults: &CaseDefaults) -> CaseResult {
     let began = Instant::now();
-    let mut happened = Happened::default();
+    let mut happened = ObservedRun::default();
     let limit = case.timeout(defaults);
-    let trying = listen(client, case, defaults, &mut happened);
+    let trying = drive_case(client, case, defaults, &mut happened);
     let ended = tokio::time::timeout(limit, trying).await;
     let problems = match ended {
         Ok(Err(error)) => vec![format!("{error:#}")],
         Ok(Ok(())) | Err(_) => problems(case, &happened),
     };
-    Tried { name: case.name.clone(), happened, problems, took: began.elapsed() }
+    CaseResult { name: case.name.clone(), observed: happened, problems, took: began.elapsed() }
 }
 
 /// Says the message and hears its run to the end; a person who is asked says what the case tells.
-async fn listen(
-    client: &Client,
+async fn drive_case(
+    client: &ApiClient,
     case: &Case,
-    defaults: &Defaults,
-    happened: &mut Happened,
+    defaults: &CaseDefaults,
+    happened: &mut ObservedRun,
 ) -> anyhow::Result<()> {
     let level = case.autonomy_level.or(defaults.autonomy_level);
     if let Some(level) = level {
@@ -143,19 +153,19 @@ async fn listen(
     let created = client.post("/agent/session", &wish).await?;
     let message = json!({"session_id": created["session_id"], "message": case.message});
     let mut response = client.post_for_stream("/agent/chat/stream", &message).await?;
-    let mut parser = EventParser::default();
+    let mut parser = SseParser::default();
     let mut questions = Vec::new();
     while let Some(bytes) = response.chunk().await? {
         parser.push::<anyhow::Error>(&bytes, |event| {
             if let Ok(frame) = serde_json::from_str::<Value>(&event.data) {
-                questions.extend(happened.take(&frame));
+                questions.extend(happened.apply_frame(&frame));
             }
             Ok(())
         })?;
         for approval_id in questions.drain(..) {
             let decision = match case.person {
-                Person::Approve => "approve",
-                Person::Reject => "reject",
+                PersonReply::Approve => "approve",
+                PersonReply::Reject => "reject",
             };
             let path = format!("/agent/approvals/{approval_id}");
             client.post(&path, &json!({"decision": decision})).await?;
@@ -165,11 +175,11 @@ async fn listen(
 }
 
 /// A case in the table.
-fn row(tried: &Tried, paint: Paint) -> String {
+fn format_row(tried: &CaseResult, paint: ColorMode) -> String {
     let mut decisions: Vec<(String, usize)> = Vec::new();
-    for call in &tried.happened.calls {
-        let decision = call.decision.map_or("-", |it| it.name());
-        let told = format!("{decision} {}", safe(&call.tool));
+    for call in &tried.observed.calls {
+        let decision = call.verdict.map_or("-", |it| it.name());
+        let told = format!("{decision} {}", escape_unsafe(&call.tool));
         match decisions.last_mut() {
             Some((before, times)) if *before == told => *times += 1,
             Some(_) | None => decisions.push((told, 1)),
@@ -184,24 +194,24 @@ fn row(tried: &Tried, paint: Paint) -> String {
         false => ("FAILED", Style::Red),
     };
     let mut out = String::new();
-    let name = shortened(&safe(&tried.name), NAME_COLUMNS);
+    let name = truncate(&escape_unsafe(&tried.name), NAME_COLUMNS);
     let seconds = tried.took.as_secs_f64();
     let calls = match decisions.as_slice() {
         [] => "no calls".to_owned(),
         decisions => decisions.join(", "),
     };
     let line = format!("{}  {name:NAME_COLUMNS$}  {seconds:5.1} s  ", paint.paint(style, word));
-    push_line(&mut out, &format!("{line}{}", shortened(&calls, 90)));
+    push_line(&mut out, &format!("{line}{}", truncate(&calls, 90)));
     for problem in &tried.problems {
-        labelled(&mut out, 8, "-", &safe(problem));
+        push_labelled(&mut out, 8, "-", &escape_unsafe(problem));
     }
     out
 }
 
-fn summed(tried: &[Tried], failed: usize) -> String {
+fn format_summary(tried: &[CaseResult], failed: usize) -> String {
     let took: Duration = tried.iter().map(|one| one.took).sum();
-    let input: u64 = tried.iter().map(|one| one.happened.input_tokens).sum();
-    let output: u64 = tried.iter().map(|one| one.happened.output_tokens).sum();
+    let input: u64 = tried.iter().map(|one| one.observed.input_tokens).sum();
+    let output: u64 = tried.iter().map(|one| one.observed.output_tokens).sum();
     let passed = tried.len() - failed;
     format!(
         "\n{passed} of {} cases passed in {:.1} s; {input} tokens in, {output} out\n",
@@ -210,16 +220,16 @@ fn summed(tried: &[Tried], failed: usize) -> String {
     )
 }
 
-fn whole(file: &Path, tried: &[Tried], failed: usize) -> String {
-    let case = |one: &Tried| {
+fn format_json(file: &Path, tried: &[CaseResult], failed: usize) -> String {
+    let case = |one: &CaseResult| {
         json!({
             "name": one.name, "passed": one.problems.is_empty(), "problems": one.problems,
             "took_ms": u64::try_from(one.took.as_millis()).unwrap_or(u64::MAX),
-            "calls": one.happened.calls, "text": one.happened.text,
-            "outcome": one.happened.outcome,
+            "calls": one.observed.calls, "text": one.observed.text,
+            "outcome": one.observed.outcome,
             "usage": {
-                "input_tokens": one.happened.input_tokens,
-                "output_tokens": one.happened.output_tokens,
+                "input_tokens": one.observed.input_tokens,
+                "output_tokens": one.observed.output_tokens,
             },
         })
     };

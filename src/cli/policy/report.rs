@@ -1,9 +1,11 @@
 //! What `greenroom policy check` prints: each difference as it is found, so that however much is
 //! recorded, little is kept; and at the end the counts.
 
-use super::{judging::Finding, recorded::RecordedCall};
-use crate::cli::terminal::{self, COLUMNS, Paint, Style, counted, push_line, safe, wrapped};
-use greenroom_core::{ids::SessionId, policy::Ruling, session::SessionRow};
+use super::{recorded_calls::RecordedCall, simulator::SimulatedVerdict};
+use crate::cli::terminal::{
+    self, COLUMNS, ColorMode, Style, escape_unsafe, pluralize, push_line, wrap,
+};
+use greenroom_core::{ids::SessionId, policy::MatrixVerdict, session::SessionRow};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -11,9 +13,9 @@ use std::{collections::BTreeMap, fmt::Write as _};
 const INDENT: usize = 4;
 
 /// Prints and counts.
-pub(super) struct Report {
+pub(super) struct PolicyReport {
     json: bool,
-    paint: Paint,
+    paint: ColorMode,
     /// The session whose heading was printed last.
     headed: Option<SessionId>,
     sessions: usize,
@@ -23,11 +25,11 @@ pub(super) struct Report {
     changes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-impl Report {
+impl PolicyReport {
     pub(super) fn new(json: bool) -> Self {
         Self {
             json,
-            paint: Paint::of_stdout(),
+            paint: ColorMode::for_stdout(),
             headed: None,
             sessions: 0,
             calls: 0,
@@ -42,23 +44,23 @@ impl Report {
     }
 
     /// Counts a call, and prints it if it would go another way.
-    pub(super) fn call(
+    pub(super) fn report_call(
         &mut self,
         row: &SessionRow,
         call: &RecordedCall,
-        finding: Finding,
+        finding: SimulatedVerdict,
     ) -> anyhow::Result<()> {
         self.calls += 1;
-        if finding.is_same(call.ruling) {
+        if finding.matches_recorded(call.verdict) {
             return Ok(());
         }
         let (would_be, why) = match finding {
-            Finding::Ruled { ruling, why } => {
-                let would_be = word(ruling);
-                *self.changes.entry((word(call.ruling), would_be)).or_default() += 1;
+            SimulatedVerdict::Known { ruling, why } => {
+                let would_be = verdict_name(ruling);
+                *self.changes.entry((verdict_name(call.verdict), would_be)).or_default() += 1;
                 (would_be, why)
             }
-            Finding::Unknown { why } => {
+            SimulatedVerdict::Unknown { why } => {
                 self.unknown += 1;
                 ("unknown", why)
             }
@@ -72,17 +74,17 @@ impl Report {
                 "agent": row.agent,
                 "call_id": call.call_id,
                 "tool": call.tool,
-                "was": {"ruling": word(call.ruling), "risk": call.risk, "why": call.why},
+                "was": {"ruling": verdict_name(call.verdict), "risk": call.risk, "why": call.why},
                 "would_be": {"ruling": would_be, "why": why},
             });
             format!("{line}\n")
         } else {
-            self.lines(row, call, would_be, &why)
+            self.format_difference(row, call, would_be, &why)
         };
         Ok(terminal::print(&text)?)
     }
 
-    fn lines(
+    fn format_difference(
         &mut self,
         row: &SessionRow,
         call: &RecordedCall,
@@ -95,7 +97,8 @@ impl Report {
                 out.push('\n');
             }
             self.headed = Some(row.session_id);
-            let (agent, owner) = (safe(row.agent.as_str()), safe(row.owner.as_str()));
+            let (agent, owner) =
+                (escape_unsafe(row.agent.as_str()), escape_unsafe(row.owner.as_str()));
             let id = self.paint.paint(Style::Bold, &row.session_id.to_string());
             push_line(&mut out, &format!("Session {id}  user {owner}  agent {agent}"));
         }
@@ -103,14 +106,14 @@ impl Report {
         let at = at.get(..19).unwrap_or(&at).replace('T', " ");
         let head = format!(
             "  {at}  {:5} → {}  {}",
-            word(call.ruling),
-            self.paint.paint(style(would_be), &format!("{would_be:7}")),
-            safe(&call.tool),
+            verdict_name(call.verdict),
+            self.paint.paint(verdict_style(would_be), &format!("{would_be:7}")),
+            escape_unsafe(&call.tool),
         );
         push_line(&mut out, &head);
         for (label, text) in [("was", call.why.as_str()), ("would", why)] {
             let mut label = format!("{:INDENT$}{label:7}", "");
-            for line in wrapped(&safe(text), COLUMNS - INDENT - 7) {
+            for line in wrap(&escape_unsafe(text), COLUMNS - INDENT - 7) {
                 push_line(&mut out, &format!("{label}{line}"));
                 label = " ".repeat(INDENT + 7);
             }
@@ -148,8 +151,8 @@ impl Report {
         let different: u64 = self.changes.values().sum();
         let checked = format!(
             "{} of {} checked",
-            counted(self.calls, "call"),
-            counted(self.sessions, "session")
+            pluralize(self.calls, "call"),
+            pluralize(self.sessions, "session")
         );
         let differ = match different {
             0 => "no decision differs".to_owned(),
@@ -172,15 +175,15 @@ impl Report {
     }
 }
 
-fn word(ruling: Ruling) -> &'static str {
+fn verdict_name(ruling: MatrixVerdict) -> &'static str {
     match ruling {
-        Ruling::Allow => "allow",
-        Ruling::Ask => "ask",
-        Ruling::Deny => "deny",
+        MatrixVerdict::Allow => "allow",
+        MatrixVerdict::Ask => "ask",
+        MatrixVerdict::Deny => "deny",
     }
 }
 
-fn style(word: &str) -> Style {
+fn verdict_style(word: &str) -> Style {
     match word {
         "allow" => Style::Green,
         "deny" => Style::Red,

@@ -1,8 +1,8 @@
 //! The list of tools as people read it. Pure: rows in, text out.
 
-use super::Row;
-use crate::cli::terminal::{COLUMNS, Paint, Style, counted, push_line, safe, wrapped};
-use greenroom_actors::tool_host::{ServerState, ServerStatus};
+use super::ToolRow;
+use crate::cli::terminal::{COLUMNS, ColorMode, Style, escape_unsafe, pluralize, push_line, wrap};
+use greenroom_actors::tool_servers::{ServerState, ServerStatus};
 use greenroom_core::policy::{Risk, RiskSource};
 
 /// Columns between columns.
@@ -13,10 +13,10 @@ const LEVEL_COLUMNS: usize = 6;
 const NAME_COLUMNS_MAX: usize = 34;
 
 /// What is listed.
-pub(super) struct Listing<'a> {
+pub(super) struct ToolTable<'a> {
     pub(super) servers: &'a [ServerStatus],
-    pub(super) rows: &'a [Row],
-    pub(super) paint: Paint,
+    pub(super) rows: &'a [ToolRow],
+    pub(super) paint: ColorMode,
 }
 
 /// How wide the columns are.
@@ -27,7 +27,7 @@ struct Widths {
     before_why: usize,
 }
 
-impl Listing<'_> {
+impl ToolTable<'_> {
     /// A table for each server, under what is to be said of it.
     pub(super) fn by_server(&self) -> String {
         let mut out = String::new();
@@ -41,7 +41,7 @@ impl Listing<'_> {
             let mut rows: Vec<_> = self.rows.iter().filter(|row| row.server == name).collect();
             rows.sort_by_key(|row| (row.risk, row.name.as_str()));
             let server = self.servers.iter().find(|server| server.name == name);
-            self.heading(&mut out, name, &standing(server, rows.len()));
+            self.heading(&mut out, name, &server_status_text(server, rows.len()));
             self.table(&mut out, &rows, &widths, |_| String::new());
         }
         if out.is_empty() {
@@ -55,8 +55,12 @@ impl Listing<'_> {
         let mut out = String::new();
         for server in self.servers {
             let tools = self.rows.iter().filter(|row| row.server == server.name).count();
-            let line = format!("{}: {}", safe(&server.name), standing(Some(server), tools));
-            wrapped(&line, COLUMNS).iter().for_each(|line| push_line(&mut out, line));
+            let line = format!(
+                "{}: {}",
+                escape_unsafe(&server.name),
+                server_status_text(Some(server), tools)
+            );
+            wrap(&line, COLUMNS).iter().for_each(|line| push_line(&mut out, line));
         }
         let widths = self.widths();
         let many_servers = self.servers.len() > 1;
@@ -65,9 +69,10 @@ impl Listing<'_> {
             if rows.is_empty() {
                 continue;
             }
-            self.heading(&mut out, risk.name(), &counted(rows.len(), "tool"));
-            let server =
-                |row: &Row| if many_servers { format!("{}: ", row.server) } else { String::new() };
+            self.heading(&mut out, risk.name(), &pluralize(rows.len(), "tool"));
+            let server = |row: &ToolRow| {
+                if many_servers { format!("{}: ", row.server) } else { String::new() }
+            };
             self.table(&mut out, &rows, &widths, server);
         }
         out
@@ -77,16 +82,17 @@ impl Listing<'_> {
         if !out.is_empty() {
             out.push('\n');
         }
-        let name = safe(name);
-        let mut lines = wrapped(said, COLUMNS.saturating_sub(name.chars().count() + 2)).into_iter();
+        let name = escape_unsafe(name);
+        let mut lines = wrap(said, COLUMNS.saturating_sub(name.chars().count() + 2)).into_iter();
         let first = lines.next().unwrap_or_default();
         push_line(out, &format!("{}: {first}", self.paint.paint(Style::Bold, &name)));
         lines.for_each(|line| push_line(out, &format!("  {line}")));
     }
 
     fn widths(&self) -> Widths {
-        let longest = |of: fn(&Row) -> usize| self.rows.iter().map(of).max().unwrap_or(0);
-        let name = longest(|row| safe(&row.name).chars().count()).clamp(4, NAME_COLUMNS_MAX);
+        let longest = |of: fn(&ToolRow) -> usize| self.rows.iter().map(of).max().unwrap_or(0);
+        let name =
+            longest(|row| escape_unsafe(&row.name).chars().count()).clamp(4, NAME_COLUMNS_MAX);
         let risk = longest(|row| row.risk.name().len()).max(4);
         let levels = if self.has_verdicts() { 1 } else { 4 };
         let before_why = GAP + name + GAP + risk + GAP + levels * LEVEL_COLUMNS + 1;
@@ -100,9 +106,9 @@ impl Listing<'_> {
     fn table(
         &self,
         out: &mut String,
-        rows: &[&Row],
+        rows: &[&ToolRow],
         widths: &Widths,
-        before_why: impl Fn(&Row) -> String,
+        before_why: impl Fn(&ToolRow) -> String,
     ) {
         let Some(first) = rows.first() else { return };
         let heads: Vec<_> = match &first.verdict {
@@ -118,9 +124,9 @@ impl Listing<'_> {
         }
     }
 
-    fn row(&self, out: &mut String, row: &Row, widths: &Widths, before_why: &str) {
+    fn row(&self, out: &mut String, row: &ToolRow, widths: &Widths, before_why: &str) {
         let (name, risk) = (widths.name, widths.risk);
-        let mut tool = safe(&row.name);
+        let mut tool = escape_unsafe(&row.name);
         if tool.chars().count() > name {
             push_line(out, &format!("  {tool}"));
             tool.clear();
@@ -137,9 +143,9 @@ impl Listing<'_> {
             Some(verdict) => level(verdict.ruling),
             None => row.levels.iter().map(|ruling| level(ruling)).collect(),
         };
-        let why = safe(&format!("{before_why}{}", why(row)));
+        let why = escape_unsafe(&format!("{before_why}{}", risk_reason(row)));
         let mut before = format!("  {tool:name$}  {:risk$}  {levels} ", row.risk.name());
-        for line in wrapped(&why, COLUMNS - widths.before_why) {
+        for line in wrap(&why, COLUMNS - widths.before_why) {
             push_line(out, &format!("{before}{line}"));
             before = " ".repeat(widths.before_why);
         }
@@ -147,13 +153,13 @@ impl Listing<'_> {
 }
 
 /// What is to be said of a server; none is one that is part of Greenroom.
-fn standing(server: Option<&ServerStatus>, tools: usize) -> String {
-    let Some(server) = server else { return counted(tools, "tool") };
-    let reason = server.reason.as_deref().map(safe);
+fn server_status_text(server: Option<&ServerStatus>, tools: usize) -> String {
+    let Some(server) = server else { return pluralize(tools, "tool") };
+    let reason = server.reason.as_deref().map(escape_unsafe);
     match server.state {
         ServerState::Ready => match server.tools == tools {
-            true => counted(tools, "tool"),
-            false => format!("{tools} of {}", counted(server.tools, "tool")),
+            true => pluralize(tools, "tool"),
+            false => format!("{tools} of {}", pluralize(server.tools, "tool")),
         },
         ServerState::Starting => "unavailable: still starting".to_owned(),
         ServerState::BackingOff | ServerState::Stopped => {
@@ -163,7 +169,7 @@ fn standing(server: Option<&ServerStatus>, tools: usize) -> String {
 }
 
 /// Why the tool is judged so, and what is special about it.
-fn why(row: &Row) -> String {
+fn risk_reason(row: &ToolRow) -> String {
     let source = match &row.verdict {
         Some(verdict) if verdict.ruling == "deny" => verdict.why.clone(),
         Some(_) | None => match &row.source {

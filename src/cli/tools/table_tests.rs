@@ -1,9 +1,9 @@
 use super::*;
-use crate::cli::tools::Ruled;
+use crate::cli::tools::LevelVerdict;
 use greenroom_core::policy::Autonomy;
 
-fn row(name: &str, server: &str, risk: Risk, levels: [&'static str; 4]) -> Row {
-    Row {
+fn row(name: &str, server: &str, risk: Risk, levels: [&'static str; 4]) -> ToolRow {
+    ToolRow {
         name: name.to_owned(),
         server: server.to_owned(),
         risk,
@@ -19,12 +19,12 @@ fn row(name: &str, server: &str, risk: Risk, levels: [&'static str; 4]) -> Row {
 
 fn server(name: &str, state: ServerState, tools: usize, reason: Option<&str>) -> ServerStatus {
     let reason = reason.map(str::to_owned);
-    let circuit = greenroom_core::breaker::State::Closed;
+    let circuit = greenroom_core::circuit_breaker::CircuitState::Closed;
     ServerStatus { name: name.to_owned(), state, reason, tools, restarts: 0, circuit }
 }
 
-fn listing<'a>(servers: &'a [ServerStatus], rows: &'a [Row]) -> Listing<'a> {
-    Listing { servers, rows, paint: Paint::PLAIN }
+fn listing<'a>(servers: &'a [ServerStatus], rows: &'a [ToolRow]) -> ToolTable<'a> {
+    ToolTable { servers, rows, paint: ColorMode::PLAIN }
 }
 
 const ASK: [&str; 4] = ["deny", "ask", "ask", "allow"];
@@ -56,7 +56,7 @@ fn one_level_has_its_verdict_and_why_it_denies() {
     let judged = |name: &str, ruling, why: &str| {
         let mut judged = row(name, "market", Risk::WriteHighRisk, ASK);
         let level = Autonomy::Recommendations;
-        judged.verdict = Some(Ruled { level, ruling, why: why.to_owned() });
+        judged.verdict = Some(LevelVerdict { level, ruling, why: why.to_owned() });
         judged
     };
     let rows = [judged("buy", "ask", "long"), judged("sell", "deny", "sell is blocked")];

@@ -5,25 +5,25 @@ use super::*;
 use crate::dialect::{samples, snapshots};
 use greenroom_core::ids::RunId;
 
-fn following(asked: Asked) -> Following {
-    Following {
+fn followed_run(asked: ApprovalSnapshot) -> FollowedRun {
+    FollowedRun {
         request_id: MessageId::parse("r-1").unwrap(),
-        taken: Seq(2),
+        accepted_seq: Seq(2),
         model: "small".to_owned(),
-        details: false,
-        asked,
+        include_native: false,
+        approvals: asked,
     }
 }
 
-fn told(item: &FeedItem, asked: Asked) -> Vec<Frame> {
+fn encode_item(item: &FeedItem, asked: ApprovalSnapshot) -> Vec<GatewayFrame> {
     let mut frames = Vec::new();
-    let (following, redactor) = (following(asked), Redactor::default());
+    let (following, redactor) = (followed_run(asked), Redactor::default());
     encode(item, &following, Timestamp(0), &redactor, &mut |frame| frames.push(frame));
     frames
 }
 
-fn calls(frames: &[Frame]) -> Vec<&str> {
-    let call = |frame: &'_ Frame| {
+fn calls(frames: &[GatewayFrame]) -> Vec<&str> {
+    let call = |frame: &'_ GatewayFrame| {
         let ServerMessage::ToolApprovalRequest { tool_call_id, .. } = &frame.message else {
             panic!("{:?}", frame.message);
         };
@@ -37,43 +37,53 @@ fn calls(frames: &[Frame]) -> Vec<&str> {
 #[test]
 fn g11_what_was_answered_before_the_client_came_is_not_asked_again() {
     let record = samples::record(7, "approval_requested", &json!({"approval": samples::plan()}));
-    let item = samples::told(record);
+    let item = samples::feed_item(record);
     let (one, two) = (samples::CALL, samples::SECOND_CALL);
     let waiting = || BTreeSet::from([samples::ID.parse().unwrap()]);
     let decided = BTreeSet::from([one.parse().unwrap()]);
     for (asked, expected) in [
         // It comes while the client listens.
-        (Asked { head: Seq(6), ..Asked::default() }, vec![one, two]),
+        (ApprovalSnapshot { head: Seq(6), ..ApprovalSnapshot::default() }, vec![one, two]),
         (
-            Asked { head: Seq(6), waiting: BTreeSet::new(), decided: decided.clone() },
+            ApprovalSnapshot {
+                head: Seq(6),
+                pending: BTreeSet::new(),
+                decided_calls: decided.clone(),
+            },
             vec![one, two],
         ),
         // It is replayed, and waits, or does not.
-        (Asked { head: Seq(9), waiting: waiting(), ..Asked::default() }, vec![one, two]),
-        (Asked { head: Seq(9), waiting: waiting(), decided }, vec![two]),
-        (Asked { head: Seq(9), ..Asked::default() }, vec![]),
+        (
+            ApprovalSnapshot { head: Seq(9), pending: waiting(), ..ApprovalSnapshot::default() },
+            vec![one, two],
+        ),
+        (ApprovalSnapshot { head: Seq(9), pending: waiting(), decided_calls: decided }, vec![two]),
+        (ApprovalSnapshot { head: Seq(9), ..ApprovalSnapshot::default() }, vec![]),
     ] {
-        assert_eq!(calls(&told(&item, asked)), expected);
+        assert_eq!(calls(&encode_item(&item, asked)), expected);
     }
 }
 
 #[test]
-fn e3_of_several_frames_of_one_event_only_the_last_is_past_it() {
+fn e3_only_the_last_frame_of_an_event_has_its_cursor() {
     let record = samples::record(7, "approval_requested", &json!({"approval": samples::plan()}));
-    let frames = told(&samples::told(record), Asked::default());
+    let frames = encode_item(&samples::feed_item(record), ApprovalSnapshot::default());
     let cursors: Vec<_> = frames.iter().map(|frame| frame.cursor.unwrap().to_string()).collect();
     assert_eq!(cursors, ["6", "7"]);
 }
 
 #[test]
-fn a_request_starts_where_its_message_was_taken_and_nowhere_else() {
+fn stream_starts_at_the_accepting_event_only() {
     let taken = json!({"message_id": "r-1", "text": "hi", "digest": samples::DIGEST});
     for (seq, kind, start) in [
         (2, "message_queued", Some(true)),
         (2, "message_accepted", Some(false)),
         (3, "message_accepted", None),
     ] {
-        let frames = told(&samples::told(samples::record(seq, kind, &taken)), Asked::default());
+        let frames = encode_item(
+            &samples::feed_item(samples::record(seq, kind, &taken)),
+            ApprovalSnapshot::default(),
+        );
         let expected = start.map(|queued| ServerMessage::ChatStreamStart {
             request_id: MessageId::parse("r-1").unwrap(),
             session_id: samples::SESSION.parse().unwrap(),
@@ -125,9 +135,12 @@ fn views() -> Vec<Value> {
 fn g6_g14_d3_questions_of_every_kind() {
     let request_id = MessageId::parse("r-1").unwrap();
     let line = |view: Value| {
-        let said = question(&view, &request_id, |_| false);
-        let frames =
-            said.into_iter().map(|message| Frame { cursor: None, session_id: None, message });
+        let said = approval_messages(&view, &request_id, |_| false);
+        let frames = said.into_iter().map(|message| GatewayFrame {
+            cursor: None,
+            session_id: None,
+            message,
+        });
         json!({"of": view["kind"], "frames": frames.collect::<Vec<_>>()}).to_string()
     };
     snapshots::compare("gateway-questions", views().into_iter().map(line).collect());
@@ -135,7 +148,7 @@ fn g6_g14_d3_questions_of_every_kind() {
 
 #[test]
 fn risks_have_three_words() {
-    let words = |name| serde_json::to_value(Risk::of(name)).unwrap();
+    let words = |name| serde_json::to_value(GatewayRisk::from_risk_name(name)).unwrap();
     for (name, word) in [
         ("read_only", "low"),
         ("write_low_risk", "low"),

@@ -1,7 +1,7 @@
 //! The same over time: in buckets that are as wide as they must be for there to be few.
 
-use super::figures::{Durations, Times};
-use greenroom_core::{Timestamp, usage::Spending};
+use super::counters::{DurationSamples, Durations};
+use greenroom_core::{Timestamp, usage::ModelUsage};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -28,11 +28,11 @@ const WIDTHS: [i64; 14] = [
 
 /// What happened when, by the second.
 #[derive(Default)]
-pub(super) struct Timeline(BTreeMap<i64, Bucket>);
+pub(super) struct Timeline(BTreeMap<i64, TimelineBucket>);
 
 /// What happened within some time.
 #[derive(Clone, Default)]
-pub(super) struct Bucket {
+pub(super) struct TimelineBucket {
     pub(super) runs_completed: u64,
     pub(super) runs_failed: u64,
     pub(super) runs_cancelled: u64,
@@ -41,13 +41,13 @@ pub(super) struct Bucket {
     pub(super) calls_denied: u64,
     pub(super) calls_refused: u64,
     pub(super) retries: u64,
-    pub(super) usage: Spending,
-    pub(super) step_ms: Times,
+    pub(super) usage: ModelUsage,
+    pub(super) step_ms: DurationSamples,
 }
 
 impl Timeline {
     /// What happens then.
-    pub(super) fn at(&mut self, at: Timestamp) -> &mut Bucket {
+    pub(super) fn bucket_mut(&mut self, at: Timestamp) -> &mut TimelineBucket {
         self.0.entry(at.0.div_euclid(1_000)).or_default()
     }
 
@@ -57,7 +57,7 @@ impl Timeline {
         let last = self.0.last_key_value().map_or(0, |(second, _)| *second);
         let fits = |width: &i64| last.div_euclid(*width) - first.div_euclid(*width) < BUCKETS_MAX;
         let width = WIDTHS.into_iter().find(fits).unwrap_or(WIDTHS[WIDTHS.len() - 1]);
-        let mut buckets = BTreeMap::<i64, Bucket>::new();
+        let mut buckets = BTreeMap::<i64, TimelineBucket>::new();
         for (second, bucket) in self.0 {
             buckets.entry(second.div_euclid(width) * width).or_default().add(bucket);
         }
@@ -66,7 +66,7 @@ impl Timeline {
     }
 }
 
-impl Bucket {
+impl TimelineBucket {
     fn add(&mut self, other: Self) {
         for (sum, more) in [
             (&mut self.runs_completed, other.runs_completed),
@@ -87,12 +87,12 @@ impl Bucket {
     fn view(self, second: i64) -> BucketFigures {
         BucketFigures {
             at: Timestamp(second * 1_000),
-            runs: RunsThen {
+            runs: RunCounts {
                 completed: self.runs_completed,
                 failed: self.runs_failed,
                 cancelled: self.runs_cancelled,
             },
-            calls: CallsThen {
+            calls: CallCounts {
                 completed: self.calls_completed,
                 failed: self.calls_failed,
                 denied: self.calls_denied,
@@ -119,16 +119,16 @@ pub(super) struct TimelineFigures {
 struct BucketFigures {
     /// When it begins.
     at: Timestamp,
-    runs: RunsThen,
-    calls: CallsThen,
+    runs: RunCounts,
+    calls: CallCounts,
     retries: u64,
-    usage: Spending,
+    usage: ModelUsage,
     step_ms: Durations,
 }
 
 /// Runs that ended.
 #[derive(Serialize, ToSchema)]
-struct RunsThen {
+struct RunCounts {
     completed: u64,
     failed: u64,
     cancelled: u64,
@@ -136,7 +136,7 @@ struct RunsThen {
 
 /// Calls that ended.
 #[derive(Serialize, ToSchema)]
-struct CallsThen {
+struct CallCounts {
     completed: u64,
     failed: u64,
     denied: u64,
@@ -150,7 +150,9 @@ mod tests {
 
     fn timeline(seconds: impl IntoIterator<Item = i64>) -> Value {
         let mut timeline = Timeline::default();
-        seconds.into_iter().for_each(|second| timeline.at(Timestamp(second * 1_000)).retries += 1);
+        seconds
+            .into_iter()
+            .for_each(|second| timeline.bucket_mut(Timestamp(second * 1_000)).retries += 1);
         json!(timeline.view())
     }
 

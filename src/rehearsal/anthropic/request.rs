@@ -2,28 +2,30 @@
 
 use serde_json::Value;
 
-use super::answer::signature;
-use crate::rehearsal::prompt::{Call, Prompt, Turn};
-use crate::rehearsal::wire::{Problem, joined_text, strings};
+use super::response::signature;
+use crate::rehearsal::decoded_request::{AssistantToolCall, ChatMessage, DecodedRequest};
+use crate::rehearsal::wire::{ProviderError, collect_strings, join_text};
 
 /// Decodes a request, refusing what the provider refuses.
-pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
+pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, ProviderError> {
     let field = |name: &str| body.get(name).filter(|value| !value.is_null());
-    let model = field("model").and_then(Value::as_str).ok_or_else(|| required("model"))?;
+    let model = field("model").and_then(Value::as_str).ok_or_else(|| missing_field("model"))?;
     let max_tokens =
-        field("max_tokens").and_then(Value::as_u64).ok_or_else(|| required("max_tokens"))?;
+        field("max_tokens").and_then(Value::as_u64).ok_or_else(|| missing_field("max_tokens"))?;
     let messages =
-        field("messages").and_then(Value::as_array).ok_or_else(|| required("messages"))?;
+        field("messages").and_then(Value::as_array).ok_or_else(|| missing_field("messages"))?;
     if max_tokens == 0 {
-        return Err(Problem::invalid("max_tokens: Input should be greater than or equal to 1"));
+        return Err(ProviderError::invalid(
+            "max_tokens: Input should be greater than or equal to 1",
+        ));
     }
     if messages.is_empty() {
-        return Err(Problem::invalid("messages: at least one message is required"));
+        return Err(ProviderError::invalid("messages: at least one message is required"));
     }
-    let tools = strings(field("tools"), "/name");
+    let tools = collect_strings(field("tools"), "/name");
     for (index, tool) in tools.iter().enumerate() {
         if !is_name(tool, 128) {
-            return Err(Problem::invalid(format!(
+            return Err(ProviderError::invalid(format!(
                 "tools.{index}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
             )));
         }
@@ -34,11 +36,11 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
         Some("any") => Some("any".to_owned()),
         Some(_) | None => None,
     };
-    check_thinking(body, max_tokens, forced_tool.is_some())?;
-    Ok(Prompt {
+    validate_thinking(body, max_tokens, forced_tool.is_some())?;
+    Ok(DecodedRequest {
         model: model.to_owned(),
-        system: joined_text(field("system")),
-        turns: decode_turns(messages)?,
+        system: join_text(field("system")),
+        messages: decode_messages(messages)?,
         tools,
         forced_tool,
         max_tokens: Some(max_tokens),
@@ -47,28 +49,30 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
     })
 }
 
-fn check_thinking(body: &Value, max_tokens: u64, forced: bool) -> Result<(), Problem> {
+fn validate_thinking(body: &Value, max_tokens: u64, forced: bool) -> Result<(), ProviderError> {
     if body.pointer("/thinking/type").and_then(Value::as_str) != Some("enabled") {
         return Ok(());
     }
     if forced {
-        return Err(Problem::invalid(
+        return Err(ProviderError::invalid(
             "Thinking may not be enabled when tool_choice forces tool use.",
         ));
     }
     let budget = body.pointer("/thinking/budget_tokens").and_then(Value::as_u64).unwrap_or(0);
     if budget < 1024 {
-        return Err(Problem::invalid(
+        return Err(ProviderError::invalid(
             "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
         ));
     }
     if budget >= max_tokens {
-        return Err(Problem::invalid("`max_tokens` must be greater than `thinking.budget_tokens`"));
+        return Err(ProviderError::invalid(
+            "`max_tokens` must be greater than `thinking.budget_tokens`",
+        ));
     }
     Ok(())
 }
 
-fn decode_turns(messages: &[Value]) -> Result<Vec<Turn>, Problem> {
+fn decode_messages(messages: &[Value]) -> Result<Vec<ChatMessage>, ProviderError> {
     let mut turns = Vec::new();
     let (mut waiting, mut asked_at) = (Vec::<String>::new(), 0);
     for (index, message) in messages.iter().enumerate() {
@@ -76,30 +80,30 @@ fn decode_turns(messages: &[Value]) -> Result<Vec<Turn>, Problem> {
         match message.get("role").and_then(Value::as_str) {
             Some("user") => decode_user(message, &at, &mut waiting, &mut turns)?,
             Some("assistant") => {
-                refuse_unanswered(&waiting, asked_at)?;
+                validate_tool_results(&waiting, asked_at)?;
                 asked_at = index;
-                let (text, calls) = decode_model(message, &at)?;
-                waiting = calls.iter().map(|call: &Call| call.id.clone()).collect();
-                turns.push(Turn::Model { text, calls });
+                let (text, calls) = decode_assistant(message, &at)?;
+                waiting = calls.iter().map(|call: &AssistantToolCall| call.id.clone()).collect();
+                turns.push(ChatMessage::Assistant { text, calls });
             }
             Some(role) => {
-                return Err(Problem::invalid(format!(
+                return Err(ProviderError::invalid(format!(
                     "messages: Unexpected role \"{role}\". Allowed roles are \"user\" or \
                      \"assistant\"."
                 )));
             }
-            None => return Err(required(&format!("{at}.role"))),
+            None => return Err(missing_field(&format!("{at}.role"))),
         }
     }
-    refuse_unanswered(&waiting, asked_at)?;
+    validate_tool_results(&waiting, asked_at)?;
     Ok(turns)
 }
 
-fn refuse_unanswered(waiting: &[String], asked_at: usize) -> Result<(), Problem> {
+fn validate_tool_results(waiting: &[String], asked_at: usize) -> Result<(), ProviderError> {
     if waiting.is_empty() {
         return Ok(());
     }
-    Err(Problem::invalid(format!(
+    Err(ProviderError::invalid(format!(
         "messages.{asked_at}: `tool_use` ids were found without `tool_result` blocks immediately after: \
          {}. Each `tool_use` block must have a corresponding `tool_result` block in the next \
          message.",
@@ -111,16 +115,16 @@ fn decode_user(
     message: &Value,
     at: &str,
     waiting: &mut Vec<String>,
-    turns: &mut Vec<Turn>,
-) -> Result<(), Problem> {
-    let content = message.get("content").ok_or_else(|| required(&format!("{at}.content")))?;
+    turns: &mut Vec<ChatMessage>,
+) -> Result<(), ProviderError> {
+    let content = message.get("content").ok_or_else(|| missing_field(&format!("{at}.content")))?;
     let Some(blocks) = content.as_array() else {
         if content.as_str().is_none_or(str::is_empty) {
-            return Err(Problem::invalid(format!(
+            return Err(ProviderError::invalid(format!(
                 "{at}: user messages must have non-empty content"
             )));
         }
-        turns.push(Turn::User(joined_text(Some(content))));
+        turns.push(ChatMessage::User(join_text(Some(content))));
         return Ok(());
     };
     let mut spoken: Vec<&str> = Vec::new();
@@ -129,36 +133,39 @@ fn decode_user(
             Some("tool_result") => {
                 let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
                 let Some(found) = waiting.iter().position(|known| known == id) else {
-                    return Err(Problem::invalid(format!(
+                    return Err(ProviderError::invalid(format!(
                         "{at}.content.{index}: unexpected `tool_use_id` found in `tool_result` \
                          blocks: {id}. Each `tool_result` block must have a corresponding \
                          `tool_use` block in the previous message."
                     )));
                 };
                 waiting.remove(found);
-                turns.push(Turn::Result {
+                turns.push(ChatMessage::ToolResult {
                     call_id: id.to_owned(),
-                    text: joined_text(block.get("content")),
+                    text: join_text(block.get("content")),
                     error: block.get("is_error").and_then(Value::as_bool).unwrap_or(false),
                 });
             }
             Some("text") => spoken.push(text_of(block, at)?),
             Some(_) => {}
-            None => return Err(required(&format!("{at}.content.{index}.type"))),
+            None => return Err(missing_field(&format!("{at}.content.{index}.type"))),
         }
     }
     if !spoken.is_empty() {
-        turns.push(Turn::User(spoken.join("\n")));
+        turns.push(ChatMessage::User(spoken.join("\n")));
     }
     Ok(())
 }
 
-fn decode_model(message: &Value, at: &str) -> Result<(String, Vec<Call>), Problem> {
-    let content = message.get("content").ok_or_else(|| required(&format!("{at}.content")))?;
+fn decode_assistant(
+    message: &Value,
+    at: &str,
+) -> Result<(String, Vec<AssistantToolCall>), ProviderError> {
+    let content = message.get("content").ok_or_else(|| missing_field(&format!("{at}.content")))?;
     let Some(blocks) = content.as_array() else {
-        return Ok((joined_text(Some(content)), Vec::new()));
+        return Ok((join_text(Some(content)), Vec::new()));
     };
-    let (mut text, mut calls) = (String::new(), Vec::<Call>::new());
+    let (mut text, mut calls) = (String::new(), Vec::<AssistantToolCall>::new());
     for (index, block) in blocks.iter().enumerate() {
         match block.get("type").and_then(Value::as_str) {
             Some("text") => text.push_str(text_of(block, at)?),
@@ -166,20 +173,22 @@ fn decode_model(message: &Value, at: &str) -> Result<(String, Vec<Call>), Proble
                 let part = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
                 let input = block.get("input").cloned().unwrap_or_default();
                 if !input.is_object() {
-                    return Err(Problem::invalid(format!(
+                    return Err(ProviderError::invalid(format!(
                         "{at}.content.{index}.tool_use.input: Input should be a valid dictionary"
                     )));
                 }
                 if !is_name(part("id"), usize::MAX) {
-                    return Err(Problem::invalid(format!(
+                    return Err(ProviderError::invalid(format!(
                         "{at}.content.{index}.tool_use.id: String should match pattern \
                          '^[a-zA-Z0-9_-]+$'"
                     )));
                 }
                 if calls.iter().any(|call| call.id == part("id")) {
-                    return Err(Problem::invalid(format!("{at}: `tool_use` ids must be unique")));
+                    return Err(ProviderError::invalid(format!(
+                        "{at}: `tool_use` ids must be unique"
+                    )));
                 }
-                calls.push(Call {
+                calls.push(AssistantToolCall {
                     id: part("id").to_owned(),
                     tool: part("name").to_owned(),
                     arguments: input,
@@ -188,28 +197,30 @@ fn decode_model(message: &Value, at: &str) -> Result<(String, Vec<Call>), Proble
             Some("thinking") => {
                 let part = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
                 if part("signature") != signature(part("thinking")) {
-                    return Err(Problem::invalid(format!(
+                    return Err(ProviderError::invalid(format!(
                         "{at}.content.{index}: Invalid `signature` in `thinking` block"
                     )));
                 }
             }
             Some(_) => {}
-            None => return Err(required(&format!("{at}.content.{index}.type"))),
+            None => return Err(missing_field(&format!("{at}.content.{index}.type"))),
         }
     }
     Ok((text, calls))
 }
 
-fn text_of<'b>(block: &'b Value, at: &str) -> Result<&'b str, Problem> {
+fn text_of<'b>(block: &'b Value, at: &str) -> Result<&'b str, ProviderError> {
     match block.get("text").and_then(Value::as_str) {
-        Some("") => Err(Problem::invalid(format!("{at}: text content blocks must be non-empty"))),
+        Some("") => {
+            Err(ProviderError::invalid(format!("{at}: text content blocks must be non-empty")))
+        }
         Some(text) => Ok(text),
-        None => Err(required(&format!("{at}.content.text"))),
+        None => Err(missing_field(&format!("{at}.content.text"))),
     }
 }
 
-fn required(field: &str) -> Problem {
-    Problem::invalid(format!("{field}: Field required"))
+fn missing_field(field: &str) -> ProviderError {
+    ProviderError::invalid(format!("{field}: Field required"))
 }
 
 /// Names and ids of this wire: letters, digits, `_` and `-`.
@@ -242,14 +253,15 @@ mod tests {
             ]},
         ])))
         .unwrap();
-        let call = Call { id: "1".into(), tool: "a".into(), arguments: json!({"x": 1}) };
+        let call =
+            AssistantToolCall { id: "1".into(), tool: "a".into(), arguments: json!({"x": 1}) };
         let expected = vec![
-            Turn::User("first".into()),
-            Turn::Model { text: "calling".into(), calls: vec![call] },
-            Turn::Result { call_id: "1".into(), text: "bad".into(), error: true },
-            Turn::User("and hurry".into()),
+            ChatMessage::User("first".into()),
+            ChatMessage::Assistant { text: "calling".into(), calls: vec![call] },
+            ChatMessage::ToolResult { call_id: "1".into(), text: "bad".into(), error: true },
+            ChatMessage::User("and hurry".into()),
         ];
-        assert_eq!(prompt.turns, expected);
+        assert_eq!(prompt.messages, expected);
         assert_eq!((prompt.last_user(), prompt.step()), ("and hurry", 0));
     }
 

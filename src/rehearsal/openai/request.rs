@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use crate::rehearsal::prompt::{Call, Prompt, Turn};
-use crate::rehearsal::wire::{Problem, joined_text, strings};
+use crate::rehearsal::decoded_request::{AssistantToolCall, ChatMessage, DecodedRequest};
+use crate::rehearsal::wire::{ProviderError, collect_strings, join_text};
 
 /// Decodes a request, refusing what the provider refuses.
-pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
+pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, ProviderError> {
     let field = |name: &str| body.get(name).filter(|value| !value.is_null());
     let model = field("model")
         .and_then(Value::as_str)
-        .ok_or_else(|| Problem::invalid("you must provide a model parameter"))?;
+        .ok_or_else(|| ProviderError::invalid("you must provide a model parameter"))?;
     let messages =
-        field("messages").and_then(Value::as_array).ok_or_else(|| missing("messages"))?;
+        field("messages").and_then(Value::as_array).ok_or_else(|| missing_parameter("messages"))?;
     if messages.is_empty() {
-        let mut problem = Problem::invalid(
+        let mut problem = ProviderError::invalid(
             "Invalid 'messages': empty array. Expected an array with minimum length 1, but got \
              an empty array instead.",
         );
@@ -22,10 +22,10 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
         problem.param = Some("messages");
         return Err(problem);
     }
-    let mut tools = strings(field("tools"), "/function/name");
-    tools.extend(strings(field("functions"), "/name"));
+    let mut tools = collect_strings(field("tools"), "/function/name");
+    tools.extend(collect_strings(field("functions"), "/name"));
     if let Some(bad) = tools.iter().position(|tool| !is_name(tool)) {
-        return Err(Problem::invalid(format!(
+        return Err(ProviderError::invalid(format!(
             "Invalid 'tools[{bad}].function.name': string does not match pattern. Expected a \
              string that matches the pattern '^[a-zA-Z0-9_-]+$'."
         )));
@@ -35,11 +35,11 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
         Some(choice) => choice.pointer("/function/name").and_then(Value::as_str).map(str::to_owned),
         None => None,
     };
-    let (system, turns) = decode_turns(messages)?;
-    Ok(Prompt {
+    let (system, turns) = decode_messages(messages)?;
+    Ok(DecodedRequest {
         model: model.to_owned(),
         system,
-        turns,
+        messages: turns,
         tools,
         forced_tool,
         max_tokens: field("max_completion_tokens")
@@ -53,18 +53,18 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<Prompt, Problem> {
     })
 }
 
-fn decode_turns(messages: &[Value]) -> Result<(String, Vec<Turn>), Problem> {
+fn decode_messages(messages: &[Value]) -> Result<(String, Vec<ChatMessage>), ProviderError> {
     let (mut system, mut turns) = (Vec::new(), Vec::new());
     let mut waiting: Vec<String> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         let role = message.get("role").and_then(Value::as_str);
-        let text = joined_text(message.get("content"));
+        let text = join_text(message.get("content"));
         if !matches!(role, Some("tool" | "function")) {
-            refuse_unanswered(&waiting)?;
+            validate_tool_results(&waiting)?;
         }
         match role {
             Some("system" | "developer") => system.push(text),
-            Some("user") => turns.push(Turn::User(text)),
+            Some("user") => turns.push(ChatMessage::User(text)),
             Some("assistant") => {
                 let calls = decode_calls(message, index)?;
                 waiting = calls
@@ -72,43 +72,43 @@ fn decode_turns(messages: &[Value]) -> Result<(String, Vec<Turn>), Problem> {
                     .filter(|call| call.id != LEGACY_ID)
                     .map(|call| call.id.clone())
                     .collect();
-                turns.push(Turn::Model { text, calls });
+                turns.push(ChatMessage::Assistant { text, calls });
             }
             Some("tool") => {
                 let id = message
                     .get("tool_call_id")
                     .and_then(Value::as_str)
-                    .ok_or_else(|| missing(&format!("messages[{index}].tool_call_id")))?;
+                    .ok_or_else(|| missing_parameter(&format!("messages[{index}].tool_call_id")))?;
                 let Some(found) = waiting.iter().position(|known| known == id) else {
-                    return Err(Problem::invalid(format!(
+                    return Err(ProviderError::invalid(format!(
                         "Invalid parameter: messages with role 'tool' must be a response to a \
                          preceding message with 'tool_calls' (messages[{index}])."
                     )));
                 };
                 waiting.remove(found);
-                turns.push(result(id, &text));
+                turns.push(decode_tool_result(id, &text));
             }
-            Some("function") => turns.push(result(LEGACY_ID, &text)),
+            Some("function") => turns.push(decode_tool_result(LEGACY_ID, &text)),
             Some(role) => {
-                return Err(Problem::invalid(format!(
+                return Err(ProviderError::invalid(format!(
                     "Invalid value: '{role}'. Supported values are: 'system', 'assistant', \
                      'user', 'function', 'tool', and 'developer'."
                 )));
             }
-            None => return Err(missing(&format!("messages[{index}].role"))),
+            None => return Err(missing_parameter(&format!("messages[{index}].role"))),
         }
     }
-    refuse_unanswered(&waiting)?;
+    validate_tool_results(&waiting)?;
     Ok((system.join("\n"), turns))
 }
 
 /// The id a `function_call` goes by: that form has none.
 const LEGACY_ID: &str = "function_call";
 
-fn decode_calls(message: &Value, index: usize) -> Result<Vec<Call>, Problem> {
+fn decode_calls(message: &Value, index: usize) -> Result<Vec<AssistantToolCall>, ProviderError> {
     let call = |id: &str, function: &Value| {
         let part = |name: &str| function.get(name).and_then(Value::as_str).unwrap_or_default();
-        Call {
+        AssistantToolCall {
             id: id.to_owned(),
             tool: part("name").to_owned(),
             arguments: serde_json::from_str(part("arguments"))
@@ -124,17 +124,17 @@ fn decode_calls(message: &Value, index: usize) -> Result<Vec<Call>, Problem> {
         let id = entry
             .get("id")
             .and_then(Value::as_str)
-            .ok_or_else(|| missing(&format!("messages[{index}].tool_calls.id")))?;
+            .ok_or_else(|| missing_parameter(&format!("messages[{index}].tool_calls.id")))?;
         calls.push(call(id, entry.get("function").unwrap_or(&Value::Null)));
     }
     Ok(calls)
 }
 
-fn refuse_unanswered(waiting: &[String]) -> Result<(), Problem> {
+fn validate_tool_results(waiting: &[String]) -> Result<(), ProviderError> {
     if waiting.is_empty() {
         return Ok(());
     }
-    let mut problem = Problem::invalid(format!(
+    let mut problem = ProviderError::invalid(format!(
         "An assistant message with 'tool_calls' must be followed by tool messages responding to \
          each 'tool_call_id'. The following tool_call_ids did not have response messages: {}",
         waiting.join(", ")
@@ -145,7 +145,7 @@ fn refuse_unanswered(waiting: &[String]) -> Result<(), Problem> {
 
 /// This wire has no error flag: clients say it in the text, most often as `Error: …`. What
 /// remains is the text as it would be on the other wire.
-fn result(call_id: &str, text: &str) -> Turn {
+fn decode_tool_result(call_id: &str, text: &str) -> ChatMessage {
     let start: String = text.chars().take(16).filter(|c| !c.is_whitespace()).collect();
     let start = start.to_lowercase();
     let error = start.starts_with("error") || start.starts_with("{\"error\"");
@@ -154,11 +154,11 @@ fn result(call_id: &str, text: &str) -> Turn {
     } else {
         text
     };
-    Turn::Result { call_id: call_id.to_owned(), text: text.to_owned(), error }
+    ChatMessage::ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), error }
 }
 
-fn missing(field: &str) -> Problem {
-    let mut problem = Problem::invalid(format!("Missing required parameter: '{field}'."));
+fn missing_parameter(field: &str) -> ProviderError {
+    let mut problem = ProviderError::invalid(format!("Missing required parameter: '{field}'."));
     problem.code = Some("missing_required_parameter");
     problem
 }
@@ -184,8 +184,9 @@ mod tests {
             ("fine", "fine", false),
         ];
         for (sent, text, error) in cases {
-            let expected = Turn::Result { call_id: "c".into(), text: text.into(), error };
-            assert_eq!(result("c", sent), expected, "{sent}");
+            let expected =
+                ChatMessage::ToolResult { call_id: "c".into(), text: text.into(), error };
+            assert_eq!(decode_tool_result("c", sent), expected, "{sent}");
         }
     }
 
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!((prompt.last_user(), prompt.step()), ("hi", 1));
         assert_eq!((prompt.stream, prompt.include_usage, prompt.max_tokens), (true, true, Some(9)));
         let seen: Vec<_> = prompt
-            .last_outcomes()
+            .last_answered_calls()
             .into_iter()
             .map(|outcome| (outcome.arguments, outcome.result, outcome.error))
             .collect();

@@ -2,12 +2,12 @@
 //! without a transaction around it. Must not know who waits for the answers, nor which commits may
 //! be appended.
 
-use super::text;
+use super::replace_nul;
 use crate::{
-    audit::Sealed,
+    audit::AuditRow,
     store::{
         codec,
-        stored::{Encoded, StoredApproval, StoredSession},
+        stored_commit::{StoredApproval, StoredCommit, StoredSession},
     },
 };
 use greenroom_core::ids::{ApprovalId, SessionId};
@@ -55,10 +55,10 @@ type Statement<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgAr
 
 /// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
 /// none.
-pub(super) async fn store(
+pub(super) async fn store_commits(
     connection: &mut PgConnection,
-    commits: &[&Encoded],
-    sealed: &[Sealed],
+    commits: &[&StoredCommit],
+    sealed: &[AuditRow],
 ) -> sqlx::Result<()> {
     let sessions: BTreeMap<SessionId, &StoredSession> = commits
         .iter()
@@ -68,30 +68,30 @@ pub(super) async fn store(
         .iter()
         .flat_map(|commit| commit.approvals.iter().map(|row| (row.id, (commit.session_id, row))))
         .collect();
-    let spends = spends_of(commits);
+    let spends = sum_spends(commits);
     let is_only_events =
         sessions.is_empty() && approvals.is_empty() && sealed.is_empty() && spends.is_empty();
     let query = if is_only_events {
-        with_commits(sqlx::query(INSERT_COMMITS), commits)
+        bind_commits(sqlx::query(INSERT_COMMITS), commits)
     } else {
-        let query = with_commits(sqlx::query(STORE_ALL), commits);
-        let query = with_approvals(with_sessions(query, &sessions), &approvals);
-        with_spends(with_audit(query, sealed), spends)
+        let query = bind_commits(sqlx::query(STORE_ALL), commits);
+        let query = bind_approvals(bind_sessions(query, &sessions), &approvals);
+        bind_spends(bind_audit(query, sealed), spends)
     };
     query.execute(connection).await.map(drop)
 }
 
-fn with_commits<'q>(query: Statement<'q>, commits: &'q [&Encoded]) -> Statement<'q> {
+fn bind_commits<'q>(query: Statement<'q>, commits: &'q [&StoredCommit]) -> Statement<'q> {
     query
-        .bind(column(commits, |commit| commit.session_id.0))
-        .bind(column(commits, |commit| commit.expected_head.next().0.cast_signed()))
-        .bind(column(commits, |commit| commit.last_seq.0.cast_signed()))
-        .bind(column(commits, |commit| commit.at))
-        .bind(column(commits, |commit| commit.events.as_str()))
+        .bind(collect_column(commits, |commit| commit.session_id.0))
+        .bind(collect_column(commits, |commit| commit.expected_head.next().0.cast_signed()))
+        .bind(collect_column(commits, |commit| commit.last_seq.0.cast_signed()))
+        .bind(collect_column(commits, |commit| commit.at))
+        .bind(collect_column(commits, |commit| commit.events.as_str()))
         .bind(codec::FORMAT)
 }
 
-fn with_sessions<'q>(
+fn bind_sessions<'q>(
     query: Statement<'q>,
     rows: &BTreeMap<SessionId, &'q StoredSession>,
 ) -> Statement<'q> {
@@ -102,7 +102,7 @@ fn with_sessions<'q>(
         .bind(rows.values().map(|row| row.content.as_str()).collect::<Vec<_>>())
 }
 
-fn with_approvals<'q>(
+fn bind_approvals<'q>(
     query: Statement<'q>,
     rows: &BTreeMap<ApprovalId, (SessionId, &'q StoredApproval)>,
 ) -> Statement<'q> {
@@ -116,12 +116,12 @@ fn with_approvals<'q>(
 }
 
 /// The new rows and the head, which is null where there are none.
-fn with_audit<'q>(query: Statement<'q>, sealed: &'q [Sealed]) -> Statement<'q> {
+fn bind_audit<'q>(query: Statement<'q>, sealed: &'q [AuditRow]) -> Statement<'q> {
     let last = sealed.last();
     query
-        .bind(column(sealed, |row| row.n.cast_signed()))
-        .bind(column(sealed, |row| row.hash.as_bytes().to_vec()))
-        .bind(column(sealed, |row| row.content.as_str()))
+        .bind(collect_column(sealed, |row| row.n.cast_signed()))
+        .bind(collect_column(sealed, |row| row.hash.as_bytes().to_vec()))
+        .bind(collect_column(sealed, |row| row.content.as_str()))
         .bind(last.map(|row| row.n.cast_signed()))
         .bind(last.map(|row| row.hash.as_bytes().to_vec()))
 }
@@ -129,7 +129,7 @@ fn with_audit<'q>(query: Statement<'q>, sealed: &'q [Sealed]) -> Statement<'q> {
 /// User, measure and day.
 type SpendKey = (String, String, i64);
 
-fn with_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Statement<'_> {
+fn bind_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Statement<'_> {
     let (mut users, mut measures, mut days) = (Vec::new(), Vec::new(), Vec::new());
     let amounts: Vec<f64> = spends.values().copied().collect();
     for (user, measure, day) in spends.into_keys() {
@@ -141,11 +141,11 @@ fn with_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Stateme
 }
 
 /// What the commits add to their users' spending, summed up.
-fn spends_of(commits: &[&Encoded]) -> BTreeMap<SpendKey, f64> {
+fn sum_spends(commits: &[&StoredCommit]) -> BTreeMap<SpendKey, f64> {
     let mut spends = BTreeMap::new();
-    for posting in commits.iter().filter_map(|commit| commit.posting.as_ref()) {
-        for spend in &posting.spends {
-            let measure = text(spend.measure.name().to_owned());
+    for posting in commits.iter().filter_map(|commit| commit.spending_update.as_ref()) {
+        for spend in &posting.entries {
+            let measure = replace_nul(spend.measure.name().to_owned());
             let key = (posting.user.to_string(), measure, i64::from(spend.day.0));
             *spends.entry(key).or_insert(0.0) += spend.amount;
         }
@@ -153,6 +153,6 @@ fn spends_of(commits: &[&Encoded]) -> BTreeMap<SpendKey, f64> {
     spends
 }
 
-fn column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
+fn collect_column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }

@@ -10,12 +10,12 @@ use std::{future::Future, io, time::Duration};
 use uuid::Uuid;
 
 /// How long a server may take to let us in.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server works on one statement.
-const STATEMENT_MAX: Duration = Duration::from_secs(10);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long we wait for the answer to one: longer, so that it is the server that gives up first.
 /// Beyond it the connection is taken for dead.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The advisory lock of the writer: "GRNR", and then the schema's name.
 const LOCK_CLASS: i32 = 0x4752_4E52;
 /// PostgreSQL's word for a lock that could not be had in time: `lock_not_available`.
@@ -41,7 +41,7 @@ impl Connector {
     pub(super) fn new(address: &PostgresAddress, access: Access) -> Self {
         // Statements are not logged: what they carry belongs to users.
         let options = PgConnectOptions::clone(&address.options).disable_statement_logging();
-        let statement_timeout = STATEMENT_MAX.as_millis().to_string();
+        let statement_timeout = STATEMENT_TIMEOUT.as_millis().to_string();
         let options = options.options([
             ("statement_timeout", statement_timeout.as_str()),
             ("idle_in_transaction_session_timeout", statement_timeout.as_str()),
@@ -73,13 +73,16 @@ impl Connector {
     }
 
     async fn try_connect(&self) -> sqlx::Result<PgConnection> {
-        within(CONNECT_MAX, self.options.connect()).await
+        with_timeout(CONNECT_TIMEOUT, self.options.connect()).await
     }
 
     /// A connection that holds the lock; waits for it so long.
-    pub(super) async fn connect_alone(&self, wait: Duration) -> Result<PgConnection, StoreError> {
+    pub(super) async fn connect_with_lock(
+        &self,
+        wait: Duration,
+    ) -> Result<PgConnection, StoreError> {
         let mut connection = self.connect().await?;
-        match lock(&mut connection, wait).await {
+        match acquire_lock(&mut connection, wait).await {
             Ok(()) => Ok(connection),
             Err(error) if is_lock_held(&error) => Err(StoreError::InUse {
                 database: self.address.to_string(),
@@ -91,14 +94,14 @@ impl Connector {
 
     /// The same, after the connection before it was lost: that one must be gone, nobody else may
     /// have taken over, and the schema must be the one we know.
-    pub(super) async fn connect_again(&self, wait: Duration) -> sqlx::Result<PgConnection> {
+    pub(super) async fn reconnect_with_lock(&self, wait: Duration) -> sqlx::Result<PgConnection> {
         let mut connection = self.try_connect().await?;
         let name = self.options.get_application_name().unwrap_or_default();
         let dismiss = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                        WHERE application_name = $1 AND pid <> pg_backend_pid()";
         let dismissed = sqlx::query(dismiss).bind(name).fetch_all(&mut connection);
-        within(ANSWER_MAX, dismissed).await?;
-        lock(&mut connection, wait).await.map_err(|error| {
+        with_timeout(RESPONSE_TIMEOUT, dismissed).await?;
+        acquire_lock(&mut connection, wait).await.map_err(|error| {
             if is_lock_held(&error) {
                 let taken = "another greenroom process has taken over the database";
                 sqlx::Error::Protocol(taken.to_owned())
@@ -106,7 +109,7 @@ impl Connector {
                 error
             }
         })?;
-        let version = within(ANSWER_MAX, schema::version(&mut connection)).await?;
+        let version = with_timeout(RESPONSE_TIMEOUT, schema::version(&mut connection)).await?;
         if version != Some(schema::VERSION) {
             let changed = "the database's schema is no longer the one that it had at the start";
             return Err(sqlx::Error::Protocol(changed.to_owned()));
@@ -116,12 +119,14 @@ impl Connector {
 }
 
 /// Takes the lock that makes this the only connection that writes; it ends with the connection.
-async fn lock(connection: &mut PgConnection, wait: Duration) -> sqlx::Result<()> {
-    let wait = wait.min(STATEMENT_MAX).as_millis().max(1);
+async fn acquire_lock(connection: &mut PgConnection, wait: Duration) -> sqlx::Result<()> {
+    let wait = wait.min(STATEMENT_TIMEOUT).as_millis().max(1);
     let set = AssertSqlSafe(format!("SET lock_timeout = {wait}"));
-    within(ANSWER_MAX, sqlx::query(set).execute(&mut *connection)).await?;
+    with_timeout(RESPONSE_TIMEOUT, sqlx::query(set).execute(&mut *connection)).await?;
     let lock = "SELECT pg_advisory_lock($1, hashtext(current_schema()))";
-    within(ANSWER_MAX, sqlx::query(lock).bind(LOCK_CLASS).execute(connection)).await.map(drop)
+    with_timeout(RESPONSE_TIMEOUT, sqlx::query(lock).bind(LOCK_CLASS).execute(connection))
+        .await
+        .map(drop)
 }
 
 fn is_lock_held(error: &sqlx::Error) -> bool {
@@ -130,11 +135,13 @@ fn is_lock_held(error: &sqlx::Error) -> bool {
 }
 
 /// An answer in time, or an error after which the connection is not used again.
-pub(super) async fn answered<T>(answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-    within(ANSWER_MAX, answer).await
+pub(super) async fn with_response_timeout<T>(
+    answer: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    with_timeout(RESPONSE_TIMEOUT, answer).await
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     time: Duration,
     answer: impl Future<Output = sqlx::Result<T>>,
 ) -> sqlx::Result<T> {
@@ -145,7 +152,10 @@ async fn within<T>(
 }
 
 /// The only column of the only row.
-pub(super) async fn scalar<T>(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<T>
+pub(super) async fn fetch_scalar<T>(
+    connection: &mut PgConnection,
+    sql: &'static str,
+) -> sqlx::Result<T>
 where
     T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
 {

@@ -7,24 +7,24 @@
 //! audit log's end, budgets) is as sound as it is with a file of our own, and a second server can't
 //! start, or, if it takes over while the first is cut off, can't be disturbed by it.
 
+mod backend;
 mod batch;
 mod connect;
-mod readers;
+mod read_pool;
 mod schema;
-mod sink;
 #[cfg(test)]
 mod tests;
 
-pub(super) use readers::Readers;
+pub(super) use read_pool::PostgresReadPool;
 
 use super::{
-    Migrated, PostgresAddress, StoreError, StoreOptions,
+    MigrationOutcome, PostgresAddress, StoreError, StoreOptions,
     error::open_error,
-    query::{self, Snapshot},
-    writer::{self, Sink as _, Writer},
+    sql::{self, SnapshotConnection},
+    writer::{self, Writer, WriterBackend as _},
 };
+use backend::PostgresBackend;
 use connect::{Access, Connector};
-use sink::PostgresSink;
 use std::io;
 use tokio::runtime::Runtime;
 
@@ -32,18 +32,18 @@ use tokio::runtime::Runtime;
 pub(super) async fn open(
     address: &PostgresAddress,
     options: &StoreOptions,
-) -> Result<(Writer, query::Readers, Migrated), StoreError> {
+) -> Result<(Writer, sql::ReadPool, MigrationOutcome), StoreError> {
     let failed = |source| open_error(address, source);
     let (runtime, sink, migrated) = prepare(address, options).await?;
-    let readers = Readers::start(address, options.readers).map_err(failed)?;
+    let readers = PostgresReadPool::start(address, options.read_connections).map_err(failed)?;
     let writer = Writer::start(runtime, sink).map_err(|source| failed(source.into()))?;
-    Ok((writer, query::Readers::Postgres(readers), migrated))
+    Ok((writer, sql::ReadPool::Postgres(readers), migrated))
 }
 
 /// Migrates the database to the newest schema.
-pub(super) async fn migrate(address: &PostgresAddress) -> Result<Migrated, StoreError> {
+pub(super) async fn migrate(address: &PostgresAddress) -> Result<MigrationOutcome, StoreError> {
     let (runtime, mut sink, migrated) = prepare(address, &StoreOptions::default()).await?;
-    let settle = move || runtime.block_on(sink.settle());
+    let settle = move || runtime.block_on(sink.checkpoint());
     let settled = tokio::task::spawn_blocking(settle).await;
     let settled = settled.map_err(io::Error::other).map_err(sqlx::Error::Io);
     settled.and_then(|settled| settled).map_err(|source| open_error(address, source))?;
@@ -51,23 +51,26 @@ pub(super) async fn migrate(address: &PostgresAddress) -> Result<Migrated, Store
 }
 
 /// Opens a database to look at it alone, also while a server has it open.
-pub(super) async fn look(address: &PostgresAddress) -> Result<query::Readers, StoreError> {
+pub(super) async fn open_read_only(address: &PostgresAddress) -> Result<sql::ReadPool, StoreError> {
     let mut connection = Connector::new(address, Access::Read).connect().await?;
-    schema::check_is_newest(&mut connection, address).await?;
-    let readers = Readers::start(address, 1).map_err(|source| open_error(address, source))?;
-    Ok(query::Readers::Postgres(readers))
+    schema::validate_version(&mut connection, address).await?;
+    let readers =
+        PostgresReadPool::start(address, 1).map_err(|source| open_error(address, source))?;
+    Ok(sql::ReadPool::Postgres(readers))
 }
 
 /// The same, as one moment.
-pub(super) async fn snapshot(address: &PostgresAddress) -> Result<Snapshot, StoreError> {
+pub(super) async fn open_snapshot(
+    address: &PostgresAddress,
+) -> Result<SnapshotConnection, StoreError> {
     let mut connection = Connector::new(address, Access::Read).connect().await?;
-    schema::check_is_newest(&mut connection, address).await?;
-    Ok(Snapshot::Postgres(connection))
+    schema::validate_version(&mut connection, address).await?;
+    Ok(SnapshotConnection::Postgres(connection))
 }
 
 /// A text as PostgreSQL can store it, which is any but one with a NUL character. Events are JSON,
 /// which escapes it, and names can't have one; this is for what people search for, or call a key.
-pub(super) fn text(mut text: String) -> String {
+pub(super) fn replace_nul(mut text: String) -> String {
     if text.contains('\0') {
         text = text.replace('\0', "\u{FFFD}");
     }
@@ -79,7 +82,7 @@ pub(super) fn text(mut text: String) -> String {
 async fn prepare(
     address: &PostgresAddress,
     options: &StoreOptions,
-) -> Result<(Runtime, PostgresSink, Migrated), StoreError> {
+) -> Result<(Runtime, PostgresBackend, MigrationOutcome), StoreError> {
     let (address, options) = (address.clone(), options.clone());
     let failed = {
         let address = address.clone();
@@ -87,7 +90,7 @@ async fn prepare(
     };
     let prepared = tokio::task::spawn_blocking(move || {
         let runtime = writer::runtime().map_err(|source| open_error(&address, source.into()))?;
-        let (sink, migrated) = runtime.block_on(PostgresSink::open(&address, &options))?;
+        let (sink, migrated) = runtime.block_on(PostgresBackend::open(&address, &options))?;
         Ok((runtime, sink, migrated))
     });
     prepared.await.map_err(|error| failed(io::Error::other(error)))?

@@ -4,8 +4,8 @@
 //! Migrations are embedded, append-only and paired with SQLite's. The version stands in a table of
 //! its own, set in the same transaction that makes it true.
 
-use super::connect::scalar;
-use crate::store::{Migrated, PostgresAddress, StoreError, error::open_error};
+use super::connect::fetch_scalar;
+use crate::store::{MigrationOutcome, PostgresAddress, StoreError, error::open_error};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// Every migration there ever was, in order: the first leads to version 1.
@@ -33,10 +33,10 @@ const SELECT_VERSION: &str = "SELECT coalesce(max(version), 0) FROM greenroom_sc
 
 /// The version, if the schema is one of ours.
 pub(super) async fn version(connection: &mut PgConnection) -> sqlx::Result<Option<i64>> {
-    if scalar::<i64>(connection, HAS_VERSION).await? == 0 {
+    if fetch_scalar::<i64>(connection, HAS_VERSION).await? == 0 {
         return Ok(None);
     }
-    scalar(connection, SELECT_VERSION).await.map(Some)
+    fetch_scalar(connection, SELECT_VERSION).await.map(Some)
 }
 
 /// The version, 0 for an empty schema. Refuses what is newer than this program and what is another
@@ -48,16 +48,16 @@ async fn known_version(
     let failed = |source| open_error(address, source);
     match version(connection).await.map_err(failed)? {
         Some(found) if found > VERSION => {
-            Err(StoreError::Newer { database: address.to_string(), found, known: VERSION })
+            Err(StoreError::SchemaTooNew { database: address.to_string(), found, known: VERSION })
         }
         Some(found) => Ok(found),
-        None if scalar::<i64>(connection, COUNT_TABLES).await.map_err(failed)? == 0 => Ok(0),
-        None => Err(StoreError::Foreign { database: address.to_string() }),
+        None if fetch_scalar::<i64>(connection, COUNT_TABLES).await.map_err(failed)? == 0 => Ok(0),
+        None => Err(StoreError::ForeignDatabase { database: address.to_string() }),
     }
 }
 
 /// Refuses a database that must be migrated before it can be read.
-pub(super) async fn check_is_newest(
+pub(super) async fn validate_version(
     connection: &mut PgConnection,
     address: &PostgresAddress,
 ) -> Result<(), StoreError> {
@@ -65,14 +65,14 @@ pub(super) async fn check_is_newest(
     if found == VERSION {
         return Ok(());
     }
-    Err(StoreError::Older { database: address.to_string(), found, known: VERSION })
+    Err(StoreError::SchemaTooOld { database: address.to_string(), found, known: VERSION })
 }
 
 /// Brings the database to the newest version.
 pub(super) async fn migrate(
     connection: &mut PgConnection,
     address: &PostgresAddress,
-) -> Result<Migrated, StoreError> {
+) -> Result<MigrationOutcome, StoreError> {
     let from = known_version(connection, address).await?;
     for (version, migration) in (1..).zip(MIGRATIONS) {
         if version <= from {
@@ -92,5 +92,5 @@ pub(super) async fn migrate(
             StoreError::Migration { database: address.to_string(), version, source }
         })?;
     }
-    Ok(Migrated { from, to: VERSION })
+    Ok(MigrationOutcome { from_version: from, to_version: VERSION })
 }

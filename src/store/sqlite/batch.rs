@@ -2,10 +2,10 @@
 //! for the answers, nor which commits may be appended.
 
 use crate::{
-    audit::{Head, Sealed},
+    audit::{AuditRow, ChainHead},
     store::{
         codec,
-        stored::{Encoded, StoredSession},
+        stored_commit::{StoredCommit, StoredSession},
     },
 };
 use rusqlite::{Connection, params};
@@ -18,27 +18,27 @@ const INSERT_COMMIT: &str = "
 const UPDATE_SESSION: &str = "UPDATE sessions SET content = ?2, status = ?3 WHERE session_id = ?1";
 const INSERT_SESSION: &str = "
     INSERT INTO sessions (session_id, content, status, owner, parent) VALUES (?1, ?2, ?3, ?4, ?5)";
-const PUT_APPROVAL: &str = "
+const UPSERT_APPROVAL: &str = "
     INSERT INTO approvals (approval_id, content, session_id, owner, state, deadline)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (approval_id) DO UPDATE
     SET content = excluded.content, owner = excluded.owner, state = excluded.state,
         deadline = excluded.deadline";
 const INSERT_AUDIT: &str = "INSERT INTO audit (n, hash, content) VALUES (?1, ?2, ?3)";
-const NOTE_AUDIT_HEAD: &str = "UPDATE audit_head SET n = ?1, hash = ?2";
+const UPDATE_AUDIT_HEAD: &str = "UPDATE audit_head SET n = ?1, hash = ?2";
 const ADD_SPENDING: &str = "
     INSERT INTO spending (user_id, measure, day, amount) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = amount + excluded.amount";
 
 /// Every statement of this file is prepared once and kept; so many must have room.
-pub(super) const STATEMENTS_MAX: usize = 32;
+pub(super) const CACHED_STATEMENTS_MAX: usize = 32;
 
 /// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
 /// none; a transaction may then be open.
-pub(super) fn store(
+pub(super) fn store_commits(
     connection: &Connection,
-    commits: &[&Encoded],
-    sealed: &[Sealed],
+    commits: &[&StoredCommit],
+    sealed: &[AuditRow],
 ) -> rusqlite::Result<()> {
     execute(connection, BEGIN)?;
     for commit in commits {
@@ -48,7 +48,7 @@ pub(super) fn store(
     execute(connection, COMMIT)
 }
 
-fn store_commit(connection: &Connection, commit: &Encoded) -> rusqlite::Result<()> {
+fn store_commit(connection: &Connection, commit: &StoredCommit) -> rusqlite::Result<()> {
     let id = &commit.session_id.0.as_bytes()[..];
     let (first, last) = (commit.expected_head.next().0, commit.last_seq.0);
     connection.prepare_cached(INSERT_COMMIT)?.execute(params![
@@ -65,11 +65,11 @@ fn store_commit(connection: &Connection, commit: &Encoded) -> rusqlite::Result<(
     for row in &commit.approvals {
         let approval_id = &row.id.0.as_bytes()[..];
         let values = params![approval_id, row.content, id, row.owner, row.state, row.deadline];
-        connection.prepare_cached(PUT_APPROVAL)?.execute(values)?;
+        connection.prepare_cached(UPSERT_APPROVAL)?.execute(values)?;
     }
-    if let Some(posting) = &commit.posting {
+    if let Some(posting) = &commit.spending_update {
         let mut add = connection.prepare_cached(ADD_SPENDING)?;
-        for spend in &posting.spends {
+        for spend in &posting.entries {
             let measure = spend.measure.name();
             add.execute(params![posting.user.as_str(), measure, spend.day.0, spend.amount])?;
         }
@@ -90,15 +90,15 @@ fn store_session(connection: &Connection, id: &[u8], row: &StoredSession) -> rus
 }
 
 /// Adds rows to the audit log, and notes its new end.
-pub(super) fn append_audit(connection: &Connection, sealed: &[Sealed]) -> rusqlite::Result<()> {
+pub(super) fn append_audit(connection: &Connection, sealed: &[AuditRow]) -> rusqlite::Result<()> {
     let Some(last) = sealed.last() else { return Ok(()) };
     let mut insert = connection.prepare_cached(INSERT_AUDIT)?;
     for row in sealed {
         insert.execute(params![row.n.cast_signed(), &row.hash.as_bytes()[..], row.content])?;
     }
-    let Head { n, hash } = last.head();
+    let ChainHead { n, hash } = last.head();
     let noted = params![n.cast_signed(), &hash.as_bytes()[..]];
-    connection.prepare_cached(NOTE_AUDIT_HEAD)?.execute(noted).map(drop)
+    connection.prepare_cached(UPDATE_AUDIT_HEAD)?.execute(noted).map(drop)
 }
 
 /// Executes a statement that takes no values.

@@ -33,7 +33,7 @@ pub(in crate::store) struct DatabaseFile {
 
 impl DatabaseFile {
     /// Creates what is missing, looks whether it can be a database, and locks it.
-    pub(super) fn claim(path: &Path) -> Result<Self, StoreError> {
+    pub(super) fn open_locked(path: &Path) -> Result<Self, StoreError> {
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::File { action, path, source }
@@ -50,18 +50,24 @@ impl DatabaseFile {
         }
         let is_empty = |path: &Path| fs::metadata(path).map_or(true, |found| found.len() == 0);
         // SQLite would take it for a new database, and throw away what has not been moved there.
-        if is_empty(&path) && !is_empty(&beside(&path, "-wal")) {
+        if is_empty(&path) && !is_empty(&with_suffix(&path, "-wal")) {
             let what = "it is empty, and there is a write-ahead log beside it".to_owned();
-            return Err(StoreError::Damaged { database: path.display().to_string(), what });
+            return Err(StoreError::Corrupted {
+                database: path.display().to_string(),
+                detail: what,
+            });
         }
         // Where there is a write-ahead log, that has the page which somebody was killed over.
         let length = fs::metadata(&path).map_err(failed("read", &path))?.len();
-        if length % PAGE_BYTES_MIN != 0 && is_empty(&beside(&path, "-wal")) {
+        if length % PAGE_BYTES_MIN != 0 && is_empty(&with_suffix(&path, "-wal")) {
             let what = "it was cut off in the middle of a page".to_owned();
-            return Err(StoreError::Damaged { database: path.display().to_string(), what });
+            return Err(StoreError::Corrupted {
+                database: path.display().to_string(),
+                detail: what,
+            });
         }
 
-        let lock_path = beside(&path, LOCK_SUFFIX);
+        let lock_path = with_suffix(&path, LOCK_SUFFIX);
         let lock = open_private(&lock_path).map_err(failed("open the lock file", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -80,9 +86,9 @@ impl DatabaseFile {
 
     /// Makes the files their owner's alone, whatever they were before. SQLite makes those beside
     /// the database with the database's mode.
-    pub(super) fn restrict(&self) -> Result<(), StoreError> {
+    pub(super) fn restrict_permissions(&self) -> Result<(), StoreError> {
         for suffix in ["", "-wal", "-shm", LOCK_SUFFIX] {
-            let path = beside(&self.path, suffix);
+            let path = with_suffix(&self.path, suffix);
             let action = "restrict the mode of";
             make_private(&path).map_err(|source| StoreError::File { action, path, source })?;
         }
@@ -91,7 +97,7 @@ impl DatabaseFile {
 }
 
 /// The absolute path of a database that is there; nothing is created or locked.
-pub(super) fn existing(path: &Path) -> Result<PathBuf, StoreError> {
+pub(super) fn resolve_existing(path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |action| move |source| StoreError::File { action, path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed("open"))?;
     let absolute = path.canonicalize().map_err(failed("resolve"))?;
@@ -103,7 +109,7 @@ pub(super) fn existing(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// The path with something appended to the file's name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)

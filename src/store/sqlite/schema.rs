@@ -5,7 +5,7 @@
 //! the same transaction that makes it true.
 
 use super::open_error;
-use crate::store::{Migrated, StoreError, error::is_no_database};
+use crate::store::{MigrationOutcome, StoreError, error::is_not_a_database};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) async fn version(
                  FROM pragma_application_id, pragma_user_version";
     let (application, version, tables): (i64, i64, i64) =
         sqlx::query_as(query).fetch_one(connection).await.map_err(|source| {
-            if is_no_database(&source) {
+            if is_not_a_database(&source) {
                 StoreError::NotADatabase { path: path.to_owned() }
             } else {
                 open_error(path, source)
@@ -42,10 +42,14 @@ pub(super) async fn version(
         })?;
     let is_empty = application == 0 && version == 0 && tables == 0;
     if application != APPLICATION_ID && !is_empty {
-        return Err(StoreError::Foreign { database: name(path) });
+        return Err(StoreError::ForeignDatabase { database: name(path) });
     }
     if version > VERSION {
-        return Err(StoreError::Newer { database: name(path), found: version, known: VERSION });
+        return Err(StoreError::SchemaTooNew {
+            database: name(path),
+            found: version,
+            known: VERSION,
+        });
     }
     Ok(version)
 }
@@ -55,11 +59,11 @@ fn name(path: &Path) -> String {
 }
 
 /// Refuses a database that must be migrated before it can be read.
-pub(super) fn check_is_newest(version: i64, path: &Path) -> Result<(), StoreError> {
+pub(super) fn validate_version(version: i64, path: &Path) -> Result<(), StoreError> {
     if version == VERSION {
         return Ok(());
     }
-    Err(StoreError::Older { database: name(path), found: version, known: VERSION })
+    Err(StoreError::SchemaTooOld { database: name(path), found: version, known: VERSION })
 }
 
 /// Brings a database from version `from` to the newest.
@@ -67,7 +71,7 @@ pub(super) async fn migrate(
     connection: &mut SqliteConnection,
     path: &Path,
     from: i64,
-) -> Result<Migrated, StoreError> {
+) -> Result<MigrationOutcome, StoreError> {
     for (version, migration) in (1..).zip(MIGRATIONS) {
         if version <= from {
             continue;
@@ -86,5 +90,5 @@ pub(super) async fn migrate(
             .await
             .map_err(|source| StoreError::Migration { database: name(path), version, source })?;
     }
-    Ok(Migrated { from, to: VERSION })
+    Ok(MigrationOutcome { from_version: from, to_version: VERSION })
 }

@@ -1,13 +1,13 @@
-use super::sink;
-use crate::store::{Store, StoreOptions, query::Readers, read, records};
+use super::backend;
+use crate::store::{Store, StoreOptions, admin_records, queries, sql::ReadPool};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// D6: however much is stored, every question finds its answer through an index, already in its
 /// order. Only the indexes of what is running or pending are read from end to end, and the few
 /// keys.
-async fn assert_index(readers: &Readers, sql: &str, index: &str) {
-    let Readers::Sqlite(pool) = readers else { panic!("it is SQLite's") };
+async fn assert_index(readers: &ReadPool, sql: &str, index: &str) {
+    let ReadPool::Sqlite(pool) = readers else { panic!("it is SQLite's") };
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
     let rows = sqlx::raw_sql(explain).fetch_all(pool).await.unwrap();
     let plan: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
@@ -21,12 +21,12 @@ async fn assert_index(readers: &Readers, sql: &str, index: &str) {
 }
 
 #[tokio::test]
-async fn no_query_looks_through_a_table() {
+async fn every_query_uses_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
-    for (query, index) in read::every_query() {
-        assert_index(&store.readers, query.sql(), index).await;
+    for (query, index) in queries::every_query() {
+        assert_index(&store.read_pool, query.sql(), index).await;
     }
 }
 
@@ -35,8 +35,8 @@ async fn no_query_looks_through_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
-    for (query, index) in records::every_query() {
-        assert_index(&store.readers, query.sql(), index).await;
+    for (query, index) in admin_records::every_query() {
+        assert_index(&store.read_pool, query.sql(), index).await;
     }
 }
 
@@ -45,8 +45,8 @@ async fn no_statement_of_the_writer_looks_through_a_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
-    for (sql, index) in sink::every_statement() {
-        assert_index(&store.readers, sql, index).await;
+    for (sql, index) in backend::every_statement() {
+        assert_index(&store.read_pool, sql, index).await;
     }
 }
 
@@ -58,9 +58,9 @@ async fn no_statement_is_prepared_again_for_another_value() {
     let path = folder.path().join("green.db");
     drop(Store::open(&path, StoreOptions::default()).await.unwrap());
     let connection = Connection::open(&path).unwrap();
-    let asked = read::every_query().into_iter().chain(records::every_query());
+    let asked = queries::every_query().into_iter().chain(admin_records::every_query());
     let asked = asked.map(|(query, _)| query.sql().to_owned());
-    let written = sink::every_statement().into_iter().map(|(sql, _)| sql.to_owned());
+    let written = backend::every_statement().into_iter().map(|(sql, _)| sql.to_owned());
     let read_only = |sql: &String| sql.trim_start().starts_with("SELECT");
     let times_prepared_again = |sql: &str| {
         let mut statement = connection.prepare(sql).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn check(history: &History, report: &mut Report) {
-    let given = given(history, report);
+    let given = collect_answers(history, report);
     for (index, arrived) in history.answers.iter().enumerate() {
         // That nobody answers may have reasons that are in no log.
         if arrived.answer["action"] != "accept" {
@@ -15,12 +15,12 @@ pub(super) fn check(history: &History, report: &mut Report) {
         }
         let (key, content) = (arrived.key.as_str(), &arrived.answer["content"]);
         let is_given = given.get(key).is_some_and(|answers| answers.contains(&content));
-        report.unless(is_given, Rule::AnswersArriveOnce, || {
+        report.check(is_given, Rule::AnswersArriveOnce, || {
             format!("call {key} was answered {content}, which the log does not know")
         });
         let mut before = history.answers[..index].iter();
         let again = before.any(|before| before.key == key && before.answer == arrived.answer);
-        report.unless(!again, Rule::AnswersArriveOnce, || {
+        report.check(!again, Rule::AnswersArriveOnce, || {
             format!("call {key} was answered {content} twice")
         });
     }
@@ -34,14 +34,17 @@ pub(super) fn check(history: &History, report: &mut Report) {
         };
         let arrived = history.answers.iter();
         let told = arrived.filter(|answer| answer.key == key).any(|it| same(&it.answer["content"]));
-        report.unless(told, Rule::AnswersArriveOnce, || {
+        report.check(told, Rule::AnswersArriveOnce, || {
             format!("call {key} ended with {}, which nobody answered", result["result"])
         });
     }
 }
 
 /// What people filled in, by the call that asked.
-fn given<'a>(history: &'a History, report: &mut Report) -> BTreeMap<&'a str, Vec<&'a Value>> {
+fn collect_answers<'a>(
+    history: &'a History,
+    report: &mut Report,
+) -> BTreeMap<&'a str, Vec<&'a Value>> {
     let mut given = BTreeMap::<&str, Vec<&Value>>::new();
     for session in history.sessions.values() {
         let mut open = BTreeMap::<&str, &str>::new();
@@ -53,7 +56,7 @@ fn given<'a>(history: &'a History, report: &mut Report) -> BTreeMap<&'a str, Vec
                 }
                 "approval_decided" if event["answer"]["decision"] == "answer" => {
                     let call = open.remove(question);
-                    report.unless(call.is_some(), Rule::AnswersArriveOnce, || {
+                    report.check(call.is_some(), Rule::AnswersArriveOnce, || {
                         format!("the question {question} is not open and is answered: {event}")
                     });
                     given

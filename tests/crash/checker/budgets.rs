@@ -26,24 +26,24 @@ const ROUNDING: f64 = 1e-6;
 pub(super) fn check(history: &History, report: &mut Report) {
     let mut kept = 0.0;
     for (id, session) in &history.sessions {
-        let mut purse = Purse::new(id);
-        purse.follow(session, report);
+        let mut purse = SessionSpending::new(id);
+        purse.apply_events(session, report);
         kept += purse.reserved.values().sum::<f64>();
         for effect in &history.effects {
             let given_back = purse.released.contains(effect.key.as_str());
-            report.unless(!given_back, Rule::BudgetsAreKept, || {
+            report.check(!given_back, Rule::BudgetsAreKept, || {
                 format!("what {effect:?} cost was given back")
             });
         }
     }
     let spent = history.spent;
-    report.unless((spent - kept).abs() < ROUNDING, Rule::BudgetsAreKept, || {
+    report.check((spent - kept).abs() < ROUNDING, Rule::BudgetsAreKept, || {
         format!("the database has {spent} ISK as spent, and the log {kept}")
     });
 }
 
 /// What one session spends.
-struct Purse<'a> {
+struct SessionSpending<'a> {
     session: &'a str,
     limit: f64,
     /// What is set aside, by call.
@@ -54,10 +54,10 @@ struct Purse<'a> {
     approved: BTreeSet<&'a str>,
     /// Calls that people said had failed.
     failed: BTreeSet<&'a str>,
-    begun: BTreeSet<&'a str>,
+    started: BTreeSet<&'a str>,
 }
 
-impl<'a> Purse<'a> {
+impl<'a> SessionSpending<'a> {
     fn new(session: &'a str) -> Self {
         Self {
             session,
@@ -67,11 +67,11 @@ impl<'a> Purse<'a> {
             tools: BTreeMap::new(),
             approved: BTreeSet::new(),
             failed: BTreeSet::new(),
-            begun: BTreeSet::new(),
+            started: BTreeSet::new(),
         }
     }
 
-    fn follow(&mut self, session: &'a Session, report: &mut Report) {
+    fn apply_events(&mut self, session: &'a Session, report: &mut Report) {
         let mut asked = BTreeMap::new();
         for event in &session.events {
             let call = text(event, "call_id");
@@ -101,26 +101,26 @@ impl<'a> Purse<'a> {
         let (session, call) = (self.session, text(event, "call_id"));
         let amount = event["cost"]["amount"].as_f64().unwrap_or_default();
         let tool = self.tools.get(call).copied().unwrap_or_default();
-        report.unless(cost_of(tool) == Some(amount), Rule::BudgetsAreKept, || {
+        report.check(cost_of(tool) == Some(amount), Rule::BudgetsAreKept, || {
             format!("session {session} sets {amount} aside for call {call} of `{tool}`")
         });
         let before = self.reserved.insert(call, amount);
         let again = before.is_some() || self.released.contains(call);
-        report.unless(!again, Rule::BudgetsAreKept, || {
+        report.check(!again, Rule::BudgetsAreKept, || {
             format!("session {session} sets something aside twice for call {call}")
         });
         let (spent, limit) = (self.reserved.values().sum::<f64>(), self.limit);
         let covered = self.approved.contains(call) || spent <= limit + ROUNDING;
-        report.unless(covered, Rule::BudgetsAreKept, || {
+        report.check(covered, Rule::BudgetsAreKept, || {
             format!("session {session} spends {spent} of {limit} with call {call}")
         });
     }
 
     fn begin(&mut self, call: &'a str, report: &mut Report) {
-        self.begun.insert(call);
+        self.started.insert(call);
         let tool = self.tools.get(call).copied().unwrap_or_default();
         let funded = cost_of(tool).is_none() || self.reserved.contains_key(call);
-        report.unless(funded, Rule::BudgetsAreKept, || {
+        report.check(funded, Rule::BudgetsAreKept, || {
             format!("call {call} of `{tool}` begins, and nothing is set aside for it")
         });
     }
@@ -130,7 +130,7 @@ impl<'a> Purse<'a> {
         let reason = text(event, "reason");
         let definite = text(event, "type") == "authorization_denied"
             || DEFINITE.contains(&reason)
-            || (reason == "cancelled" && !self.begun.contains(call));
+            || (reason == "cancelled" && !self.started.contains(call));
         // Who says that it failed has looked, and may have looked wrongly.
         if definite && self.reserved.remove(call).is_some() && !self.failed.contains(call) {
             self.released.insert(call);

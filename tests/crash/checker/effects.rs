@@ -1,30 +1,30 @@
 //! What may have happened in the world: only what the log has as allowed and begun, once, and told
 //! as it was.
 
-use super::{ASKED_FOR, CRITICAL, Call, Report, Rule, UNREPEATABLE, calls, text};
-use crate::history::{Effect, History};
+use super::{APPROVAL_TOOLS, CRITICAL, CallRecord, Report, Rule, UNREPEATABLE, calls, text};
+use crate::history::{History, MarketEffect};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn check(history: &History, report: &mut Report) {
     let calls = calls(history);
     let mut arrived = BTreeMap::<&str, u32>::new();
-    for arrival in &history.arrivals {
+    for arrival in &history.market_calls {
         *arrived.entry(arrival.key.as_str()).or_default() += 1;
         let call = calls.get(arrival.key.as_str());
         let recorded = call
             .is_some_and(|call| call.tool == arrival.tool && call.arguments == arrival.arguments);
-        report.unless(recorded, Rule::EffectsAreAllowed, || {
+        report.check(recorded, Rule::EffectsAreAllowed, || {
             format!("the market was called by {arrival:?}, which the log does not know")
         });
     }
-    let mut effects = BTreeMap::<&str, Vec<&Effect>>::new();
+    let mut effects = BTreeMap::<&str, Vec<&MarketEffect>>::new();
     for effect in &history.effects {
         effects.entry(effect.key.as_str()).or_default().push(effect);
         let recorded = calls.get(effect.key.as_str()).is_some_and(|call| {
             call.tool == effect.tool && is_same(&call.arguments, &effect.arguments)
         });
-        report.unless(recorded, Rule::EffectsAreAllowed, || {
+        report.check(recorded, Rule::EffectsAreAllowed, || {
             format!("the market did {effect:?}, which the log does not know")
         });
     }
@@ -32,14 +32,14 @@ pub(super) fn check(history: &History, report: &mut Report) {
         let arrived = arrived.get(call_id).copied().unwrap_or_default();
         let effects = effects.get(call_id).map(Vec::as_slice).unwrap_or_default();
         allowed(call_id, call, arrived, report);
-        once(call_id, call, arrived, effects, report);
-        told(call_id, call, effects, report);
+        check_no_duplicates(call_id, call, arrived, effects, report);
+        check_reported_end(call_id, call, effects, report);
     }
 }
 
 /// What reached the market was begun, and allowed by whom it takes.
-fn allowed(call_id: &str, call: &Call<'_>, arrived: u32, report: &mut Report) {
-    report.unless(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
+fn allowed(call_id: &str, call: &CallRecord<'_>, arrived: u32, report: &mut Report) {
+    report.check(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
         format!("call {call_id} arrived {arrived} times in {} recorded attempts", call.attempts)
     });
     let by_person = |event: &&Value| match text(&event["by"], "kind") {
@@ -48,23 +48,29 @@ fn allowed(call_id: &str, call: &Call<'_>, arrived: u32, report: &mut Report) {
         "grant" | "preflight" => call.tool != CRITICAL,
         _ => false,
     };
-    let asked = !ASKED_FOR.contains(&call.tool) || call.allowed.iter().any(by_person);
+    let asked = !APPROVAL_TOOLS.contains(&call.tool) || call.allowed.iter().any(by_person);
     let allowed = arrived == 0 || (asked && !call.allowed.is_empty());
-    report.unless(allowed, Rule::EffectsAreAllowed, || {
+    report.check(allowed, Rule::EffectsAreAllowed, || {
         format!("call {call_id} ({}) ran without the word it takes", call.tool)
     });
 }
 
 /// Nothing happened twice, and nothing that may not repeat was sent twice by itself.
-fn once(call_id: &str, call: &Call<'_>, arrived: u32, effects: &[&Effect], report: &mut Report) {
-    report.unless(effects.len() <= 1, Rule::NothingTwice, || {
+fn check_no_duplicates(
+    call_id: &str,
+    call: &CallRecord<'_>,
+    arrived: u32,
+    effects: &[&MarketEffect],
+    report: &mut Report,
+) {
+    report.check(effects.len() <= 1, Rule::NoDuplicateEffects, || {
         format!("call {call_id} took effect {} times", effects.len())
     });
     if !UNREPEATABLE.contains(&call.tool) {
         return;
     }
-    let again = call.words.iter().filter(|word| word["decision"] == "retry").count();
-    report.unless(arrived as usize <= 1 + again, Rule::NothingTwice, || {
+    let again = call.answers.iter().filter(|word| word["decision"] == "retry").count();
+    report.check(arrived as usize <= 1 + again, Rule::NoDuplicateEffects, || {
         format!(
             "call {call_id} ({}) arrived {arrived} times, and people said {again} times \
                  that it shall run again",
@@ -74,10 +80,15 @@ fn once(call_id: &str, call: &Call<'_>, arrived: u32, effects: &[&Effect], repor
 }
 
 /// The end of a call says what happened, or that nobody knows.
-fn told(call_id: &str, call: &Call<'_>, effects: &[&Effect], report: &mut Report) {
+fn check_reported_end(
+    call_id: &str,
+    call: &CallRecord<'_>,
+    effects: &[&MarketEffect],
+    report: &mut Report,
+) {
     let Some(end) = call.ends.first() else { return };
     let a_person_said = |decision: &str| {
-        let mut words = call.words.iter();
+        let mut words = call.answers.iter();
         words.any(|word| word["decision"] == decision)
     };
     let holds = match text(end, "type") {
@@ -95,13 +106,13 @@ fn told(call_id: &str, call: &Call<'_>, effects: &[&Effect], report: &mut Report
         },
         _ => effects.is_empty(),
     };
-    report.unless(holds, Rule::NothingGuessed, || {
+    report.check(holds, Rule::UnknownOutcomesReported, || {
         format!("call {call_id} ended with {end}, and the market has {effects:?}")
     });
     // Whatever began twice by itself was a guess that it had not happened.
-    let again = call.words.iter().filter(|word| word["decision"] == "retry").count();
+    let again = call.answers.iter().filter(|word| word["decision"] == "retry").count();
     let asked = !UNREPEATABLE.contains(&call.tool) || call.attempts as usize <= 1 + again;
-    report.unless(asked, Rule::NothingGuessed, || {
+    report.check(asked, Rule::UnknownOutcomesReported, || {
         format!("call {call_id} ({}) began {} times by itself", call.tool, call.attempts)
     });
 }

@@ -2,13 +2,13 @@
 //! visibly waiting.
 
 use super::{Report, Rule, calls, text};
-use crate::history::{Acknowledged, Command, History, Session};
+use crate::history::{AcknowledgedCommand, ClientCommand, History, Session};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn check(history: &History, report: &mut Report) {
     for (id, session) in &history.sessions {
-        whole(history, id, session, report);
+        check_complete(history, id, session, report);
         runs(id, session, report);
         one_run_for_each_message(id, session, report);
     }
@@ -16,27 +16,27 @@ pub(super) fn check(history: &History, report: &mut Report) {
         let running = history.sessions[call.session].status == "waiting"
             && !ended(&history.sessions[call.session], call.run_id);
         let ends = call.ends.len();
-        report.unless(ends == 1 || (running && ends == 0), Rule::RunsEndOrWait, || {
+        report.check(ends == 1 || (running && ends == 0), Rule::RunsEndOrWait, || {
             format!("call {call_id} ({}) of session {} has {ends} ends", call.tool, call.session)
         });
     }
     for acknowledged in &history.acknowledged {
         let session = history.sessions.get(&acknowledged.session);
         let logged = session.is_some_and(|session| is_logged(acknowledged, session));
-        report.unless(logged, Rule::AcknowledgedIsLogged, || format!("{acknowledged:?}"));
+        report.check(logged, Rule::AcknowledgedIsLogged, || format!("{acknowledged:?}"));
     }
 }
 
 /// Numbers from 1 without a gap, the same in the file, with the same first event and owner.
-fn whole(history: &History, id: &str, session: &Session, report: &mut Report) {
+fn check_complete(history: &History, id: &str, session: &Session, report: &mut Report) {
     let told: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
     let expected: Vec<_> = (1..=told.len() as u64).map(Some).collect();
-    report.unless(told == expected && !told.is_empty(), Rule::LogIsWhole, || {
+    report.check(told == expected && !told.is_empty(), Rule::LogIsComplete, || {
         format!("session {id} has the events {told:?}")
     });
     let stored = history.stored.get(id).cloned().unwrap_or_default();
     let same = stored.iter().copied().map(Some).eq(told.iter().copied());
-    report.unless(same, Rule::LogIsWhole, || {
+    report.check(same, Rule::LogIsComplete, || {
         format!("session {id} has {} events, and in the file {stored:?}", told.len())
     });
 }
@@ -61,18 +61,18 @@ fn runs(id: &str, session: &Session, report: &mut Report) {
         }
     }
     let open: Vec<_> = ends.iter().filter(|(_, ends)| **ends == 0).map(|(run, _)| *run).collect();
-    let waits = session.status == "waiting" && !session.questions.is_empty();
+    let waits = session.status == "waiting" && !session.pending_approvals.is_empty();
     let may_be_open = usize::from(waits);
-    report.unless(open.len() <= may_be_open, Rule::RunsEndOrWait, || {
-        let (status, questions) = (&session.status, &session.questions);
+    report.check(open.len() <= may_be_open, Rule::RunsEndOrWait, || {
+        let (status, questions) = (&session.status, &session.pending_approvals);
         format!("session {id} is {status} with the questions {questions:?}, and open are {open:?}")
     });
     let settled = waits || ["idle", "closed"].contains(&session.status.as_str());
-    report.unless(settled, Rule::RunsEndOrWait, || {
+    report.check(settled, Rule::RunsEndOrWait, || {
         format!("session {id} is still {}", session.status)
     });
     for (run_id, ends) in ends {
-        report.unless(ends <= 1, Rule::RunsEndOrWait, || format!("run {run_id} has {ends} ends"));
+        report.check(ends <= 1, Rule::RunsEndOrWait, || format!("run {run_id} has {ends} ends"));
     }
 }
 
@@ -89,48 +89,48 @@ fn one_run_for_each_message(id: &str, session: &Session, report: &mut Report) {
     }
     for (what, counts) in [("runs", runs), ("places in the conversation", accepted)] {
         for (message_id, count) in counts {
-            report.unless(count == 1, Rule::OneRunForOneMessage, || {
+            report.check(count == 1, Rule::OneRunForOneMessage, || {
                 format!("message {message_id} of session {id} has {count} {what}")
             });
         }
     }
 }
 
-fn is_logged(acknowledged: &Acknowledged, session: &Session) -> bool {
+fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
     let has = |is: &dyn Fn(&Value) -> bool| session.events.iter().any(is);
     let of = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
     match &acknowledged.command {
-        Command::Create => session.events.first().is_some_and(of("session_created")),
-        Command::Submit { message_id, text: said, run_id, seq } => has(&|event| {
+        ClientCommand::Create => session.events.first().is_some_and(of("session_created")),
+        ClientCommand::Submit { message_id, text: said, run_id, seq } => has(&|event| {
             ["message_queued", "message_accepted"].contains(&text(event, "type"))
                 && text(event, "message_id") == message_id
                 && text(event, "text") == said
                 && text(event, "run_id") == run_id
                 && seq.is_none_or(|seq| event["seq"] == seq)
         }),
-        Command::Cancel { run_id } => has(&|event| {
+        ClientCommand::Cancel { run_id } => has(&|event| {
             of("done")(event) && event["outcome"] == "cancelled" && text(event, "run_id") == run_id
         }),
-        Command::Decide { approval_id, decision } => has(&|event| {
+        ClientCommand::Decide { approval_id, decision } => has(&|event| {
             of("approval_decided")(event)
                 && text(event, "plan_id") == approval_id
-                && says(event, decision)
+                && has_answer(event, decision)
         }),
-        Command::Retitle { title } => {
+        ClientCommand::Retitle { title } => {
             has(&|event| of("session_settings_changed")(event) && text(event, "title") == title)
         }
-        Command::Fork { from, at_seq } => session.events.first().is_some_and(|event| {
+        ClientCommand::Fork { from, at_seq } => session.events.first().is_some_and(|event| {
             of("session_forked")(event) && text(event, "from") == from && event["at_seq"] == *at_seq
         }),
-        Command::Revoke { grant_id } => {
+        ClientCommand::Revoke { grant_id } => {
             has(&|event| of("grant_revoked")(event) && text(event, "grant_id") == grant_id)
         }
-        Command::Close => has(&of("session_closed")),
+        ClientCommand::Close => has(&of("session_closed")),
     }
 }
 
 /// Whether a recorded answer is this one.
-fn says(event: &Value, decision: &str) -> bool {
+fn has_answer(event: &Value, decision: &str) -> bool {
     let approved = match decision {
         "approve" => true,
         "reject" => false,

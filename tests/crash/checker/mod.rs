@@ -4,12 +4,12 @@
 
 mod answers;
 mod budgets;
-mod covers;
 mod effects;
-mod forged;
-mod forged_words;
-mod listeners;
+mod invalid_approval_histories;
+mod invalid_histories;
 mod log;
+mod prior_approvals;
+mod subscribers;
 
 use crate::history::History;
 use serde_json::Value;
@@ -21,11 +21,11 @@ pub(crate) enum Rule {
     /// Every acknowledged command is in the log (D1).
     AcknowledgedIsLogged,
     /// No client saw an event that the log lacks, or has differently (D1).
-    HeardIsLogged,
+    ReceivedIsLogged,
     /// What a client hears has no gap, no repetition and no end too early, across reconnects (E2, E3).
-    HeardIsWhole,
+    ReceivedIsComplete,
     /// The log has no gap and no repetition, and the file says the same (D1).
-    LogIsWhole,
+    LogIsComplete,
     /// One message, one run (S5).
     OneRunForOneMessage,
     /// Every run ends, or waits visibly; every call has exactly one end (D2).
@@ -33,9 +33,9 @@ pub(crate) enum Rule {
     /// Nothing reaches the market that the log does not have as allowed and begun (D1, G8).
     EffectsAreAllowed,
     /// No side effect twice without a person's word or the same key (D3).
-    NothingTwice,
+    NoDuplicateEffects,
     /// An unknown outcome is said, never guessed (D3).
-    NothingGuessed,
+    UnknownOutcomesReported,
     /// What calls cost is set aside once, kept or given back, and adds up (G6).
     BudgetsAreKept,
     /// An approval for the session lets calls run without a question until it is taken back, and not
@@ -63,18 +63,18 @@ impl fmt::Display for Violation {
 /// Tools whose calls may not be repeated by themselves.
 pub(crate) const UNREPEATABLE: [&str; 2] = ["wallet_transfer", "create_bookmark"];
 /// Tools that a person must have been asked about.
-pub(crate) const ASKED_FOR: [&str; 2] = ["wallet_transfer", "market_order_create"];
+pub(crate) const APPROVAL_TOOLS: [&str; 2] = ["wallet_transfer", "market_order_create"];
 /// Tools that a person must have been asked about at every call.
 pub(crate) const CRITICAL: &str = "wallet_transfer";
 
 /// All that is wrong.
-pub(crate) fn violations(history: &History) -> Vec<Violation> {
+pub(crate) fn find_violations(history: &History) -> Vec<Violation> {
     let mut report = Report(Vec::new());
     log::check(history, &mut report);
-    listeners::check(history, &mut report);
+    subscribers::check(history, &mut report);
     effects::check(history, &mut report);
     budgets::check(history, &mut report);
-    covers::check(history, &mut report);
+    prior_approvals::check(history, &mut report);
     answers::check(history, &mut report);
     report.0
 }
@@ -83,7 +83,7 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
 pub(crate) struct Report(Vec<Violation>);
 
 impl Report {
-    fn unless(&mut self, holds: bool, rule: Rule, what: impl FnOnce() -> String) {
+    fn check(&mut self, holds: bool, rule: Rule, what: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Violation { rule, what: what() });
         }
@@ -97,7 +97,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// What the log says of one call.
 #[derive(Default)]
-struct Call<'a> {
+struct CallRecord<'a> {
     session: &'a str,
     run_id: &'a str,
     tool: &'a str,
@@ -107,14 +107,14 @@ struct Call<'a> {
     attempts: u32,
     ends: Vec<&'a Value>,
     /// Words of people on its unknown outcomes, each with what it said.
-    words: Vec<&'a Value>,
+    answers: Vec<&'a Value>,
     /// Questions about its unknown outcome.
-    questions: u32,
+    unknown_outcome_approvals: u32,
 }
 
 /// The calls of all sessions, by id.
-fn calls(history: &History) -> BTreeMap<&str, Call<'_>> {
-    let mut calls = BTreeMap::<&str, Call<'_>>::new();
+fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
+    let mut calls = BTreeMap::<&str, CallRecord<'_>>::new();
     for (id, session) in &history.sessions {
         // The call that each question about an outcome is about.
         let mut asked = BTreeMap::new();
@@ -122,12 +122,12 @@ fn calls(history: &History) -> BTreeMap<&str, Call<'_>> {
             let named = text(event, "call_id");
             match text(event, "type") {
                 "tool_call_started" => {
-                    *calls.entry(named).or_default() = Call {
+                    *calls.entry(named).or_default() = CallRecord {
                         session: id,
                         run_id: text(event, "run_id"),
                         tool: text(event, "tool"),
                         arguments: event["arguments"].clone(),
-                        ..Call::default()
+                        ..CallRecord::default()
                     };
                 }
                 "tool_call_allowed" => {
@@ -142,12 +142,12 @@ fn calls(history: &History) -> BTreeMap<&str, Call<'_>> {
                 }
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
                     let about = text(&event["plan"]["call"], "call_id");
-                    calls.entry(about).or_default().questions += 1;
+                    calls.entry(about).or_default().unknown_outcome_approvals += 1;
                     asked.insert(text(event, "plan_id"), about);
                 }
                 "approval_decided" => {
                     if let Some(about) = asked.get(text(event, "plan_id")) {
-                        calls.entry(about).or_default().words.push(&event["answer"]);
+                        calls.entry(about).or_default().answers.push(&event["answer"]);
                     }
                 }
                 _ => {}

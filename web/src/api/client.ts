@@ -1,9 +1,9 @@
 /** Everything the dashboard asks of the server, typed. */
 
-import { get, send, text } from "./http";
+import { get, send, getText } from "./http";
 import { fromFlat } from "./frames";
 import type {
-  AuditRow, Frame, Grant, Json, JsonObject, Manifest, Me, Policy, Question, Session, Settings, Statistics, Tool,
+  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, Me, Policy, Approval, Session, Settings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
@@ -18,15 +18,15 @@ export interface NewMessage {
   message_id: string;
   on_busy: OnBusy;
   preflight?: boolean;
-  workflow?: WorkflowWish;
+  workflow?: WorkflowRequest;
 }
 
-export interface WorkflowWish {
+export interface WorkflowRequest {
   name: string;
   inputs: JsonObject;
 }
 
-export interface Answer {
+export interface ApprovalAnswer {
   decision?: "approve" | "reject" | "retry" | "done" | "failed" | "raise" | "stop" | "answer";
   steps?: {
     call_id?: string; position?: number; decision?: "approve" | "reject"; arguments?: Json;
@@ -65,9 +65,9 @@ export const client = {
   },
 
   approvals: (query: { state?: string; session_id?: string; before?: string; limit?: number }) =>
-    get<{ approvals: Question[]; next: string | null }>("/agent/approvals", query),
-  decide: (id: string, answer: Answer) =>
-    send<{ closed: boolean; repeated: boolean; approval: Question }>("POST", `/agent/approvals/${at(id)}`, answer),
+    get<{ approvals: Approval[]; next: string | null }>("/agent/approvals", query),
+  decide: (id: string, answer: ApprovalAnswer) =>
+    send<{ closed: boolean; repeated: boolean; approval: Approval }>("POST", `/agent/approvals/${at(id)}`, answer),
 
   workflows: () => get<{ workflows: Workflow[] }>("/agent/workflows"),
   tools: () => get<{ tools: Tool[]; servers: ToolServer[] }>("/agent/tools"),
@@ -83,8 +83,8 @@ export const client = {
     get<{ rows: AuditRow[]; next: number | null }>("/admin/audit", { order: "newest", ...query }),
   statistics: (query: { since?: string; sessions?: number }) => get<Statistics>("/agent/statistics", query),
   context: (id: string, step?: number, run_id?: string) =>
-    get<Manifest>(`/agent/session/${at(id)}/context`, { step, run_id }),
+    get<ContextManifest>(`/agent/session/${at(id)}/context`, { step, run_id }),
   feedback: (said: { session_id: string; message_id?: string; call_id?: string; rating?: number; verdict?: string; comment?: string }) =>
     send<Json>("POST", "/agent/feedback", said),
-  metrics: (signal?: AbortSignal) => text("/metrics", signal),
+  metrics: (signal?: AbortSignal) => getText("/metrics", signal),
 };

@@ -28,21 +28,21 @@ export class Problem extends Error {
   }
 }
 
-export function problemOf(error: unknown): Problem {
+export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   return new Problem(0, "internal", error instanceof Error ? error.message : String(error));
 }
 
-let whenSignedOut: (problem: Problem) => void = () => undefined;
+let signedOutListener: (problem: Problem) => void = () => undefined;
 
 /** Tells of each answer that the server does not know who asks any more. */
 export function onSignedOut(listener: (problem: Problem) => void): void {
-  whenSignedOut = listener;
+  signedOutListener = listener;
 }
 
 type Query = Record<string, string | number | boolean | null | undefined>;
 
-function address(path: string, query: Query): string {
+function buildUrl(path: string, query: Query): string {
   const said = Object.entries(query)
     .filter(([, value]) => value !== undefined && value !== null && value !== "")
     .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`);
@@ -50,12 +50,12 @@ function address(path: string, query: Query): string {
 }
 
 /** Milliseconds after which an answer is no longer waited for. */
-const PATIENCE_MS = 30_000;
+const REQUEST_TIMEOUT_MS = 30_000;
 
-async function ask(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+async function request(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const headers: Record<string, string> = { accept: "application/json" };
   if (body !== undefined) headers["content-type"] = "application/json";
-  const timeout = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
   let answer: Response;
   try {
     answer = await fetch(path, {
@@ -77,19 +77,19 @@ async function ask(method: string, path: string, body?: unknown, signal?: AbortS
     String(said?.detail ?? said?.title ?? `The server answered ${answer.status}.`),
     said ?? {},
   );
-  if (problem.isSignedOut) whenSignedOut(problem);
+  if (problem.isSignedOut) signedOutListener(problem);
   throw problem;
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return (await ask("GET", address(path, query), undefined, signal)).json() as Promise<T>;
+  return (await request("GET", buildUrl(path, query), undefined, signal)).json() as Promise<T>;
 }
 
-export async function text(path: string, signal?: AbortSignal): Promise<string> {
-  return (await ask("GET", path, undefined, signal)).text();
+export async function getText(path: string, signal?: AbortSignal): Promise<string> {
+  return (await request("GET", path, undefined, signal)).text();
 }
 
 export async function send<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
-  const answer = await ask(method, path, body);
+  const answer = await request(method, path, body);
   return (answer.status === 204 ? null : answer.json()) as Promise<T>;
 }

@@ -97,11 +97,11 @@ export interface ChecklistStep {
   cost?: Cost | null;
 }
 
-export type QuestionKind = "plan" | "preflight" | "budget" | "unknown_outcome" | "elicitation";
-export type QuestionState = "pending" | "decided" | "expired" | "cancelled";
+export type ApprovalKind = "plan" | "preflight" | "budget" | "unknown_outcome" | "elicitation";
+export type ApprovalState = "pending" | "decided" | "expired" | "cancelled";
 
 /** How one step was decided, or a question that has no steps. */
-export interface Decision {
+export interface RecordedAnswer {
   call_id?: string;
   approved?: boolean;
   decision?: string;
@@ -114,22 +114,22 @@ export interface Decision {
 }
 
 /** A question to a person, of whatever kind. */
-export interface Question {
+export interface Approval {
   approval_id: string;
-  kind: QuestionKind;
+  kind: ApprovalKind;
   purpose: string;
   max_risk_level?: Risk;
   requested_at: string;
   deadline: string | null;
   on_deadline?: string;
-  state: QuestionState;
+  state: ApprovalState;
   session_id: string;
   run_id: string | null;
   /** Where people follow it, if a child asks: the run that it works for in the end. */
   root?: { session_id: string; run_id: string | null };
   user_id?: string;
-  decisions: Decision[];
-  answer?: Decision | null;
+  decisions: RecordedAnswer[];
+  answer?: RecordedAnswer | null;
   escalated_to?: string;
   closed_at?: string | null;
   /** Of a plan, or of a checklist. */
@@ -239,19 +239,19 @@ export interface Grant {
 }
 
 /** What a step was told, part by part. */
-export interface Manifest {
+export interface ContextManifest {
   model: string;
   window_tokens: number;
   output_tokens: number;
   tokens: number;
-  sections: Section[];
+  sections: ContextSection[];
   run_id: string;
   step: number;
   attempt: number;
   seq: number;
 }
 
-export interface Section {
+export interface ContextSection {
   name: string;
   tokens: number;
   items?: string[];
@@ -279,7 +279,7 @@ export interface WorkflowInput {
 }
 
 /** Milliseconds; those of nothing are null. */
-export interface Times {
+export interface DurationSummary {
   count: number;
   average: number | null;
   p50: number | null;
@@ -296,7 +296,7 @@ export interface RunFigures {
   failure_rate: number | null;
   steps: number;
   step_retries: number;
-  run_ms: Times;
+  run_ms: DurationSummary;
   usage: Usage;
   /** `stars` is how often each number of them was given, from one to five. */
   rating: { count: number; average: number | null; stars: number[] };
@@ -307,7 +307,7 @@ export interface ModelFigures {
   completed: number;
   failed: number;
   failure_rate: number | null;
-  step_ms: Times;
+  step_ms: DurationSummary;
   usage: Usage;
 }
 
@@ -326,26 +326,26 @@ export interface ToolFigures {
   expired: number;
   approval_rate: number | null;
   retries: number;
-  call_ms: Times;
+  call_ms: DurationSummary;
   verdicts: { good: number; unnecessary: number; wrong: number };
 }
 
-export interface QuestionFigures {
+export interface ApprovalFigures {
   asked: number;
   decided: number;
   expired: number;
   cancelled: number;
-  wait_ms: Times;
+  wait_ms: DurationSummary;
 }
 
 /** What happened within some time. */
-export interface Bucket {
+export interface TimelineBucket {
   at: string;
   runs: { completed: number; failed: number; cancelled: number };
   calls: { completed: number; failed: number; denied: number; refused: number };
   retries: number;
   usage: Usage;
-  step_ms: Times;
+  step_ms: DurationSummary;
 }
 
 export interface Statistics {
@@ -353,7 +353,7 @@ export interface Statistics {
   workflows: Record<string, RunFigures>;
   models: Record<string, ModelFigures>;
   tools: Record<string, ToolFigures>;
-  approvals: Record<string, QuestionFigures>;
-  timeline: { width_s: number; buckets: Bucket[] };
+  approvals: Record<string, ApprovalFigures>;
+  timeline: { width_s: number; buckets: TimelineBucket[] };
   looked_at: { sessions: number; events: number; complete: boolean; since: string | null };
 }

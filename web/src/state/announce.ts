@@ -1,6 +1,6 @@
 /** What people hear who don't see the page: that an answer is complete, that somebody is needed. */
 
-import type { Conversation } from "./shape";
+import type { SessionView } from "./session_view_types";
 import { Store } from "./store";
 
 export interface Announcement {
@@ -11,15 +11,15 @@ export interface Announcement {
 /** Those that stand beside each other, so that two at once are both heard. */
 const KEPT_MAX = 4;
 
-export const announced = new Store<Announcement[]>([]);
+export const announcements = new Store<Announcement[]>([]);
 let lastId = 0;
 
 export function announce(text: string): void {
-  announced.update((before) => [...before, { id: ++lastId, text }].slice(-KEPT_MAX));
+  announcements.update((before) => [...before, { id: ++lastId, text }].slice(-KEPT_MAX));
 }
 
 /** How the run came out that ended between the two, and when. */
-export function endBetween(before: Conversation, after: Conversation): { text: string; at: string } | null {
+export function endBetween(before: SessionView, after: SessionView): { text: string; at: string } | null {
   const end = after.items.findLast((item) => item.kind === "end");
   if (end?.kind !== "end" || end.seq <= before.seq) return null;
   const said = { completed: "Answer complete", cancelled: "Cancelled", failed: `The run failed: ${end.text ?? ""}` };

@@ -2,9 +2,9 @@
 
 const drafts = new Map<string, string>();
 
-export const draftOf = (conversation: string): string => drafts.get(conversation) ?? "";
+export const getDraft = (conversation: string): string => drafts.get(conversation) ?? "";
 
-export function keepDraft(conversation: string, text: string): void {
+export function saveDraft(conversation: string, text: string): void {
   if (text) drafts.set(conversation, text);
   else drafts.delete(conversation);
 }

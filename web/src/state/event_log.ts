@@ -23,15 +23,15 @@ export class EventLog {
   generation = 0;
   /** How many have left. */
   dropped = 0;
-  private readonly heard = new Map<string, Set<number>>();
+  private readonly seenSeqs = new Map<string, Set<number>>();
   private scheduled = false;
 
   add(frames: Frame[]): void {
     let grew = false;
     for (const frame of frames) {
       if (frame.seq === null || frame.type === "text") continue;
-      let seqs = this.heard.get(frame.session_id);
-      if (!seqs) this.heard.set(frame.session_id, (seqs = new Set()));
+      let seqs = this.seenSeqs.get(frame.session_id);
+      if (!seqs) this.seenSeqs.set(frame.session_id, (seqs = new Set()));
       if (seqs.has(frame.seq)) continue;
       seqs.add(frame.seq);
       this.frames.push(frame);
@@ -40,12 +40,12 @@ export class EventLog {
     if (!grew) return;
     if (this.frames.length > EVENTS_MAX) {
       for (const gone of this.frames.splice(0, this.frames.length - EVENTS_MAX + DROP)) {
-        this.heard.get(gone.session_id)?.delete(gone.seq ?? -1);
+        this.seenSeqs.get(gone.session_id)?.delete(gone.seq ?? -1);
         this.dropped += 1;
       }
       this.generation += 1;
     }
-    this.tell();
+    this.notify();
   }
 
   /** Reads what was said before, or while nobody listened. */
@@ -56,7 +56,7 @@ export class EventLog {
   /** The last event of the session that was heard; 0 for none. */
   head(session_id: string): number {
     let last = 0;
-    for (const seq of this.heard.get(session_id) ?? []) last = Math.max(last, seq);
+    for (const seq of this.seenSeqs.get(session_id) ?? []) last = Math.max(last, seq);
     return last;
   }
 
@@ -70,7 +70,7 @@ export class EventLog {
     // What is older than what was heard meanwhile belongs before it.
     this.sort();
     this.loading.set(false);
-    this.tell();
+    this.notify();
   }
 
   private async readOne(session_id: string, after: number, into: Frame[]): Promise<void> {
@@ -92,7 +92,7 @@ export class EventLog {
       after = next;
     }
     this.sort();
-    this.tell();
+    this.notify();
   }
 
   private sort(): void {
@@ -100,7 +100,7 @@ export class EventLog {
     this.generation += 1;
   }
 
-  private tell(): void {
+  private notify(): void {
     if (this.scheduled) return;
     this.scheduled = true;
     setTimeout(() => {

@@ -14,7 +14,7 @@ export interface Filter {
 export const EVERYTHING: Filter = { session: "", kind: "", tool: "", agent: "", words: "" };
 
 /** Groups of types, as people think of them. */
-export const KINDS: Record<string, { label: string; types: Set<string> }> = {
+export const EVENT_GROUPS: Record<string, { label: string; types: Set<string> }> = {
   messages: { label: "Messages", types: new Set(["message_queued", "message_accepted", "message_started", "message_completed", "message_discarded"]) },
   model: { label: "Model", types: new Set(["thinking", "step_started", "step_completed", "step_retrying", "step_model_fallback", "context_compacted", "context_compaction_failed"]) },
   tools: { label: "Tools", types: new Set(["tool_call_started", "tool_call_allowed", "tool_call_attempt_started", "tool_call_progress", "tool_call_retrying", "late_result", "tool_call_completed", "tool_call_failed", "child_event", "child_gone"]) },
@@ -26,7 +26,7 @@ export const KINDS: Record<string, { label: string; types: Set<string> }> = {
 /** Whether each event is wanted. Tools are known by the call where an event does not name them. */
 export function matcher(filter: Filter, toolOf: (frame: Frame) => string): (frame: Frame) => boolean {
   const words = filter.words.trim().toLowerCase();
-  const group = KINDS[filter.kind];
+  const group = EVENT_GROUPS[filter.kind];
   return (frame) => {
     if (filter.session && frame.session_id !== filter.session) return false;
     if (group ? !group.types.has(frame.type) : filter.kind && frame.type !== filter.kind) return false;
@@ -49,7 +49,7 @@ export function toolIn(frame: Frame): string {
 }
 
 /** What happened, in one line. */
-export function gistOf(frame: Frame): string {
+export function eventSummary(frame: Frame): string {
   const { body } = frame;
   const said = (value: unknown) => {
     const text = typeof value === "string" ? value : JSON.stringify(value);
@@ -59,7 +59,7 @@ export function gistOf(frame: Frame): string {
   const parts: string[] = [];
   if (body.event && typeof body.event === "object" && !Array.isArray(body.event)) {
     const inner = fromFlat(body.event);
-    return `${inner.agent}: ${inner.type}  ${gistOf(inner)}`;
+    return `${inner.agent}: ${inner.type}  ${eventSummary(inner)}`;
   }
   if (body.tool) parts.push(String(body.tool));
   if (body.plan && typeof body.plan === "object" && !Array.isArray(body.plan)) parts.push(String(body.plan.purpose ?? ""), String(body.plan.max_risk_level ?? ""));

@@ -3,7 +3,7 @@
 import { Store } from "./store";
 
 export interface Route {
-  room: string;
+  page: string;
   part: string;
   query: Record<string, string>;
 }
@@ -11,7 +11,7 @@ export interface Route {
 export function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
   const [room = "", ...rest] = path.split("/");
-  return { room: room || "chat", part: decode(rest.join("/")), query: Object.fromEntries(new URLSearchParams(query)) };
+  return { page: room || "chat", part: decode(rest.join("/")), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 function decode(text: string): string {
@@ -22,7 +22,7 @@ function decode(text: string): string {
   }
 }
 
-export function link(room: string, part = "", query: Record<string, string | undefined> = {}): string {
+export function routeUrl(room: string, part = "", query: Record<string, string | undefined> = {}): string {
   const said = Object.entries(query).filter((entry): entry is [string, string] => Boolean(entry[1]));
   const search = said.length ? `?${new URLSearchParams(said)}` : "";
   return `#/${room}${part ? `/${part}` : ""}${search}`;
@@ -30,7 +30,7 @@ export function link(room: string, part = "", query: Record<string, string | und
 
 export const route = new Store<Route>(parse(globalThis.location?.hash ?? ""));
 
-export function go(to: string, replace = false): void {
+export function navigate(to: string, replace = false): void {
   if (replace) {
     history.replaceState(null, "", to);
     route.set(parse(to));

@@ -2,14 +2,14 @@
 
 import type { Session } from "../api/types";
 
-export interface Page {
+export interface SessionPage {
   sessions: Session[];
   /** The `before` of the next page. */
   next: string | null;
 }
 
 /** The newest page anew, and what was read beyond it still. Ids are in the order of their making. */
-export function renewed(known: Page, newest: Page): Page {
+export function mergeNewestPage(known: SessionPage, newest: SessionPage): SessionPage {
   const end = newest.sessions[newest.sessions.length - 1]?.session_id;
   if (newest.next === null || end === undefined) return newest;
   // More than a page is new: between both there are some that nobody has read.

@@ -16,7 +16,7 @@ export interface Span {
   state: SpanState;
   seq: number;
   /** What it is a span of: a call, a question, or the model. */
-  of: string;
+  subject: string;
   /** The row of its lane: what overlaps stands beneath one another. */
   row: number;
 }
@@ -39,8 +39,8 @@ const object = (value: Json | undefined): JsonObject =>
   value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
 
 /** The runs of a session, newest last. */
-export function runsOf(frames: Frame[]): RunSpans[] {
-  const runs = new Map<string, Builder>();
+export function buildRuns(frames: Frame[]): RunSpans[] {
+  const runs = new Map<string, RunSpansBuilder>();
   const said = new Map<string, string>();
   for (const frame of frames) {
     if (frame.type === "message_accepted") said.set(text(frame.body.message_id), text(frame.body.text));
@@ -48,21 +48,21 @@ export function runsOf(frames: Frame[]): RunSpans[] {
     let run = runs.get(frame.run_id);
     if (!run) {
       if (frame.type !== "run_started") continue;
-      run = new Builder(frame.run_id, said.get(text(frame.body.message_id)) ?? "Run", Date.parse(frame.at));
+      run = new RunSpansBuilder(frame.run_id, said.get(text(frame.body.message_id)) ?? "Run", Date.parse(frame.at));
       runs.set(frame.run_id, run);
     }
-    run.take(frame);
+    run.apply(frame);
   }
-  return [...runs.values()].map((run) => run.done());
+  return [...runs.values()].map((run) => run.build());
 }
 
 /** Gives each call of a lane the first row that is free for all of its time; how many rows it takes. */
 function inRows(spans: Span[]): number {
   const stretches = new Map<string, { from: number; to: number }>();
   for (const span of spans) {
-    const known = stretches.get(span.of);
+    const known = stretches.get(span.subject);
     const to = span.to ?? Infinity;
-    stretches.set(span.of, { from: Math.min(known?.from ?? Infinity, span.from), to: Math.max(known?.to ?? -Infinity, to) });
+    stretches.set(span.subject, { from: Math.min(known?.from ?? Infinity, span.from), to: Math.max(known?.to ?? -Infinity, to) });
   }
   const ends: number[] = [];
   const rows = new Map<string, number>();
@@ -72,11 +72,11 @@ function inRows(spans: Span[]): number {
     ends[row] = to;
     rows.set(of, row);
   }
-  for (const span of spans) span.row = rows.get(span.of) ?? 0;
+  for (const span of spans) span.row = rows.get(span.subject) ?? 0;
   return Math.max(1, ends.length);
 }
 
-class Builder {
+class RunSpansBuilder {
   private readonly spans: Span[] = [];
   private readonly open = new Map<string, Span>();
   private readonly tools = new Map<string, string>();
@@ -85,14 +85,14 @@ class Builder {
 
   constructor(private readonly run_id: string, private readonly title: string, private readonly from: number) {}
 
-  done(): RunSpans {
+  build(): RunSpans {
     const { run_id, title, from, to, outcome, spans } = this;
     const tools = [...new Set(spans.map((span) => span.lane))].filter((lane) => lane !== MODEL && lane !== PEOPLE);
     const lanes = [MODEL, ...tools, PEOPLE].map((name) => ({ name, rows: inRows(spans.filter((span) => span.lane === name)) }));
     return { run_id, title, from, to, outcome, spans, lanes };
   }
 
-  take(frame: Frame): void {
+  apply(frame: Frame): void {
     const at = Date.parse(frame.at);
     const { body } = frame;
     const call = text(body.call_id);
@@ -101,53 +101,53 @@ class Builder {
     switch (frame.type) {
       case "thinking":
       case "step_started":
-        this.end(MODEL, at, "bad");
-        this.begin(MODEL, frame, { lane: MODEL, kind: "step", label: body.planning ? "plan" : `step ${frame.step ?? ""}` }, at);
+        this.endSpan(MODEL, at, "bad");
+        this.startSpan(MODEL, frame, { lane: MODEL, kind: "step", label: body.planning ? "plan" : `step ${frame.step ?? ""}` }, at);
         break;
       case "step_completed":
-        this.end(MODEL, at, "good");
+        this.endSpan(MODEL, at, "good");
         break;
       case "step_retrying":
-        this.end(MODEL, at, "bad");
-        this.begin(MODEL, frame, { lane: MODEL, kind: "backoff", label: "waits to ask again" }, at);
+        this.endSpan(MODEL, at, "bad");
+        this.startSpan(MODEL, frame, { lane: MODEL, kind: "backoff", label: "waits to ask again" }, at);
         break;
       case "tool_call_started":
         this.tools.set(call, text(body.tool));
         break;
       case "tool_call_attempt_started":
-        this.end(call, at, "warn");
-        this.begin(call, frame, { lane: tool, kind: "attempt", label: Number(body.attempt) > 1 ? `${tool}, attempt ${String(body.attempt)}` : tool }, at);
+        this.endSpan(call, at, "warn");
+        this.startSpan(call, frame, { lane: tool, kind: "attempt", label: Number(body.attempt) > 1 ? `${tool}, attempt ${String(body.attempt)}` : tool }, at);
         break;
       case "tool_call_retrying":
-        this.end(call, at, "bad");
-        this.begin(call, frame, { lane: tool, kind: "backoff", label: "waits to try again" }, at);
+        this.endSpan(call, at, "bad");
+        this.startSpan(call, frame, { lane: tool, kind: "backoff", label: "waits to try again" }, at);
         break;
       case "tool_call_completed":
-        this.end(call, at, "good");
+        this.endSpan(call, at, "good");
         break;
       case "tool_call_failed":
-        this.end(call, at, "bad");
+        this.endSpan(call, at, "bad");
         break;
       case "authorization_denied":
-        this.spans.push({ lane: tool, kind: "denied", label: `${tool} denied`, from: at, to: at, state: "bad", seq: frame.seq ?? 0, of: call, row: 0 });
+        this.spans.push({ lane: tool, kind: "denied", label: `${tool} denied`, from: at, to: at, state: "bad", seq: frame.seq ?? 0, subject: call, row: 0 });
         break;
       case "child_event":
         // A child's steps and calls are its own; whom it waits for is whom this run waits for.
         this.takeChild(fromFlat(object(body.event)), frame);
         break;
       case "waiting_for_approval":
-        this.begin(question, frame, { lane: PEOPLE, kind: "person", label: text(object(body.plan).purpose) || "asked" }, at);
+        this.startSpan(question, frame, { lane: PEOPLE, kind: "person", label: text(object(body.plan).purpose) || "asked" }, at);
         break;
       case "approval_decided":
-        if (body.closed === true) this.end(question, at, "good");
+        if (body.closed === true) this.endSpan(question, at, "good");
         break;
       case "approval_expired":
       case "approval_cancelled":
-        this.end(question, at, "warn");
+        this.endSpan(question, at, "warn");
         break;
       case "done":
       case "error":
-        for (const key of [...this.open.keys()]) this.end(key, at, "warn");
+        for (const key of [...this.open.keys()]) this.endSpan(key, at, "warn");
         this.to = at;
         this.outcome = frame.type === "error" ? "failed" : text(body.outcome);
         break;
@@ -157,16 +157,16 @@ class Builder {
   }
 
   private takeChild(inner: Frame, { seq }: Frame): void {
-    if (/^(waiting_for_approval|approval_)/.test(inner.type)) this.take({ ...inner, seq });
+    if (/^(waiting_for_approval|approval_)/.test(inner.type)) this.apply({ ...inner, seq });
   }
 
-  private begin(key: string, frame: Frame, what: Pick<Span, "lane" | "kind" | "label">, at: number): void {
-    const span: Span = { ...what, from: at, to: null, state: "open", seq: frame.seq ?? 0, of: key, row: 0 };
+  private startSpan(key: string, frame: Frame, what: Pick<Span, "lane" | "kind" | "label">, at: number): void {
+    const span: Span = { ...what, from: at, to: null, state: "open", seq: frame.seq ?? 0, subject: key, row: 0 };
     this.open.set(key, span);
     this.spans.push(span);
   }
 
-  private end(key: string, at: number, state: SpanState): void {
+  private endSpan(key: string, at: number, state: SpanState): void {
     const span = this.open.get(key);
     if (!span) return;
     span.to = at;

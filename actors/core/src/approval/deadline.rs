@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What happens when a deadline passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Overdue {
+pub enum DeadlineAction {
     /// The question expires, and what it asks for does not happen.
     #[default]
     Deny,
@@ -23,7 +23,7 @@ pub enum Overdue {
     Wait,
 }
 
-impl Overdue {
+impl DeadlineAction {
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -36,47 +36,47 @@ impl Overdue {
 
 /// How long people have, and what then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct DeadlineRule {
     /// The time from asking; `None` means for ever.
-    pub deadline: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// What happens then.
-    pub then: Overdue,
+    pub action: DeadlineAction,
 }
 
-impl Default for Timing {
+impl Default for DeadlineRule {
     fn default() -> Self {
-        Self { deadline: Some(APPROVAL_DEADLINE_DEFAULT), then: Overdue::default() }
+        Self { timeout: Some(APPROVAL_DEADLINE_DEFAULT), action: DeadlineAction::default() }
     }
 }
 
 /// The timing of every question of one agent: kind × the highest risk it is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ApprovalRules {
-    timings: [[Timing; Risk::ALL.len()]; ApprovalKind::ALL.len()],
+pub struct ApprovalDeadlines {
+    rules: [[DeadlineRule; Risk::ALL.len()]; ApprovalKind::ALL.len()],
 }
 
-impl ApprovalRules {
+impl ApprovalDeadlines {
     /// The table in which every cell is what `timing` says of it.
-    pub fn by(timing: impl Fn(ApprovalKind, Risk) -> Timing) -> Self {
+    pub fn from_fn(timing: impl Fn(ApprovalKind, Risk) -> DeadlineRule) -> Self {
         let row = |kind| Risk::ALL.map(|risk| timing(kind, risk));
-        Self { timings: ApprovalKind::ALL.map(row) }
+        Self { rules: ApprovalKind::ALL.map(row) }
     }
 
     /// The same for every question.
-    pub fn always(timing: Timing) -> Self {
-        Self::by(|_, _| timing)
+    pub fn uniform(timing: DeadlineRule) -> Self {
+        Self::from_fn(|_, _| timing)
     }
 
     /// How long people have for a question of this kind about this risk. What a crash left unknown
     /// does not become known by waiting: such a question never expires.
-    pub fn timing(&self, kind: ApprovalKind, risk: Risk) -> Timing {
+    pub fn rule(&self, kind: ApprovalKind, risk: Risk) -> DeadlineRule {
         if kind == ApprovalKind::UnknownOutcome {
-            return Timing { deadline: None, then: Overdue::Wait };
+            return DeadlineRule { timeout: None, action: DeadlineAction::Wait };
         }
         let place = |found: Option<usize>| found.unwrap_or_default();
         let row = place(ApprovalKind::ALL.iter().position(|other| *other == kind));
         let column = place(Risk::ALL.iter().position(|other| *other == risk));
-        self.timings[row][column]
+        self.rules[row][column]
     }
 }
 
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn g10_each_kind_and_risk_has_its_own_timing() {
-        let rules = ApprovalRules::by(|kind, risk| Timing {
-            deadline: (kind == ApprovalKind::Plan).then(|| Duration::from_secs(risk as u64)),
-            then: Overdue::Wait,
+        let rules = ApprovalDeadlines::from_fn(|kind, risk| DeadlineRule {
+            timeout: (kind == ApprovalKind::Plan).then(|| Duration::from_secs(risk as u64)),
+            action: DeadlineAction::Wait,
         });
-        let of = |kind, risk| rules.timing(kind, risk).deadline;
+        let of = |kind, risk| rules.rule(kind, risk).timeout;
         assert_eq!(of(ApprovalKind::Plan, Risk::Critical), Some(Duration::from_secs(3)));
         assert_eq!(of(ApprovalKind::Plan, Risk::WriteLowRisk), Some(Duration::from_secs(1)));
         assert_eq!(of(ApprovalKind::Budget, Risk::Critical), None);
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn g10_an_unknown_outcome_has_no_deadline_whatever_is_configured() {
-        let timing = ApprovalRules::default().timing(ApprovalKind::UnknownOutcome, Risk::Critical);
-        assert_eq!(timing, Timing { deadline: None, then: Overdue::Wait });
+        let timing =
+            ApprovalDeadlines::default().rule(ApprovalKind::UnknownOutcome, Risk::Critical);
+        assert_eq!(timing, DeadlineRule { timeout: None, action: DeadlineAction::Wait });
     }
 }

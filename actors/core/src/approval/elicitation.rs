@@ -3,13 +3,13 @@
 
 use crate::{
     ids::{AttemptId, CallId},
-    json::check_levels,
+    json::validate_levels,
     limits::{
         ELICITATION_ANSWER_BYTES_MAX, ELICITATION_MESSAGE_BYTES_MAX, ELICITATION_SCHEMA_BYTES_MAX,
         ELICITATION_URL_BYTES_MAX,
     },
     policy::schema,
-    text::cut,
+    text::truncate,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,13 +22,13 @@ pub struct Elicitation {
     pub message: String,
     /// What the person is to do.
     #[serde(flatten)]
-    pub wanted: Wanted,
+    pub mode: ElicitationMode,
 }
 
 /// What a person is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "mode", rename_all = "snake_case")]
-pub enum Wanted {
+pub enum ElicitationMode {
     /// Fill in a form.
     Form {
         /// JSON Schema of an object whose properties are plain values.
@@ -54,13 +54,14 @@ pub enum ElicitationAnswer {
 
 /// A question that a running call waits for the answer of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ElicitationQuestion {
+pub struct ToolElicitation {
     /// The call.
     pub call_id: CallId,
     /// The attempt that asks; the answer is for no other.
     pub attempt_id: AttemptId,
     /// Which of the attempt's questions it is, from 1.
-    pub ask: u32,
+    #[serde(rename = "ask")]
+    pub elicitation_number: u32,
     /// The tool.
     pub tool: String,
     /// The server it lives on.
@@ -72,10 +73,10 @@ pub struct ElicitationQuestion {
 
 impl Elicitation {
     /// The same with a message of bounded length, or why it can't be put to anybody.
-    pub fn checked(mut self) -> Result<Self, String> {
-        self.message = cut(&self.message, ELICITATION_MESSAGE_BYTES_MAX).to_owned();
-        match &self.wanted {
-            Wanted::Form { schema } => {
+    pub fn validated(mut self) -> Result<Self, String> {
+        self.message = truncate(&self.message, ELICITATION_MESSAGE_BYTES_MAX).to_owned();
+        match &self.mode {
+            ElicitationMode::Form { schema } => {
                 if schema.to_string().len() > ELICITATION_SCHEMA_BYTES_MAX {
                     return Err(format!(
                         "its form has more than {ELICITATION_SCHEMA_BYTES_MAX} bytes"
@@ -83,7 +84,7 @@ impl Elicitation {
                 }
                 schema::compile_form(schema).map_err(|error| format!("its form: {error}"))?;
             }
-            Wanted::Url { url } => {
+            ElicitationMode::Url { url } => {
                 let is_web = ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
                 let is_plain = url.chars().all(|c| c.is_ascii_graphic());
                 if !is_web || !is_plain || url.len() > ELICITATION_URL_BYTES_MAX {
@@ -98,31 +99,33 @@ impl Elicitation {
     }
 
     /// What the tool is told when a person answers `value`, or what is wrong with that.
-    pub fn accept(&self, value: &Value) -> Result<ElicitationAnswer, String> {
-        match &self.wanted {
-            Wanted::Url { .. } if value.is_null() => Ok(ElicitationAnswer::Accepted(None)),
-            Wanted::Url { .. } => Err("what is done on a page takes no `value` here".to_owned()),
-            Wanted::Form { schema } => {
-                fits(schema, value)?;
+    pub fn validate_answer(&self, value: &Value) -> Result<ElicitationAnswer, String> {
+        match &self.mode {
+            ElicitationMode::Url { .. } if value.is_null() => Ok(ElicitationAnswer::Accepted(None)),
+            ElicitationMode::Url { .. } => {
+                Err("what is done on a page takes no `value` here".to_owned())
+            }
+            ElicitationMode::Form { schema } => {
+                validate_form_value(schema, value)?;
                 Ok(ElicitationAnswer::Accepted(Some(value.clone())))
             }
         }
     }
 }
 
-fn fits(schema: &Value, value: &Value) -> Result<(), String> {
+fn validate_form_value(schema: &Value, value: &Value) -> Result<(), String> {
     let Value::Object(fields) = value else {
         return Err("`value` must be an object with the form's fields".to_owned());
     };
     if value.to_string().len() > ELICITATION_ANSWER_BYTES_MAX {
         return Err(format!("`value` may have at most {ELICITATION_ANSWER_BYTES_MAX} bytes"));
     }
-    check_levels(value).map_err(|problem| format!("`value` is {problem}"))?;
+    validate_levels(value).map_err(|problem| format!("`value` is {problem}"))?;
     // A field that the form does not have is a slip, which would else go unnoticed.
     if let Some(known) = schema["properties"].as_object()
         && let Some(name) = fields.keys().find(|name| !known.contains_key(name.as_str()))
     {
-        return Err(format!("the form has no field `{}`", cut(name, 128)));
+        return Err(format!("the form has no field `{}`", truncate(name, 128)));
     }
     let validator = schema::compile_form(schema)?;
     let Err(error) = validator.validate(value) else { return Ok(()) };
@@ -138,11 +141,14 @@ mod tests {
     use serde_json::json;
 
     fn form(schema: Value) -> Elicitation {
-        Elicitation { message: "Which?".to_owned(), wanted: Wanted::Form { schema } }
+        Elicitation { message: "Which?".to_owned(), mode: ElicitationMode::Form { schema } }
     }
 
     fn page(url: &str) -> Elicitation {
-        Elicitation { message: "Sign".to_owned(), wanted: Wanted::Url { url: url.to_owned() } }
+        Elicitation {
+            message: "Sign".to_owned(),
+            mode: ElicitationMode::Url { url: url.to_owned() },
+        }
     }
 
     #[test]
@@ -156,7 +162,7 @@ mod tests {
             },
             "required": ["hangar"],
         });
-        let form = form(schema).checked().unwrap();
+        let form = form(schema).validated().unwrap();
         for (value, problem) in [
             (json!({"hangar": "north"}), ""),
             (json!({"hangar": "south", "count": 2, "mail": "a@example.org"}), ""),
@@ -169,7 +175,7 @@ mod tests {
             (Value::Null, "`value` must be an object"),
             (json!({"hangar": "x".repeat(ELICITATION_ANSWER_BYTES_MAX)}), "may have at most"),
         ] {
-            match form.accept(&value) {
+            match form.validate_answer(&value) {
                 Ok(answer) => {
                     assert_eq!(problem, "", "{value}");
                     assert_eq!(answer, ElicitationAnswer::Accepted(Some(value)));
@@ -184,13 +190,13 @@ mod tests {
 
     #[test]
     fn t1_a_page_takes_no_value() {
-        let page = page("https://example.org/sign").checked().unwrap();
-        assert_eq!(page.accept(&Value::Null), Ok(ElicitationAnswer::Accepted(None)));
-        assert!(page.accept(&json!({})).is_err());
+        let page = page("https://example.org/sign").validated().unwrap();
+        assert_eq!(page.validate_answer(&Value::Null), Ok(ElicitationAnswer::Accepted(None)));
+        assert!(page.validate_answer(&json!({})).is_err());
     }
 
     #[test]
-    fn t1_what_can_t_be_put_to_a_person_is_not() {
+    fn t1_invalid_elicitations_are_rejected() {
         let long = format!("https://example.org/{}", "a".repeat(ELICITATION_URL_BYTES_MAX));
         for bad in [
             page("javascript:alert(1)"),
@@ -202,14 +208,14 @@ mod tests {
             form(json!({"type": "object", "properties": {"a": {"pattern": "("}}})),
             form(json!({"title": "x".repeat(ELICITATION_SCHEMA_BYTES_MAX)})),
         ] {
-            assert!(bad.clone().checked().is_err(), "{bad:?}");
+            assert!(bad.clone().validated().is_err(), "{bad:?}");
         }
         let wordy = Elicitation { message: "é".repeat(9_000), ..page("https://example.org") };
-        assert_eq!(wordy.checked().unwrap().message.len(), ELICITATION_MESSAGE_BYTES_MAX);
+        assert_eq!(wordy.validated().unwrap().message.len(), ELICITATION_MESSAGE_BYTES_MAX);
     }
 
     #[test]
-    fn it_is_stored_flat() {
+    fn elicitations_serialize_flat() {
         let stored = json!({"message": "Sign", "mode": "url", "url": "https://example.org"});
         let read: Elicitation = serde_json::from_value(stored.clone()).unwrap();
         assert_eq!(

@@ -27,7 +27,7 @@ pub struct Grant {
 
 /// What a person wants to hold for the session, beside their answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct GrantWish {
+pub struct GrantRequest {
     /// As [`Grant::condition`].
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,

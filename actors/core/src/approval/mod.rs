@@ -1,22 +1,22 @@
 //! Durable questions to people: what is asked, who may answer until when, and what they said.
 
+mod answer;
+mod argument_edit;
 mod deadline;
-mod edit;
 mod elicitation;
 mod grant;
 mod plan;
-mod question;
+mod request;
 mod role;
-mod word;
 
-pub use deadline::{ApprovalRules, Overdue, Timing};
-pub use edit::{Edit, Replacement, refuse_replacements};
-pub use elicitation::{Elicitation, ElicitationAnswer, ElicitationQuestion, Wanted};
-pub use grant::{Grant, GrantWish};
-pub use plan::{PlanStep, StepDecision};
-pub use question::{
-    Approval, ApprovalEnd, ApprovalKind, BudgetQuestion, ClosedApproval, Escalation, OpenApproval,
-    Question, UnknownOutcome,
+pub use answer::{RecordedAnswer, Resolution, Surface};
+pub use argument_edit::{ArgumentEdit, RedactionPlaceholderError, validate_no_placeholders};
+pub use deadline::{ApprovalDeadlines, DeadlineAction, DeadlineRule};
+pub use elicitation::{Elicitation, ElicitationAnswer, ElicitationMode, ToolElicitation};
+pub use grant::{Grant, GrantRequest};
+pub use plan::{PlanStep, PlanStepDecision};
+pub use request::{
+    Approval, ApprovalKind, ApprovalOutcome, ApprovalSubject, BudgetRaiseRequest, ClosedApproval,
+    Escalation, OpenApproval, UnknownOutcome,
 };
-pub use role::{Role, UnknownRole};
-pub use word::{Resolution, Surface, Word};
+pub use role::{InvalidRole, Role};

@@ -1,6 +1,6 @@
 //! A plan: the calls of one step that a person must see, as one question (G8).
 
-use super::{GrantWish, Surface};
+use super::{GrantRequest, Surface};
 use crate::{
     ids::{CallId, UserId},
     json::Digest,
@@ -38,7 +38,7 @@ pub struct PlanStep {
 
 /// A person's word on one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct StepDecision {
+pub struct PlanStepDecision {
     /// The call.
     pub call_id: CallId,
     /// Whether it may run.
@@ -59,5 +59,5 @@ pub struct StepDecision {
     pub edited: Option<Value>,
     /// What the person wanted to hold for the session with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub for_session: Option<GrantWish>,
+    pub for_session: Option<GrantRequest>,
 }

@@ -19,7 +19,7 @@ pub enum Role {
 /// A word that is no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a role is `user`, `approver` or `admin`")]
-pub struct UnknownRole;
+pub struct InvalidRole;
 
 impl Role {
     /// The word for it.
@@ -39,9 +39,9 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = UnknownRole;
-    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+    type Err = InvalidRole;
+    fn from_str(text: &str) -> Result<Self, InvalidRole> {
         let all = [Self::User, Self::Approver, Self::Admin];
-        all.into_iter().find(|role| role.name() == text).ok_or(UnknownRole)
+        all.into_iter().find(|role| role.name() == text).ok_or(InvalidRole)
     }
 }

@@ -6,5 +6,7 @@ pub mod phase;
 pub mod retry;
 
 pub use outcome::{ToolOutcome, ToolOutput};
-pub use phase::{Call, CallEnd, CallPhase, FailReason, LetBy, Reservation};
+pub use phase::{
+    AuthorizationSource, Call, CallFailureReason, CallOutcome, CallPhase, Reservation,
+};
 pub use retry::RetryPolicy;

@@ -32,7 +32,7 @@ pub enum ToolOutcome {
         /// Its words, cut to a limit.
         error: String,
         /// What the tool itself says about repeating.
-        hint: RepeatHint,
+        hint: RetryHint,
     },
     /// The call never reached the tool: nothing happened.
     NotSent {
@@ -53,14 +53,14 @@ pub enum ToolOutcome {
 
 /// What a tool's error says about trying again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RepeatHint {
+pub enum RetryHint {
     /// Nothing; its text has to do.
     #[default]
-    Unsaid,
+    Unspecified,
     /// The tool marked the failure as passing.
     Temporary,
     /// The tool says that it did not run (rate-limited, refused before the effect).
     DidNotRun,
     /// Another attempt would end the same.
-    Final,
+    Permanent,
 }

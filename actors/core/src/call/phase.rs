@@ -14,7 +14,7 @@
 //! its outcome is unknown (D3); what is asked says which.
 
 use crate::{
-    approval::Edit,
+    approval::ArgumentEdit,
     ids::{ApprovalId, AttemptId, CallId, GrantId},
     json::Digest,
     message::{Arguments, CallResult},
@@ -47,15 +47,15 @@ pub struct Call {
     /// Whether an attempt may safely be repeated (R1).
     pub repeatable: bool,
     /// What a person changed of it.
-    pub edit: Option<Arc<Edit>>,
+    pub edit: Option<Arc<ArgumentEdit>>,
     /// Attempts that were started.
     pub attempts: u32,
     /// Whether one of them may have taken effect, and nobody knows (D3).
     pub maybe_ran: bool,
     /// Whose word lets it run.
-    pub let_by: LetBy,
+    pub authorized_by: AuthorizationSource,
     /// What is set aside for it (G6).
-    pub reserved: Option<Reservation>,
+    pub reservation: Option<Reservation>,
     /// Where it stands.
     pub phase: CallPhase,
 }
@@ -71,7 +71,7 @@ pub struct Reservation {
 
 /// Whose word lets a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LetBy {
+pub enum AuthorizationSource {
     /// The policy's, as long as it says so.
     #[default]
     Policy,
@@ -112,12 +112,12 @@ pub enum CallPhase {
         failures: u32,
     },
     /// It has its result.
-    Finished(CallEnd),
+    Finished(CallOutcome),
 }
 
 /// What the model reads of a finished call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallEnd {
+pub struct CallOutcome {
     /// The text.
     pub text: Arc<str>,
     /// Whether it tells of a failure.
@@ -127,7 +127,7 @@ pub struct CallEnd {
 /// Why a call failed, on the wire (E1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FailReason {
+pub enum CallFailureReason {
     /// The tool said so.
     Error,
     /// The arguments are not JSON, or violate the schema.
@@ -150,7 +150,7 @@ pub enum FailReason {
     OutcomeUnknown,
 }
 
-impl FailReason {
+impl CallFailureReason {
     /// Its name, as events have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -168,7 +168,7 @@ impl FailReason {
     }
 
     /// Whether it leaves open what the last attempt did.
-    pub fn is_open(self) -> bool {
+    pub fn leaves_effect_unknown(self) -> bool {
         matches!(self, Self::Timeout | Self::Crashed | Self::OutcomeUnknown)
     }
 }
@@ -180,7 +180,7 @@ impl Call {
     }
 
     /// Whether it has begun and has no result yet.
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_in_progress(&self) -> bool {
         matches!(self.phase, CallPhase::Running { .. } | CallPhase::BackingOff { .. })
     }
 
@@ -191,7 +191,7 @@ impl Call {
     }
 
     /// What is to be passed: what the model wants, or what a person made of it.
-    pub fn passed(&self) -> Arc<Arguments> {
+    pub fn effective_arguments(&self) -> Arc<Arguments> {
         match &self.edit {
             Some(edit) => Arc::new(Arguments::Json(edit.arguments.clone())),
             None => self.arguments.clone(),
@@ -199,10 +199,10 @@ impl Call {
     }
 
     /// The model must know when not what it asked for was done.
-    fn text_for_model(&self, end: &CallEnd) -> Arc<str> {
+    fn text_for_model(&self, end: &CallOutcome) -> Arc<str> {
         let Some(edit) = &self.edit else { return end.text.clone() };
         let because = edit.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let arguments = crate::json::canonical(&edit.arguments);
+        let arguments = crate::json::to_canonical_json(&edit.arguments);
         format!("[A person changed the arguments to {arguments}{because}]\n{}", end.text).into()
     }
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn e1_a_failure_has_one_name() {
-        use FailReason as R;
+        use CallFailureReason as R;
         for reason in [
             R::Error,
             R::InvalidArguments,

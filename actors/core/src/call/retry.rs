@@ -1,6 +1,6 @@
 //! When a failed attempt is tried again, and after how long (R1, R2).
 
-use super::outcome::{RepeatHint, ToolOutcome};
+use super::outcome::{RetryHint, ToolOutcome};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,17 +11,17 @@ pub struct RetryPolicy {
     /// Retries after the first attempt.
     pub retries_max: u32,
     /// The first delay's upper end.
-    pub base: Duration,
+    pub initial_delay: Duration,
     /// The longest delay.
-    pub cap: Duration,
+    pub max_delay: Duration,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             retries_max: limits::RETRIES_DEFAULT,
-            base: limits::RETRY_BASE_DEFAULT,
-            cap: limits::RETRY_CAP_DEFAULT,
+            initial_delay: limits::RETRY_BASE_DEFAULT,
+            max_delay: limits::RETRY_CAP_DEFAULT,
         }
     }
 }
@@ -31,29 +31,32 @@ impl RetryPolicy {
     /// in 0..1, of `base * 2^(attempt - 1)`, which the cap limits.
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
         let doubled = 2u32.saturating_pow(attempt.saturating_sub(1));
-        self.base.saturating_mul(doubled).min(self.cap).mul_f64(jitter.clamp(0.0, 1.0))
+        self.initial_delay
+            .saturating_mul(doubled)
+            .min(self.max_delay)
+            .mul_f64(jitter.clamp(0.0, 1.0))
     }
 
     /// Whether another attempt is allowed after attempt number `attempt` failed.
-    pub fn allows_another_after(&self, attempt: u32) -> bool {
+    pub fn allows_retry_after(&self, attempt: u32) -> bool {
         attempt <= self.retries_max
     }
 }
 
 /// What an attempt's end means for its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum FailureAction {
     /// Another attempt is safe and may help.
     Retry {
         /// Why the attempt failed, for people.
         reason: String,
         /// The end if there is no other attempt.
-        otherwise: Failure,
+        final_failure: CallFailure,
     },
     /// It failed for good.
-    Fail(Failure),
+    Fail(CallFailure),
     /// It may or may not have taken effect, and must not be repeated without a person's word (D3).
-    Unknown {
+    OutcomeUnknown {
         /// What was seen.
         reason: String,
     },
@@ -61,58 +64,63 @@ pub enum Next {
 
 /// A definite failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CallFailure {
     /// Its kind, on the wire.
-    pub reason: super::FailReason,
+    pub reason: super::CallFailureReason,
     /// What the model and people read.
     pub error: String,
 }
 
 /// Judges an attempt that did not complete. `repeatable` is the tool's ([`crate::policy::Tool`]).
-pub fn after_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<Next> {
-    use super::FailReason as R;
-    let fail = |reason, error: String| Failure { reason, error };
+pub fn classify_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<FailureAction> {
+    use super::CallFailureReason as R;
+    let fail = |reason, error: String| CallFailure { reason, error };
     let next = match outcome {
         ToolOutcome::Completed(_) => return None,
-        ToolOutcome::NotSent { error } => {
-            Next::Retry { reason: error.clone(), otherwise: fail(R::Unavailable, error.clone()) }
-        }
+        ToolOutcome::NotSent { error } => FailureAction::Retry {
+            reason: error.clone(),
+            final_failure: fail(R::Unavailable, error.clone()),
+        },
         ToolOutcome::Failed { error, hint } => {
             let failure = fail(R::Error, error.clone());
             let passing = match hint {
-                RepeatHint::DidNotRun => true,
-                RepeatHint::Final => false,
-                RepeatHint::Temporary => repeatable,
-                RepeatHint::Unsaid => repeatable && sounds_temporary(error),
+                RetryHint::DidNotRun => true,
+                RetryHint::Permanent => false,
+                RetryHint::Temporary => repeatable,
+                RetryHint::Unspecified => repeatable && is_temporary_error_text(error),
             };
             if passing {
-                Next::Retry { reason: error.clone(), otherwise: failure }
+                FailureAction::Retry { reason: error.clone(), final_failure: failure }
             } else {
-                Next::Fail(failure)
+                FailureAction::Fail(failure)
             }
         }
         ToolOutcome::TimedOut { after_ms } => {
             let error = format!("no answer within {after_ms} ms");
-            sent_without_answer(error, R::Timeout, repeatable)
+            classify_unanswered(error, R::Timeout, repeatable)
         }
         ToolOutcome::Crashed { error } => {
-            sent_without_answer(error.clone(), R::Crashed, repeatable)
+            classify_unanswered(error.clone(), R::Crashed, repeatable)
         }
     };
     Some(next)
 }
 
-fn sent_without_answer(error: String, reason: super::FailReason, repeatable: bool) -> Next {
+fn classify_unanswered(
+    error: String,
+    reason: super::CallFailureReason,
+    repeatable: bool,
+) -> FailureAction {
     if repeatable {
-        let otherwise = Failure { reason, error: error.clone() };
-        Next::Retry { reason: error, otherwise }
+        let otherwise = CallFailure { reason, error: error.clone() };
+        FailureAction::Retry { reason: error, final_failure: otherwise }
     } else {
-        Next::Unknown { reason: error }
+        FailureAction::OutcomeUnknown { reason: error }
     }
 }
 
 /// The last resort (R1): what a tool's error text sounds like.
-fn sounds_temporary(error: &str) -> bool {
+fn is_temporary_error_text(error: &str) -> bool {
     const SIGNS: [&str; 8] = [
         "temporar",
         "unavailable",
@@ -129,14 +137,14 @@ fn sounds_temporary(error: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::FailReason, *};
+    use super::{super::CallFailureReason, *};
 
-    fn verdict(outcome: ToolOutcome, repeatable: bool) -> &'static str {
-        match after_failure(&outcome, repeatable) {
+    fn action_name(outcome: ToolOutcome, repeatable: bool) -> &'static str {
+        match classify_failure(&outcome, repeatable) {
             None => "done",
-            Some(Next::Retry { .. }) => "retry",
-            Some(Next::Fail(_)) => "fail",
-            Some(Next::Unknown { .. }) => "unknown",
+            Some(FailureAction::Retry { .. }) => "retry",
+            Some(FailureAction::Fail(_)) => "fail",
+            Some(FailureAction::OutcomeUnknown { .. }) => "unknown",
         }
     }
 
@@ -145,29 +153,29 @@ mod tests {
         let failed = |error: &str, hint| ToolOutcome::Failed { error: error.into(), hint };
         let crashed = || ToolOutcome::Crashed { error: "child died".into() };
         let cases = [
-            (failed("no such type", RepeatHint::Unsaid), "fail", "fail"),
-            (failed("Service Unavailable", RepeatHint::Unsaid), "retry", "fail"),
-            (failed("try later", RepeatHint::Temporary), "retry", "fail"),
-            (failed("slow down", RepeatHint::DidNotRun), "retry", "retry"),
-            (failed("temporarily out of budget", RepeatHint::Final), "fail", "fail"),
+            (failed("no such type", RetryHint::Unspecified), "fail", "fail"),
+            (failed("Service Unavailable", RetryHint::Unspecified), "retry", "fail"),
+            (failed("try later", RetryHint::Temporary), "retry", "fail"),
+            (failed("slow down", RetryHint::DidNotRun), "retry", "retry"),
+            (failed("temporarily out of budget", RetryHint::Permanent), "fail", "fail"),
             (ToolOutcome::NotSent { error: "no child".into() }, "retry", "retry"),
             (ToolOutcome::TimedOut { after_ms: 5 }, "retry", "unknown"),
             (crashed(), "retry", "unknown"),
         ];
         for (outcome, repeatable, not_repeatable) in cases {
-            assert_eq!(verdict(outcome.clone(), true), repeatable, "{outcome:?}");
-            assert_eq!(verdict(outcome.clone(), false), not_repeatable, "{outcome:?}");
+            assert_eq!(action_name(outcome.clone(), true), repeatable, "{outcome:?}");
+            assert_eq!(action_name(outcome.clone(), false), not_repeatable, "{outcome:?}");
         }
     }
 
     #[test]
     fn r1_a_timeout_that_is_not_repeated_keeps_its_reason() {
-        let Some(Next::Retry { otherwise, .. }) =
-            after_failure(&ToolOutcome::TimedOut { after_ms: 5 }, true)
+        let Some(FailureAction::Retry { final_failure: otherwise, .. }) =
+            classify_failure(&ToolOutcome::TimedOut { after_ms: 5 }, true)
         else {
             panic!("expected a retry");
         };
-        assert_eq!(otherwise.reason, FailReason::Timeout);
+        assert_eq!(otherwise.reason, CallFailureReason::Timeout);
     }
 
     #[test]
@@ -183,7 +191,7 @@ mod tests {
     #[test]
     fn r2_three_retries_are_four_attempts() {
         let policy = RetryPolicy::default();
-        assert!(policy.allows_another_after(3));
-        assert!(!policy.allows_another_after(4));
+        assert!(policy.allows_retry_after(3));
+        assert!(!policy.allows_retry_after(4));
     }
 }

@@ -7,9 +7,9 @@
 
 use super::{
     compaction,
-    skill::{Index, READ_SKILL},
-    tokens,
-    window::{self, Window},
+    conversation_window::{self, ConversationWindow},
+    skill::{READ_SKILL_TOOL, SkillIndex},
+    token_estimate,
 };
 use crate::{
     env::Rules,
@@ -17,7 +17,7 @@ use crate::{
     message::Message,
     model::request::{ModelRequest, SystemPrompt},
     policy::Tool,
-    preflight::{self, SUBMIT_PLAN},
+    preflight::{self, SUBMIT_PLAN_TOOL},
     session::{Run, SessionState},
 };
 use serde::Serialize;
@@ -26,7 +26,7 @@ use utoipa::ToSchema;
 
 /// What a step's request consists of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Manifest {
+pub struct ContextManifest {
     /// The model, by its name in configuration.
     pub model: String,
     /// The tokens that its context is taken to hold.
@@ -36,12 +36,12 @@ pub struct Manifest {
     /// Tokens of everything that is told, as estimated.
     pub tokens: u64,
     /// What is told, in order.
-    pub sections: Vec<Section>,
+    pub sections: Vec<ContextSection>,
 }
 
 /// A part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Section {
+pub struct ContextSection {
     /// Which.
     pub name: SectionName,
     /// Its size in tokens, as estimated.
@@ -89,99 +89,108 @@ pub enum SectionName {
 }
 
 /// What stands before the summary of what was said before.
-const SUMMARY_OF: &str = "(Summary of the earlier part of this conversation:)\n\n";
+const SUMMARY_HEADING: &str = "(Summary of the earlier part of this conversation:)\n\n";
 
 /// The tokens that the conversation may have in the next step of `run`.
-pub(super) fn room_for_conversation(run: Option<&Run>, rules: &Rules, model: &str) -> u64 {
-    Parts::before_conversation(run, rules, model).room()
+pub(super) fn conversation_token_budget(run: Option<&Run>, rules: &Rules, model: &str) -> u64 {
+    RequestParts::without_conversation(run, rules, model).conversation_tokens()
 }
 
 /// The request for the step that is going. `model` is the name configuration gives it.
-pub fn assemble(state: &SessionState, rules: &Rules, model: String) -> ModelRequest {
+pub fn assemble_request(state: &SessionState, rules: &Rules, model: String) -> ModelRequest {
     let run = state.active.run.as_ref();
-    if let Some(through) = run.and_then(Run::compacting) {
-        return compaction::request(state, rules, model, through);
+    if let Some(through) = run.and_then(Run::compacting_through) {
+        return compaction::build_summary_request(state, rules, model, through);
     }
-    Parts::of(state, rules, &model).into_request(model)
+    RequestParts::new(state, rules, &model).into_request(model)
 }
 
 /// What that request consists of.
-pub fn inspect(state: &SessionState, rules: &Rules, model: String) -> Manifest {
-    Parts::of(state, rules, &model).manifest(model)
+pub fn describe_request(state: &SessionState, rules: &Rules, model: String) -> ContextManifest {
+    RequestParts::new(state, rules, &model).manifest(model)
 }
 
-struct Parts<'a> {
+struct RequestParts<'a> {
     rules: &'a Rules,
     tools: Vec<Arc<Tool>>,
     forced: Option<&'static str>,
-    skills: Index,
+    skills: SkillIndex,
     workflow: String,
     plan: String,
     /// What is told in place of the messages that are summarised, and how many those are.
     summary: Option<Message>,
     summarised: usize,
-    window: Window,
+    window: ConversationWindow,
     window_tokens: u64,
 }
 
-impl<'a> Parts<'a> {
-    fn of(state: &SessionState, rules: &'a Rules, model: &str) -> Self {
-        let mut parts = Self::before_conversation(state.active.run.as_ref(), rules, model);
-        let mut left = parts.room();
-        let (conversation, mut told) = (&state.conversation, state.conversation.tokens());
-        if let Some(compacted) = &state.compacted {
-            parts.summarised = compacted.messages().min(conversation.len());
+impl<'a> RequestParts<'a> {
+    fn new(state: &SessionState, rules: &'a Rules, model: &str) -> Self {
+        let mut parts = Self::without_conversation(state.active.run.as_ref(), rules, model);
+        let mut left = parts.conversation_tokens();
+        let (conversation, mut told) = (&state.conversation, state.conversation.estimated_tokens());
+        if let Some(compacted) = &state.summary {
+            parts.summarised = compacted.message_count().min(conversation.len());
             told -= compacted.tokens;
-            parts.summary = Some(window::note(&format!("{SUMMARY_OF}{}", compacted.summary)));
+            parts.summary = Some(conversation_window::note_message(&format!(
+                "{SUMMARY_HEADING}{}",
+                compacted.summary
+            )));
         }
-        left = left.saturating_sub(parts.summary.as_ref().map_or(0, tokens::of_message));
-        let newest_first = conversation.newest_first_after(parts.summarised);
+        left = left.saturating_sub(
+            parts.summary.as_ref().map_or(0, token_estimate::estimate_message_tokens),
+        );
+        let newest_first = conversation.newest_first_from(parts.summarised);
         let messages = conversation.len() - parts.summarised;
-        parts.window = Window::of(newest_first, (messages, told), left);
+        parts.window = ConversationWindow::fit(newest_first, (messages, told), left);
         parts
     }
 
-    fn before_conversation(run: Option<&Run>, rules: &'a Rules, model: &str) -> Self {
+    fn without_conversation(run: Option<&Run>, rules: &'a Rules, model: &str) -> Self {
         let plan = run.and_then(|run| run.preflight.approved());
         let mut parts = Self {
             rules,
-            tools: offered(rules, run),
+            tools: available_tools(rules, run),
             forced: None,
-            skills: Index::default(),
-            workflow: run.map(workflow_of).unwrap_or_default(),
-            plan: plan.map(|plan| plan.for_model()).unwrap_or_default(),
+            skills: SkillIndex::default(),
+            workflow: run.map(workflow_prompt).unwrap_or_default(),
+            plan: plan.map(|plan| plan.to_prompt()).unwrap_or_default(),
             summary: None,
             summarised: 0,
-            window: Window::default(),
-            window_tokens: rules.context.window_of(model),
+            window: ConversationWindow::default(),
+            window_tokens: rules.context.context_window(model),
         };
-        if parts.tools.iter().any(|tool| tool.name.as_str() == READ_SKILL) {
-            parts.skills = Index::of(rules.context.skills.matching(&rules.agent.skills));
+        if parts.tools.iter().any(|tool| tool.name.as_str() == READ_SKILL_TOOL) {
+            parts.skills =
+                SkillIndex::from_skills(rules.context.skills.matching(&rules.agent.skills));
         }
         if run.is_some_and(Run::is_planning) {
-            parts.ask_for_plan();
+            parts.force_plan_submission();
         }
         parts
     }
 
     /// The tokens that the conversation may have.
-    fn room(&self) -> u64 {
-        let taken = self.tokens_before_conversation() + u64::from(self.rules.agent.max_tokens);
+    fn conversation_tokens(&self) -> u64 {
+        let taken = self.fixed_tokens() + u64::from(self.rules.agent.max_tokens);
         self.window_tokens.saturating_sub(taken).max(CONVERSATION_TOKENS_MIN)
     }
 
     /// The model sees its tools and must submit what it means to do with them (G14).
-    fn ask_for_plan(&mut self) {
-        self.tools.retain(|tool| tool.name.as_str() != SUBMIT_PLAN);
-        self.tools.push(preflight::tool());
-        self.forced = Some(SUBMIT_PLAN);
+    fn force_plan_submission(&mut self) {
+        self.tools.retain(|tool| tool.name.as_str() != SUBMIT_PLAN_TOOL);
+        self.tools.push(preflight::submit_plan_tool());
+        self.forced = Some(SUBMIT_PLAN_TOOL);
     }
 
     fn tools_tokens(&self) -> u64 {
-        self.tools.iter().map(|tool| tokens::of_bytes(self.rules.declared_bytes(tool))).sum()
+        self.tools
+            .iter()
+            .map(|tool| token_estimate::estimate_tokens(self.rules.declared_bytes(tool)))
+            .sum()
     }
 
-    fn tokens_before_conversation(&self) -> u64 {
+    fn fixed_tokens(&self) -> u64 {
         let agent = &self.rules.agent;
         let texts = [
             &*self.rules.context.system,
@@ -190,7 +199,7 @@ impl<'a> Parts<'a> {
             &self.workflow,
             &self.plan,
         ];
-        let texts = texts.iter().map(|text| tokens::of_bytes(text.len() as u64));
+        let texts = texts.iter().map(|text| token_estimate::estimate_tokens(text.len() as u64));
         self.tools_tokens() + texts.sum::<u64>()
     }
 
@@ -199,39 +208,40 @@ impl<'a> Parts<'a> {
         ModelRequest {
             model,
             system: SystemPrompt {
-                lasting: joined(&[&context.system, &agent.system, &self.skills.text]),
-                of_run: joined(&[&self.workflow, &self.plan]),
+                stable: joined(&[&context.system, &agent.system, &self.skills.text]),
+                per_run: joined(&[&self.workflow, &self.plan]),
             },
             messages: self.summary.into_iter().chain(self.window.messages).collect(),
             tools: self.tools,
             max_tokens: agent.max_tokens,
             forced_tool: self.forced.map(str::to_owned),
-            trace: None,
+            trace_context: None,
         }
     }
 
-    fn manifest(self, model: String) -> Manifest {
+    fn manifest(self, model: String) -> ContextManifest {
         use SectionName as S;
         let (context, agent) = (&self.rules.context, &self.rules.agent);
-        let of_text = |name, text: &str| section(name, tokens::of_bytes(text.len() as u64));
+        let of_text =
+            |name, text: &str| section(name, token_estimate::estimate_tokens(text.len() as u64));
         let names = |tool: &Arc<Tool>| tool.name.as_str().to_owned();
-        let summary = self.summary.as_ref().map_or(0, tokens::of_message);
+        let summary = self.summary.as_ref().map_or(0, token_estimate::estimate_message_tokens);
         let notes = usize::from(self.window.left_out > 0);
         let sections = [
-            Section {
+            ContextSection {
                 items: self.tools.iter().map(names).collect(),
                 ..section(S::Tools, self.tools_tokens())
             },
             of_text(S::System, &context.system),
             of_text(S::Agent, &agent.system),
-            Section {
+            ContextSection {
                 items: self.skills.names.clone(),
                 left_out: self.skills.left_out,
                 ..of_text(S::Skills, &self.skills.text)
             },
             of_text(S::Workflow, &self.workflow),
             of_text(S::Plan, &self.plan),
-            Section {
+            ContextSection {
                 included: Some(self.window.messages.len() - notes),
                 left_out: self.window.left_out,
                 cut: self.window.cut,
@@ -240,8 +250,8 @@ impl<'a> Parts<'a> {
             },
         ];
         let tokens = sections.iter().map(|section| section.tokens).sum();
-        let is_told = |section: &Section| section.tokens > 0 || section.left_out > 0;
-        Manifest {
+        let is_told = |section: &ContextSection| section.tokens > 0 || section.left_out > 0;
+        ContextManifest {
             model,
             window_tokens: self.window_tokens,
             output_tokens: u64::from(agent.max_tokens),
@@ -251,23 +261,23 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn section(name: SectionName, tokens: u64) -> Section {
+fn section(name: SectionName, tokens: u64) -> ContextSection {
     let (items, included) = (Vec::new(), None);
-    Section { name, tokens, items, included, left_out: 0, summarised: 0, cut: 0 }
+    ContextSection { name, tokens, items, included, left_out: 0, summarised: 0, cut: 0 }
 }
 
 /// The tools that the model may call, by name.
-fn offered(rules: &Rules, run: Option<&Run>) -> Vec<Arc<Tool>> {
+fn available_tools(rules: &Rules, run: Option<&Run>) -> Vec<Arc<Tool>> {
     let may_call = |tool: &&Arc<Tool>| {
         let name = tool.name.as_str();
-        let in_run = run.is_none_or(|run| run.may_use(name));
-        tool.unavailable.is_none() && rules.agent.may_use(name) && in_run
+        let in_run = run.is_none_or(|run| run.can_use_tool(name));
+        tool.unavailable_reason.is_none() && rules.agent.can_use_tool(name) && in_run
     };
     rules.tools().filter(may_call).cloned().collect()
 }
 
 /// What the model is told of the workflow that the run was started with.
-fn workflow_of(run: &Run) -> String {
+fn workflow_prompt(run: &Run) -> String {
     let Some(workflow) = &run.workflow else { return String::new() };
     format!("The user started the workflow `{}`. Carry it out:\n\n{}", workflow.name, workflow.text)
 }

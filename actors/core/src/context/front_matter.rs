@@ -28,10 +28,10 @@ pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
 }
 
 /// What it says. Aliases are bounded by the parser.
-pub(super) fn read<T: DeserializeOwned>(head: &str) -> Result<T, String> {
+pub(super) fn parse<T: DeserializeOwned>(head: &str) -> Result<T, String> {
     serde_saphyr::from_str(head).map_err(|error| {
         let said = error.to_string();
         let first = said.lines().next().unwrap_or_default();
-        format!("its front matter: {}", crate::text::cut(first, 256))
+        format!("its front matter: {}", crate::text::truncate(first, 256))
     })
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The built-in tool that reads a skill's text.
-pub const READ_SKILL: &str = "read_skill";
+pub const READ_SKILL_TOOL: &str = "read_skill";
 
 /// A skill, as the index shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -35,7 +35,7 @@ pub struct SkillFile {
 
 /// What a front matter may say; all else in it is for other hosts.
 #[derive(Deserialize)]
-struct FrontMatter {
+struct SkillFrontMatter {
     name: String,
     description: String,
 }
@@ -44,10 +44,10 @@ impl SkillFile {
     /// Reads a `SKILL.md`. The error says for people what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (head, body) = front_matter::split(text)?;
-        let head: FrontMatter = match front_matter::read(head) {
+        let head: SkillFrontMatter = match front_matter::parse(head) {
             Ok(head) => head,
             // Many a description has a colon in it, which is no YAML and meant none.
-            Err(error) => line_by_line(head).ok_or(error)?,
+            Err(error) => parse_plain_fields(head).ok_or(error)?,
         };
         let name = head.name.trim().to_owned();
         let description = head.description.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -70,21 +70,21 @@ impl SkillFile {
 }
 
 /// `name:` and `description:` on lines of their own.
-fn line_by_line(head: &str) -> Option<FrontMatter> {
+fn parse_plain_fields(head: &str) -> Option<SkillFrontMatter> {
     let value = |key: &str| {
         let mut values = head.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         values.next().map(|value| value.trim().trim_matches(['"', '\'']).to_owned())
     };
     let (name, description) = (value("name")?, value("description")?);
     // A block that goes on below is YAML, and broken.
-    (!description.starts_with(['|', '>'])).then_some(FrontMatter { name, description })
+    (!description.starts_with(['|', '>'])).then_some(SkillFrontMatter { name, description })
 }
 
 /// Every skill there is, by name. Replaced as a whole when files change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SkillBook(BTreeMap<String, Skill>);
+pub struct SkillRegistry(BTreeMap<String, Skill>);
 
-impl SkillBook {
+impl SkillRegistry {
     /// A book of these skills; of two with one name the first stands.
     pub fn new(skills: impl IntoIterator<Item = Skill>) -> Self {
         let mut book = BTreeMap::new();
@@ -107,14 +107,14 @@ impl SkillBook {
 
 /// The index as the model reads it, and the names of those in it; the rest have no room.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct SkillIndex {
     pub(super) text: String,
     pub(super) names: Vec<String>,
     pub(super) left_out: usize,
 }
 
-impl Index {
-    pub(super) fn of<'a>(skills: impl Iterator<Item = &'a Skill>) -> Self {
+impl SkillIndex {
+    pub(super) fn from_skills<'a>(skills: impl Iterator<Item = &'a Skill>) -> Self {
         let mut index = Self::default();
         for skill in skills {
             let line = format!("\n- {}: {}", skill.name, skill.description);
@@ -195,23 +195,23 @@ mod tests {
     }
 
     #[test]
-    fn c2_the_index_names_each_once_and_stays_within_its_room() {
+    fn c2_the_index_is_deduplicated_and_bounded() {
         let skill = |name: &str, description: &str| Skill {
             name: name.to_owned(),
             description: description.to_owned(),
         };
-        let book = SkillBook::new([
+        let book = SkillRegistry::new([
             skill("b", "second"),
             skill("a", "first"),
             skill("a", "a later one of the same name"),
         ]);
-        let index = Index::of(book.matching(&["*".to_owned()]));
+        let index = SkillIndex::from_skills(book.matching(&["*".to_owned()]));
         assert!(index.text.ends_with("begin.\n- a: first\n- b: second"), "{}", index.text);
-        assert_eq!(Index::of(book.matching(&["b*".to_owned()])).names, ["b"]);
-        assert_eq!(Index::of(book.matching(&[])).text, "");
+        assert_eq!(SkillIndex::from_skills(book.matching(&["b*".to_owned()])).names, ["b"]);
+        assert_eq!(SkillIndex::from_skills(book.matching(&[])).text, "");
 
         let many = (0..100).map(|n| skill(&format!("s{n:03}"), &"x".repeat(1000)));
-        let index = Index::of(SkillBook::new(many).iter());
+        let index = SkillIndex::from_skills(SkillRegistry::new(many).iter());
         assert!(index.text.len() <= SKILLS_INDEX_BYTES_MAX);
         assert_eq!(index.names.len() + index.left_out, 100);
         assert!(index.names.len() > 10);

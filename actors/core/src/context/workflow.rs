@@ -10,7 +10,7 @@ use crate::{
         WORKFLOW_TEXT_BYTES_MAX, WORKFLOW_TOOLS_MAX,
     },
     policy::Autonomy,
-    text::{cut, glob_matches},
+    text::{glob_matches, truncate},
 };
 use minijinja::{Environment, UndefinedBehavior, value::Serde};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Workflow {
     /// For people.
     pub description: String,
     /// What it wants to know, by name.
-    pub inputs: BTreeMap<String, InputSpec>,
+    pub inputs: BTreeMap<String, WorkflowInputSpec>,
     /// Globs over the tools that its run may use; `None` is all the agent's.
     pub tools: Option<Vec<String>>,
     /// The most that its run may do by itself; never more than the session.
@@ -40,10 +40,10 @@ pub struct Workflow {
 /// An input of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct InputSpec {
+pub struct WorkflowInputSpec {
     /// What it is.
     #[serde(rename = "type")]
-    pub kind: InputKind,
+    pub kind: WorkflowInputType,
     /// For people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -61,7 +61,7 @@ pub struct InputSpec {
 /// The type of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum InputKind {
+pub enum WorkflowInputType {
     /// A text.
     #[default]
     String,
@@ -73,7 +73,7 @@ pub enum InputKind {
     Boolean,
 }
 
-impl InputSpec {
+impl WorkflowInputSpec {
     /// Whether there must be one.
     pub fn is_required(&self) -> bool {
         self.required.unwrap_or(self.default.is_none())
@@ -104,7 +104,7 @@ pub struct StartedWorkflow {
 
 impl StartedWorkflow {
     /// Whether its run may use the tool of that name.
-    pub fn may_use(&self, tool: &str) -> bool {
+    pub fn can_use_tool(&self, tool: &str) -> bool {
         let named = |globs: &Vec<String>| globs.iter().any(|glob| glob_matches(glob, tool));
         self.tools.as_ref().is_none_or(named)
     }
@@ -113,7 +113,7 @@ impl StartedWorkflow {
 /// Why a workflow can't be started with those inputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{input}: {problem}")]
-pub struct InvalidInput {
+pub struct InvalidWorkflowInput {
     /// Which; empty where it is the template.
     pub input: String,
     /// What is wrong.
@@ -122,11 +122,11 @@ pub struct InvalidInput {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FrontMatter {
+struct WorkflowFrontMatter {
     name: String,
     description: String,
     #[serde(default)]
-    inputs: BTreeMap<String, InputSpec>,
+    inputs: BTreeMap<String, WorkflowInputSpec>,
     #[serde(default)]
     tools: Option<Vec<String>>,
     #[serde(default)]
@@ -142,7 +142,7 @@ impl Workflow {
             return Err(format!("it may have at most {WORKFLOW_BYTES_MAX} bytes"));
         }
         let (head, body) = front_matter::split(text)?;
-        let head: FrontMatter = front_matter::read(head)?;
+        let head: WorkflowFrontMatter = front_matter::parse(head)?;
         let workflow = Self {
             name: head.name.trim().to_owned(),
             description: head.description.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -152,11 +152,11 @@ impl Workflow {
             preflight: head.preflight,
             body: body.trim().to_owned(),
         };
-        workflow.check()?;
+        workflow.validate()?;
         Ok(workflow)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_legal) {
             return Err("its name must be 1 to 64 letters, digits, `-`, `_` or `.`".to_owned());
@@ -172,25 +172,30 @@ impl Workflow {
                 return Err(format!("the input `{name}` must be letters, digits and `_`"));
             }
             for value in spec.choices.iter().chain(&spec.default) {
-                let fits = spec.kind.fitted(value).map_err(|problem| (name, problem));
+                let fits = spec.kind.coerce(value).map_err(|problem| (name, problem));
                 fits.map_err(|(name, problem)| format!("the input `{name}`: {value} {problem}"))?;
             }
         }
         // Its loops and names are checked when it is rendered; its form, here.
         let compiled = environment().template_from_str(&self.body).map(drop);
-        compiled.map_err(|error| format!("its template: {}", said(&error)))
+        compiled.map_err(|error| format!("its template: {}", format_template_error(&error)))
     }
 
     /// The workflow with these inputs, which are checked. A text that says a number, or `true` or
     /// `false`, is one where one is wanted: that is how people type them.
-    pub fn start(&self, given: &Map<String, Value>) -> Result<StartedWorkflow, InvalidInput> {
-        let invalid =
-            |input: &str, problem: String| InvalidInput { input: input.to_owned(), problem };
+    pub fn start(
+        &self,
+        given: &Map<String, Value>,
+    ) -> Result<StartedWorkflow, InvalidWorkflowInput> {
+        let invalid = |input: &str, problem: String| InvalidWorkflowInput {
+            input: input.to_owned(),
+            problem,
+        };
         if let Some(unknown) = given.keys().find(|name| !self.inputs.contains_key(*name)) {
             let known: Vec<_> = self.inputs.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let problem = format!("there is no such input; there are: {known}");
-            return Err(invalid(cut(unknown, 64), problem));
+            return Err(invalid(truncate(unknown, 64), problem));
         }
         let mut inputs = Map::new();
         for (name, spec) in &self.inputs {
@@ -204,7 +209,7 @@ impl Workflow {
                     None => continue,
                 },
             };
-            let value = spec.kind.fitted(value).map_err(|problem| invalid(name, problem))?;
+            let value = spec.kind.coerce(value).map_err(|problem| invalid(name, problem))?;
             if !spec.choices.is_empty() && !spec.choices.contains(&value) {
                 let choices: Vec<_> = spec.choices.iter().map(Value::to_string).collect();
                 return Err(invalid(name, format!("must be one of {}", choices.join(", "))));
@@ -225,25 +230,26 @@ impl Workflow {
     fn render(&self, inputs: &Map<String, Value>) -> Result<String, String> {
         let environment = environment();
         let template = environment.template_from_str(&self.body);
-        let template = template.map_err(|error| format!("the template: {}", said(&error)))?;
+        let template =
+            template.map_err(|error| format!("the template: {}", format_template_error(&error)))?;
         // Inputs that were not given are there, as nothing: `{% if region %}` may ask.
         let absent = self.inputs.keys().filter(|name| !inputs.contains_key(*name));
         let absent = absent.map(|name| (name.clone(), Value::Null));
         let all: Map<String, Value> = inputs.clone().into_iter().chain(absent).collect();
-        let mut text = Bounded::default();
+        let mut text = BoundedWriter::default();
         match template.render_captured_to(minijinja::Value::from(Serde(&all)), &mut text) {
             Ok(_) => Ok(String::from_utf8_lossy(&text.0).trim().to_owned()),
             Err(_) if text.0.len() >= WORKFLOW_TEXT_BYTES_MAX => {
                 Err(format!("the template makes more than {WORKFLOW_TEXT_BYTES_MAX} bytes"))
             }
-            Err(error) => Err(format!("the template: {}", said(&error))),
+            Err(error) => Err(format!("the template: {}", format_template_error(&error))),
         }
     }
 }
 
-impl InputKind {
+impl WorkflowInputType {
     /// The value as this type, if it is one.
-    fn fitted(self, value: &Value) -> Result<Value, String> {
+    fn coerce(self, value: &Value) -> Result<Value, String> {
         let parsed = || {
             let text = value.as_str()?.trim();
             serde_json::from_str::<Value>(text).ok()
@@ -264,7 +270,7 @@ impl InputKind {
     }
 }
 
-impl fmt::Display for InputKind {
+impl fmt::Display for WorkflowInputType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::String => "a text",
@@ -277,7 +283,7 @@ impl fmt::Display for InputKind {
 
 /// `/name key=value …`: how a workflow is started where people type, and what stands in the
 /// conversation for it. Inputs in the order of their names.
-pub fn command(name: &str, inputs: &Map<String, Value>) -> String {
+pub fn format_command(name: &str, inputs: &Map<String, Value>) -> String {
     let sorted: BTreeMap<&String, &Value> = inputs.iter().collect();
     let mut line = format!("/{name}");
     for (key, value) in sorted {
@@ -291,7 +297,7 @@ pub fn command(name: &str, inputs: &Map<String, Value>) -> String {
 }
 
 /// Reads what follows `/name`: `key=value` pairs; values with spaces in quotes, as in JSON.
-pub fn inputs_of(rest: &str) -> Result<Map<String, Value>, String> {
+pub fn parse_inputs(rest: &str) -> Result<Map<String, Value>, String> {
     let mut inputs = Map::new();
     let mut rest = rest.trim_start();
     while !rest.is_empty() {
@@ -299,7 +305,7 @@ pub fn inputs_of(rest: &str) -> Result<Map<String, Value>, String> {
         let (key, after) = rest
             .split_once('=')
             .filter(|(key, _)| !key.contains(char::is_whitespace))
-            .ok_or_else(|| format!("`{}` is no input; write key=value", cut(word, 64)))?;
+            .ok_or_else(|| format!("`{}` is no input; write key=value", truncate(word, 64)))?;
         let (value, left) = if after.starts_with('"') {
             let mut values = serde_json::Deserializer::from_str(after).into_iter::<String>();
             let value = values.next().and_then(Result::ok);
@@ -324,17 +330,17 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-fn said(error: &minijinja::Error) -> String {
+fn format_template_error(error: &minijinja::Error) -> String {
     let line = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    format!("{}{line}{}", error.kind(), cut(&detail, 256))
+    format!("{}{line}{}", error.kind(), truncate(&detail, 256))
 }
 
 /// What a template may write.
 #[derive(Default)]
-struct Bounded(Vec<u8>);
+struct BoundedWriter(Vec<u8>);
 
-impl io::Write for Bounded {
+impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = WORKFLOW_TEXT_BYTES_MAX.saturating_sub(self.0.len());
         self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);

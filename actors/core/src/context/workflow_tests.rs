@@ -36,8 +36,8 @@ fn c3_a_workflow_is_rendered_with_its_inputs_and_defaults() {
         json!({"careful": false, "quantity": 100, "side": "buy", "type_id": 34})
     );
     assert!(started.preflight && started.autonomy == Some(Autonomy::Recommendations));
-    assert!(started.may_use("get_price") && started.may_use("market_order_create"));
-    assert!(!started.may_use("market_order_cancel"));
+    assert!(started.can_use_tool("get_price") && started.can_use_tool("market_order_create"));
+    assert!(!started.can_use_tool("market_order_cancel"));
     // As people type them.
     let typed = json!({"type_id": "34", "careful": "true", "quantity": " 7 ", "note": "12"});
     assert_eq!(&*start(typed).unwrap().text, "Buy 7 of 34.\nBe careful.Note: 12");
@@ -119,19 +119,19 @@ fn c3_a_command_line_says_the_same_as_its_inputs() {
         ),
         ("empty=", "/restock empty=\"\""),
     ] {
-        let inputs = inputs_of(line).unwrap();
-        assert_eq!(command("restock", &inputs), canonical, "{line}");
+        let inputs = parse_inputs(line).unwrap();
+        assert_eq!(format_command("restock", &inputs), canonical, "{line}");
         let rest = canonical.strip_prefix("/restock").unwrap();
-        assert_eq!(inputs_of(rest).unwrap(), inputs, "{line}");
+        assert_eq!(parse_inputs(rest).unwrap(), inputs, "{line}");
     }
     let Value::Object(typed) = json!({"n": 34, "b": true}) else { panic!() };
-    assert_eq!(command("a", &typed), "/a b=true n=34", "as typed");
+    assert_eq!(format_command("a", &typed), "/a b=true n=34", "as typed");
     for (line, problem) in [
         ("34", "`34` is no input; write key=value"),
         ("a b=1", "`a` is no input; write key=value"),
         ("a=\"open", "the quotes of `a` do not end"),
         ("a=1 a=2", "`a` is said twice"),
     ] {
-        assert_eq!(inputs_of(line).unwrap_err(), problem);
+        assert_eq!(parse_inputs(line).unwrap_err(), problem);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The event as a parent's log has it: without what was said, and without what a tool's result says
 /// twice.
-pub fn mirrored(record: &EventRecord) -> Arc<EventRecord> {
+pub fn mirror_event(record: &EventRecord) -> Arc<EventRecord> {
     use SessionEvent as E;
     let mut record = record.clone();
     if let E::MessageQueued { text, .. } | E::MessageAccepted { text, .. } = &mut record.event {
@@ -34,28 +34,30 @@ pub fn mirrored(record: &EventRecord) -> Arc<EventRecord> {
     | E::ApprovalDecided { .. }
     | E::PreflightApproved { .. } = &record.event
     {
-        record.event = flat_enough(record.event);
+        record.event = limit_depth(record.event);
     }
     Arc::new(record)
 }
 
 /// The event with values that are nested too deep as text: a log has room for so many levels, and each
 /// mirror takes some.
-fn flat_enough(event: SessionEvent) -> SessionEvent {
+fn limit_depth(event: SessionEvent) -> SessionEvent {
     let Ok(value) = serde_json::to_value(&event) else { return event };
     if !is_deeper(&value, MIRRORED_LEVELS_MAX) {
         return event;
     }
-    serde_json::from_value(flattened(value, MIRRORED_LEVELS_MAX)).unwrap_or(event)
+    serde_json::from_value(stringify_below(value, MIRRORED_LEVELS_MAX)).unwrap_or(event)
 }
 
-fn flattened(value: Value, levels: u32) -> Value {
+fn stringify_below(value: Value, levels: u32) -> Value {
     match value {
         Value::Array(_) | Value::Object(_) if levels == 0 => Value::String(value.to_string()),
-        Value::Array(items) => items.into_iter().map(|item| flattened(item, levels - 1)).collect(),
+        Value::Array(items) => {
+            items.into_iter().map(|item| stringify_below(item, levels - 1)).collect()
+        }
         Value::Object(members) => {
             let members = members.into_iter();
-            members.map(|(name, value)| (name, flattened(value, levels - 1))).collect()
+            members.map(|(name, value)| (name, stringify_below(value, levels - 1))).collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
@@ -63,7 +65,7 @@ fn flattened(value: Value, levels: u32) -> Value {
 
 impl SessionEvent {
     /// What happened, through however many mirrors it is told: itself, where through none.
-    pub fn innermost(&self) -> &Self {
+    pub fn source_event(&self) -> &Self {
         let mut found = self;
         while let Self::ChildEvent { event, .. } = found {
             found = &event.event;
@@ -74,7 +76,7 @@ impl SessionEvent {
 
 /// An event, and the session it happened in.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Innermost<'a> {
+pub struct SourceEvent<'a> {
     /// The session.
     pub session_id: SessionId,
     /// Its agent profile.
@@ -85,14 +87,14 @@ pub struct Innermost<'a> {
 
 /// The event that `record` of a session tells of, through however many mirrors it came: itself, where
 /// it came through none.
-pub fn innermost<'a>(
+pub fn resolve_source_event<'a>(
     session_id: SessionId,
     agent: &'a AgentName,
     record: &'a EventRecord,
-) -> Innermost<'a> {
-    let mut found = Innermost { session_id, agent, record };
+) -> SourceEvent<'a> {
+    let mut found = SourceEvent { session_id, agent, record };
     while let SessionEvent::ChildEvent { session_id, agent, event, .. } = &found.record.event {
-        found = Innermost { session_id: *session_id, agent, record: event };
+        found = SourceEvent { session_id: *session_id, agent, record: event };
     }
     found
 }
@@ -110,13 +112,13 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
-    fn proposed(arguments: Value) -> EventRecord {
+    fn tool_call_started(arguments: Value) -> EventRecord {
         let event = SessionEvent::ToolCallStarted {
             call_id: CallId(Uuid::nil()),
             provider_id: "p".to_owned(),
             tool: "t".to_owned(),
             server: None,
-            digest: Digest::of(&arguments),
+            digest: Digest::hash_json(&arguments),
             arguments: Arc::new(Arguments::Json(arguments)),
             risk: Risk::ReadOnly,
             parallel: true,
@@ -126,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn s8_what_is_nested_too_deep_to_be_mirrored_is_told_as_text() {
-        let plain = proposed(json!({"a": [1, {"b": null}]}));
-        assert_eq!(*mirrored(&plain), plain);
+    fn s8_deeply_nested_values_are_mirrored_as_text() {
+        let plain = tool_call_started(json!({"a": [1, {"b": null}]}));
+        assert_eq!(*mirror_event(&plain), plain);
         let deep = (0..120).fold(json!("bottom"), |inner, _| json!([inner]));
-        let told = mirrored(&proposed(json!({ "a": deep })));
+        let told = mirror_event(&tool_call_started(json!({ "a": deep })));
         let told = serde_json::to_value(&told.event).unwrap();
         assert!(!is_deeper(&told, MIRRORED_LEVELS_MAX));
         assert!(told.to_string().contains("bottom"));

@@ -8,13 +8,13 @@
 //! Pure vocabulary. Who decides is [`crate::session`]; who carries a task to its child is the shell.
 
 mod child;
-mod errand;
+mod child_task;
 mod mirror;
 mod parent;
 mod tool;
 
-pub use child::{Assigned, Child, Delegated};
-pub use errand::Errand;
-pub use mirror::{Innermost, innermost, mirrored};
-pub use parent::{Bounds, Origin, Parent};
-pub use tool::{DELEGATE, Wish, is_delegate, tool};
+pub use child::{Child, ChildRef, ChildUsage};
+pub use child_task::ChildTask;
+pub use mirror::{SourceEvent, mirror_event, resolve_source_event};
+pub use parent::{ChildBounds, Parent, RootRun};
+pub use tool::{DELEGATE_TOOL, DelegateArgs, delegate_tool, is_delegate};

@@ -19,16 +19,16 @@ pub struct Parent {
     /// The call that waits for the answer.
     pub call_id: CallId,
     /// The run in which it all began: the one that people watch.
-    pub root: Origin,
+    pub root: RootRun,
     /// How many sessions are above it: 1 for the child of one that people started.
     pub depth: u32,
     /// What it may do at most, beside its settings.
-    pub bounds: Bounds,
+    pub bounds: ChildBounds,
 }
 
 /// A run of a session that people started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Origin {
+pub struct RootRun {
     /// The session.
     pub session_id: SessionId,
     /// Its run.
@@ -37,7 +37,7 @@ pub struct Origin {
 
 /// What a child may do at most: where its own profile says more, this holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bounds {
+pub struct ChildBounds {
     /// Nobody is there to ask (G13).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub headless: bool,
@@ -49,13 +49,13 @@ pub struct Bounds {
     pub budgets: Vec<Budget>,
 }
 
-impl Bounds {
+impl ChildBounds {
     /// The profile with no more than these allow.
     #[must_use]
-    pub fn narrow(&self, profile: &AgentProfile) -> AgentProfile {
+    pub fn apply_to(&self, profile: &AgentProfile) -> AgentProfile {
         let mut narrowed = profile.clone();
         narrowed.headless |= self.headless;
-        narrowed.within.clone_from(&self.tools);
+        narrowed.inherited_tools.clone_from(&self.tools);
         narrowed.budgets.extend(self.budgets.iter().cloned());
         narrowed
     }
@@ -65,34 +65,34 @@ impl Bounds {
 mod tests {
     use super::*;
     use crate::{
-        budget::{Measure, Scope},
+        budget::{BudgetMeasure, BudgetScope},
         ids::AgentName,
-        policy::Period,
+        policy::BudgetPeriod,
     };
 
     #[test]
     fn s8_bounds_only_narrow() {
-        let mut profile = AgentProfile::named(AgentName::parse("researcher").unwrap());
+        let mut profile = AgentProfile::new(AgentName::parse("researcher").unwrap());
         profile.tools = vec!["get_*".to_owned(), "buy".to_owned()];
         profile.headless = true;
-        assert_eq!(Bounds::default().narrow(&profile), profile);
+        assert_eq!(ChildBounds::default().apply_to(&profile), profile);
 
         profile.headless = false;
         let budget = Budget {
-            scope: Scope::Parent,
-            period: Period::Total,
-            measure: Measure::Tokens,
+            scope: BudgetScope::Parent,
+            period: BudgetPeriod::Total,
+            measure: BudgetMeasure::Tokens,
             limit: 10.0,
         };
-        let bounds = Bounds {
+        let bounds = ChildBounds {
             headless: true,
             tools: Some(["get_*".to_owned(), "sell".to_owned()].into()),
             budgets: vec![budget.clone()],
         };
-        let narrowed = bounds.narrow(&profile);
+        let narrowed = bounds.apply_to(&profile);
         assert!(narrowed.headless);
         assert_eq!(narrowed.budgets, [budget]);
-        let may = ["get_price", "buy", "sell"].map(|tool| narrowed.may_use(tool));
+        let may = ["get_price", "buy", "sell"].map(|tool| narrowed.can_use_tool(tool));
         assert_eq!(may, [true, false, false]);
     }
 }

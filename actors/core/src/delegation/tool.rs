@@ -4,32 +4,32 @@ use crate::{
     agent::AgentProfile,
     ids::AgentName,
     message::Arguments,
-    policy::{Annotations, BUILT_IN, RemoteTool, Tool},
+    policy::{BUILT_IN_SERVER, RemoteTool, Tool, ToolAnnotations},
 };
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 
 /// The name of the tool.
-pub const DELEGATE: &str = "delegate";
+pub const DELEGATE_TOOL: &str = "delegate";
 
 /// Whether it is the tool [`DELEGATE`], and not another of that name.
 pub fn is_delegate(tool: &Tool) -> bool {
-    *tool.server == *BUILT_IN && tool.remote_name == DELEGATE
+    *tool.server == *BUILT_IN_SERVER && tool.remote_name == DELEGATE_TOOL
 }
 
 /// What is wanted of another agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Wish {
+pub struct DelegateArgs {
     /// Which agent.
     pub agent: AgentName,
     /// What it is to do.
     pub task: Arc<str>,
 }
 
-impl Wish {
+impl DelegateArgs {
     /// What the arguments of a call say; `None` for arguments that the tool's schema refuses.
-    pub fn of(arguments: &Arguments) -> Option<Self> {
+    pub fn from_arguments(arguments: &Arguments) -> Option<Self> {
         match arguments {
             Arguments::Json(value) => Self::deserialize(value).ok(),
             Arguments::Malformed { .. } => None,
@@ -40,7 +40,7 @@ impl Wish {
 /// The tool for an agent that may hand tasks to `agents`. By itself it changes nothing in the world:
 /// what the other agent does is judged call by call, under no wider policy. So it counts as reading;
 /// and a repeated attempt finds the child that is there already, so it may be repeated.
-pub fn tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteTool {
+pub fn delegate_tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteTool {
     let agents: Vec<_> = agents.into_iter().collect();
     let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
     let mut description = "Hands a task to another agent, which works on it by itself and answers \
@@ -65,7 +65,7 @@ pub fn tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteToo
         "description": "What it is to do, and all it needs to know for that",
     });
     RemoteTool {
-        name: DELEGATE.to_owned(),
+        name: DELEGATE_TOOL.to_owned(),
         description,
         input_schema: json!({
             "type": "object",
@@ -73,10 +73,10 @@ pub fn tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteToo
             "required": ["agent", "task"],
             "additionalProperties": false,
         }),
-        annotations: Annotations {
+        annotations: ToolAnnotations {
             read_only_hint: Some(true),
             idempotent_hint: Some(true),
-            ..Annotations::default()
+            ..ToolAnnotations::default()
         },
     }
 }
@@ -88,18 +88,18 @@ mod tests {
 
     #[test]
     fn s8_the_tool_names_the_agents_and_what_they_are_for() {
-        let mut researcher = AgentProfile::named(AgentName::parse("researcher").unwrap());
+        let mut researcher = AgentProfile::new(AgentName::parse("researcher").unwrap());
         researcher.description = "Looks things up.".to_owned();
-        let writer = AgentProfile::named(AgentName::parse("writer").unwrap());
-        let tool = tool([&researcher, &writer]);
+        let writer = AgentProfile::new(AgentName::parse("writer").unwrap());
+        let tool = delegate_tool([&researcher, &writer]);
         assert!(tool.description.ends_with("\n- researcher: Looks things up.\n- writer"));
         let schema = &tool.input_schema["properties"]["agent"]["enum"];
         assert_eq!(*schema, json!(["researcher", "writer"]));
     }
 
     #[test]
-    fn s8_a_wish_is_what_the_schema_lets_through() {
-        let of = |value: Value| Wish::of(&Arguments::Json(value));
+    fn s8_delegate_args_parse_what_the_schema_accepts() {
+        let of = |value: Value| DelegateArgs::from_arguments(&Arguments::Json(value));
         let wish = of(json!({"agent": "researcher", "task": "Look"})).unwrap();
         assert_eq!((wish.agent.as_str(), &*wish.task), ("researcher", "Look"));
         assert_eq!(of(json!({"agent": "researcher"})), None);

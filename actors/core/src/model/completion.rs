@@ -8,11 +8,11 @@ use super::{
     failure::ModelFailure,
 };
 use crate::{
-    context::tokens,
-    json::check_levels,
+    context::token_estimate,
+    json::validate_levels,
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
-    usage::Usage,
+    usage::TokenUsage,
 };
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub struct Completion {
     /// The message. Its calls have nil `call_id`s; the session names them.
     pub message: AssistantMessage,
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Why it ended.
     pub stop_reason: StopReason,
 }
@@ -33,7 +33,7 @@ pub struct MessageBuilder {
     text: String,
     reasoning: Vec<(u32, Reasoning)>,
     calls: Vec<(u32, CallDraft)>,
-    usage: Usage,
+    usage: TokenUsage,
     /// What the model wrote since the provider told of output tokens.
     uncounted_bytes: usize,
     stop_reason: StopReason,
@@ -59,13 +59,17 @@ impl MessageBuilder {
                     None => Reasoning::Thinking { text: String::new(), signature: None },
                 };
                 self.reasoning.push((index, block));
-                return bounded("thinking blocks", self.reasoning.len(), limits::MODEL_BLOCKS_MAX);
+                return check_limit(
+                    "thinking blocks",
+                    self.reasoning.len(),
+                    limits::MODEL_BLOCKS_MAX,
+                );
             }
             Delta::Reasoning { index, text: piece } => {
                 if let Reasoning::Thinking { text, .. } = self.thinking(index) {
                     text.push_str(&piece);
                     let length = text.len();
-                    return bounded("thinking", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("thinking", length, limits::MODEL_TEXT_BYTES_MAX);
                 }
             }
             Delta::ReasoningSignature { index, signature: piece } => {
@@ -73,7 +77,7 @@ impl MessageBuilder {
                     let signature = signature.get_or_insert_default();
                     signature.push_str(&piece);
                     let length = signature.len();
-                    return bounded("signature", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("signature", length, limits::MODEL_TEXT_BYTES_MAX);
                 }
             }
             Delta::CallStarted { index, provider_id, tool } => {
@@ -81,14 +85,14 @@ impl MessageBuilder {
                 call.provider_id.push_str(&provider_id);
                 call.tool.push_str(&tool);
                 let length = call.tool.len() + call.provider_id.len();
-                bounded("tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
-                return bounded("tool calls", self.calls.len(), limits::CALLS_PER_STEP_MAX);
+                check_limit("tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
+                return check_limit("tool calls", self.calls.len(), limits::CALLS_PER_STEP_MAX);
             }
             Delta::CallArguments { index, fragment } => {
                 let call = self.call(index);
                 call.arguments.push_str(&fragment);
                 let length = call.arguments.len();
-                return bounded("tool arguments", length, limits::ARGUMENTS_BYTES_MAX);
+                return check_limit("tool arguments", length, limits::ARGUMENTS_BYTES_MAX);
             }
             Delta::Usage(usage) => {
                 if usage.output_tokens > 0 {
@@ -112,7 +116,7 @@ impl MessageBuilder {
 
     fn add_text(&mut self, text: &str) -> Result<(), ModelFailure> {
         self.text.push_str(text);
-        bounded("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
+        check_limit("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
     }
 
     /// Whether the provider said that the message is complete.
@@ -122,10 +126,10 @@ impl MessageBuilder {
 
     /// The tokens of a message that is not complete. Providers tell of most output at its end, which
     /// does not come any more: what they have not counted is estimated (G6).
-    pub fn usage(&self) -> Usage {
-        let uncounted = tokens::of_bytes(self.uncounted_bytes as u64);
+    pub fn usage(&self) -> TokenUsage {
+        let uncounted = token_estimate::estimate_tokens(self.uncounted_bytes as u64);
         let output_tokens = self.usage.output_tokens.saturating_add(uncounted);
-        Usage { output_tokens, ..self.usage }
+        TokenUsage { output_tokens, ..self.usage }
     }
 
     /// The text so far.
@@ -134,7 +138,7 @@ impl MessageBuilder {
     }
 
     /// The message as it stands. Calls whose arguments are not JSON are malformed, not dropped.
-    pub fn complete(self) -> Completion {
+    pub fn into_completion(self) -> Completion {
         // Where the message was broken off, a last call without arguments may only lack them yet.
         let is_broken_off = match self.stop_reason {
             StopReason::MaxTokens | StopReason::Refusal => true,
@@ -142,7 +146,7 @@ impl MessageBuilder {
         };
         let last = self.calls.len().wrapping_sub(1);
         let propose = |(at, (_, draft)): (usize, (u32, CallDraft))| {
-            draft.propose(is_broken_off && at == last)
+            draft.into_proposed_call(is_broken_off && at == last)
         };
         let calls = self.calls.into_iter().enumerate().map(propose).collect();
         let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
@@ -152,7 +156,7 @@ impl MessageBuilder {
 
     /// What is kept of a message that was stopped: its text and usage. Half a thinking block has
     /// no signature yet, and half a call must not run.
-    pub fn stopped(self) -> Completion {
+    pub fn into_partial_completion(self) -> Completion {
         let usage = self.usage();
         let message = AssistantMessage { text: self.text, ..AssistantMessage::default() };
         Completion { message, usage, stop_reason: self.stop_reason }
@@ -180,15 +184,15 @@ impl MessageBuilder {
 }
 
 impl CallDraft {
-    fn propose(self, may_lack_arguments: bool) -> ProposedCall {
+    fn into_proposed_call(self, may_lack_arguments: bool) -> ProposedCall {
         // A call without arguments is a call with none, not a broken one: providers send no
         // fragment at all for an empty object.
         let is_empty = self.arguments.trim().is_empty() && !may_lack_arguments;
         let text = if is_empty { "{}" } else { &self.arguments };
-        let arguments = match arguments_in(text) {
+        let arguments = match parse_arguments(text) {
             Ok(value) => Arguments::Json(value),
             Err(error) => {
-                let raw = crate::text::cut(text, limits::MALFORMED_ARGUMENTS_KEPT_BYTES);
+                let raw = crate::text::truncate(text, limits::MALFORMED_ARGUMENTS_BYTES_MAX);
                 Arguments::Malformed { raw: raw.to_owned(), error }
             }
         };
@@ -197,14 +201,14 @@ impl CallDraft {
     }
 }
 
-fn arguments_in(text: &str) -> Result<Value, String> {
+fn parse_arguments(text: &str) -> Result<Value, String> {
     let value = serde_json::from_str(text)
         .map_err(|error| format!("the arguments are not valid JSON: {error}"))?;
-    check_levels(&value).map_err(|problem| format!("the arguments are {problem}"))?;
+    validate_levels(&value).map_err(|problem| format!("the arguments are {problem}"))?;
     Ok(value)
 }
 
-fn bounded(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
+fn check_limit(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
     if size <= most {
         return Ok(());
     }
@@ -214,14 +218,14 @@ fn bounded(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::failure::FailureKind;
+    use crate::model::failure::ModelFailureKind;
     use proptest::prelude::*;
     use serde_json::json;
 
     fn build(deltas: impl IntoIterator<Item = Delta>) -> Result<Completion, ModelFailure> {
         let mut builder = MessageBuilder::default();
         deltas.into_iter().try_for_each(|delta| builder.push(delta))?;
-        Ok(builder.complete())
+        Ok(builder.into_completion())
     }
 
     fn started(index: u32, provider_id: &str, tool: &str) -> Delta {
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn pieces_become_a_message_in_order() {
         let usage = |input_tokens, output_tokens, cached_tokens| {
-            Delta::Usage(Usage { input_tokens, output_tokens, cached_tokens })
+            Delta::Usage(TokenUsage { input_tokens, output_tokens, cached_tokens })
         };
         let thought = |text: &str| Delta::Reasoning { index: 0, text: text.to_owned() };
         let completion = build([
@@ -290,7 +294,7 @@ mod tests {
                 reasoning: vec![thinking, Reasoning::Redacted { payload: "x".to_owned() }],
                 calls: vec![call("c1", "get_time"), call("c2", "sum")],
             },
-            usage: Usage { input_tokens: 30, output_tokens: 9, cached_tokens: 20 },
+            usage: TokenUsage { input_tokens: 30, output_tokens: 9, cached_tokens: 20 },
             stop_reason: StopReason::ToolUse,
         };
         assert_eq!(completion, expected);
@@ -305,13 +309,13 @@ mod tests {
         }
         assert!(!builder.is_finished());
         let message = AssistantMessage { text: "so".to_owned(), ..AssistantMessage::default() };
-        assert_eq!(builder.stopped().message, message);
+        assert_eq!(builder.into_partial_completion().message, message);
     }
 
     #[test]
-    fn g6_output_that_no_provider_came_to_count_is_estimated() {
+    fn g6_uncounted_output_tokens_are_estimated() {
         let told = |output_tokens| {
-            Delta::Usage(Usage { input_tokens: 30, output_tokens, cached_tokens: 20 })
+            Delta::Usage(TokenUsage { input_tokens: 30, output_tokens, cached_tokens: 20 })
         };
         let text = |bytes| Delta::Text("x".repeat(bytes));
         let thought = Delta::Reasoning { index: 0, text: "x".repeat(30) };
@@ -328,12 +332,19 @@ mod tests {
             let mut builder = MessageBuilder::default();
             deltas.iter().cloned().try_for_each(|delta| builder.push(delta)).unwrap();
             assert_eq!(builder.usage().output_tokens, output_tokens, "{deltas:?}");
-            assert_eq!(builder.stopped().usage.output_tokens, output_tokens, "{deltas:?}");
+            assert_eq!(
+                builder.into_partial_completion().usage.output_tokens,
+                output_tokens,
+                "{deltas:?}"
+            );
         }
         // What is told of a complete message is not doubted.
         let whole = build([told(1), text(300), told(2), Delta::Finished]).unwrap();
-        assert_eq!(whole.usage, Usage { input_tokens: 30, output_tokens: 2, cached_tokens: 20 });
-        assert_eq!(build([text(300), Delta::Finished]).unwrap().usage, Usage::default());
+        assert_eq!(
+            whole.usage,
+            TokenUsage { input_tokens: 30, output_tokens: 2, cached_tokens: 20 }
+        );
+        assert_eq!(build([text(300), Delta::Finished]).unwrap().usage, TokenUsage::default());
     }
 
     #[test]
@@ -367,7 +378,7 @@ mod tests {
         ];
         for deltas in cases {
             let failure = build(deltas).expect_err("too much");
-            assert_eq!(failure.kind, FailureKind::Permanent);
+            assert_eq!(failure.kind, ModelFailureKind::Permanent);
         }
     }
 
@@ -419,8 +430,8 @@ mod tests {
             match arguments(&[start], StopReason::MaxTokens) {
                 Arguments::Json(guess) => prop_assert!(false, "{start} became {guess}"),
                 Arguments::Malformed { raw, error } => {
-                    let kept = limits::MALFORMED_ARGUMENTS_KEPT_BYTES;
-                    prop_assert_eq!(raw.as_str(), crate::text::cut(start, kept));
+                    let kept = limits::MALFORMED_ARGUMENTS_BYTES_MAX;
+                    prop_assert_eq!(raw.as_str(), crate::text::truncate(start, kept));
                     prop_assert!(error.starts_with("the arguments are not valid JSON"));
                 }
             }

@@ -4,7 +4,7 @@
 //! bytes into [`Delta`]s; [`super::completion::MessageBuilder`] folds them into the complete
 //! message.
 
-use crate::usage::Usage;
+use crate::usage::TokenUsage;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -51,7 +51,7 @@ pub enum Delta {
         fragment: String,
     },
     /// Tokens so far: replaces what was said before, field by field where it is greater.
-    Usage(Usage),
+    Usage(TokenUsage),
     /// Why the model stopped. The last one counts.
     Stopped(StopReason),
     /// The stream is complete: nothing follows. A stream without it was cut.

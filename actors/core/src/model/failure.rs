@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Bytes of broken data that are quoted in a failure.
-const SHOWN_BYTES_MAX: usize = 120;
+const EXCERPT_BYTES_MAX: usize = 120;
 /// Words of an error's type or code that say that trying again is of no use.
 const PERMANENT_WORDS: [&str; 12] = [
     "invalid",
@@ -30,7 +30,7 @@ const PERMANENT_WORDS: [&str; 12] = [
 ];
 
 /// How keys begin.
-const KEY_STARTS: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
+const KEY_PREFIXES: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
 /// Letters and digits that a key has at least.
 const KEY_CHARS_MIN: usize = 8;
 
@@ -39,7 +39,7 @@ const KEY_CHARS_MIN: usize = 8;
 #[error("{message}")]
 pub struct ModelFailure {
     /// What can be done about it.
-    pub kind: FailureKind,
+    pub kind: ModelFailureKind,
     /// The provider's words, or ours; no secrets.
     pub message: String,
     /// The HTTP status, where there was one.
@@ -53,7 +53,7 @@ pub struct ModelFailure {
 /// What can be done about a failed model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FailureKind {
+pub enum ModelFailureKind {
     /// It may work later: 408, 409, 429, 5xx, overloaded, connection failed or cut.
     Temporary,
     /// It was not asked, because it failed again and again (R4). It may work later.
@@ -66,7 +66,7 @@ impl ModelFailure {
     /// A failure that may pass.
     pub fn temporary(message: impl Into<String>) -> Self {
         Self {
-            kind: FailureKind::Temporary,
+            kind: ModelFailureKind::Temporary,
             message: message.into(),
             status: None,
             retry_after_ms: None,
@@ -76,7 +76,7 @@ impl ModelFailure {
     /// The failure of what was not even asked (R4), and how long until it may be.
     pub fn circuit_open(message: impl Into<String>, wait: Duration) -> Self {
         Self {
-            kind: FailureKind::CircuitOpen,
+            kind: ModelFailureKind::CircuitOpen,
             retry_after_ms: u64::try_from(wait.as_millis()).ok(),
             ..Self::temporary(message)
         }
@@ -85,7 +85,7 @@ impl ModelFailure {
     /// A failure that will not pass.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self {
-            kind: FailureKind::Permanent,
+            kind: ModelFailureKind::Permanent,
             message: message.into(),
             status: None,
             retry_after_ms: None,
@@ -93,14 +93,14 @@ impl ModelFailure {
     }
 
     /// The failure an HTTP answer with an error status tells of.
-    pub fn of_status(
+    pub fn from_status(
         status: u16,
         message: impl Into<String>,
         retry_after: Option<Duration>,
     ) -> Self {
         let temporary = matches!(status, 408 | 409 | 429 | 500..=599);
         Self {
-            kind: if temporary { FailureKind::Temporary } else { FailureKind::Permanent },
+            kind: if temporary { ModelFailureKind::Temporary } else { ModelFailureKind::Permanent },
             message: message.into(),
             status: Some(status),
             retry_after_ms: retry_after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
@@ -109,18 +109,18 @@ impl ModelFailure {
 }
 
 /// The failure that an HTTP answer with an error status tells of.
-pub fn of_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
+pub fn from_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
     let generic = format!("the model's provider answered {status}");
     let said = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => words(&value).map(masked),
-        Err(_) => plain(body).map(|text| format!("{generic}: {text}")),
+        Ok(value) => find_message(&value).map(mask_keys),
+        Err(_) => plain_text_message(body).map(|text| format!("{generic}: {text}")),
     };
-    ModelFailure::of_status(status, said.unwrap_or(generic), retry_after)
+    ModelFailure::from_status(status, said.unwrap_or(generic), retry_after)
 }
 
 /// How long the headers of an answer ask to wait: `retry-after-ms` before `retry-after`, which is
 /// in seconds or an HTTP date.
-pub fn retry_after(
+pub fn parse_retry_after(
     retry_after_ms: Option<&str>,
     retry_after: Option<&str>,
     now: Timestamp,
@@ -134,65 +134,67 @@ pub fn retry_after(
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let at = DateTime::parse_from_rfc2822(text).ok()?;
-    Some(Timestamp(at.timestamp_millis()).until_from(now))
+    Some(Timestamp(at.timestamp_millis()).saturating_duration_since(now))
 }
 
 /// The failure that an error object inside an answer tells of: the whole body or event data, or
 /// what its `error` holds.
-pub(super) fn of_value(value: &Value) -> ModelFailure {
-    let message = words(value).map_or_else(|| "the model's provider failed".to_owned(), masked);
+pub(super) fn from_error_value(value: &Value) -> ModelFailure {
+    let message =
+        find_message(value).map_or_else(|| "the model's provider failed".to_owned(), mask_keys);
     let error = value.get("error").filter(|error| error.is_object()).unwrap_or(value);
-    let status = ["code", "status", "status_code"].iter().find_map(|key| status(error.get(key)?));
+    let status =
+        ["code", "status", "status_code"].iter().find_map(|key| parse_status(error.get(key)?));
     if let Some(status) = status {
-        return ModelFailure::of_status(status, message, None);
+        return ModelFailure::from_status(status, message, None);
     }
     let told = ["type", "code", "status"].map(|key| error.get(key).and_then(Value::as_str));
     let is_permanent = told.iter().flatten().any(|told| {
         let told = told.to_ascii_lowercase();
         PERMANENT_WORDS.iter().any(|word| told.contains(word))
     });
-    let kind = if is_permanent { FailureKind::Permanent } else { FailureKind::Temporary };
+    let kind = if is_permanent { ModelFailureKind::Permanent } else { ModelFailureKind::Temporary };
     ModelFailure { kind, ..ModelFailure::temporary(message) }
 }
 
 /// The start of `text`, fit to be quoted in a failure.
-pub(super) fn shown(text: &str) -> String {
-    let start = text::cut(text, SHOWN_BYTES_MAX);
+pub(super) fn quote_excerpt(text: &str) -> String {
+    let start = text::truncate(text, EXCERPT_BYTES_MAX);
     let more = if start.len() < text.len() { "…" } else { "" };
-    format!("`{}`{more}", masked(start))
+    format!("`{}`{more}", mask_keys(start))
 }
 
 /// The message in an error body. The shapes: `{"error": {"message"}}`, `{"error": "…"}`,
 /// `{"message"}`, `{"detail"}`, and a list of any of these.
-fn words(value: &Value) -> Option<&str> {
+fn find_message(value: &Value) -> Option<&str> {
     let value = value.get(0).unwrap_or(value);
     let error = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
     let said = error.as_str().or_else(|| {
         ["message", "detail", "msg"].iter().find_map(|key| {
             let said = error.get(key)?;
-            said.as_str().or_else(|| words(said))
+            said.as_str().or_else(|| find_message(said))
         })
     });
     said.map(str::trim).filter(|said| !said.is_empty())
 }
 
 /// A body that is text and no page.
-fn plain(body: &[u8]) -> Option<String> {
+fn plain_text_message(body: &[u8]) -> Option<String> {
     let start = &body[..body.len().min(limits::PROVIDER_ERROR_BYTES_MAX)];
     let text = String::from_utf8_lossy(start);
     let text = text.trim();
-    (!text.is_empty() && !text.starts_with(['<', '{', '['])).then(|| masked(text))
+    (!text.is_empty() && !text.starts_with(['<', '{', '['])).then(|| mask_keys(text))
 }
 
-fn status(value: &Value) -> Option<u16> {
+fn parse_status(value: &Value) -> Option<u16> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
 /// `said`, bounded, on one line, and without what looks like a key: providers quote the key
 /// they refuse.
-fn masked(said: &str) -> String {
-    let said = text::cut(said, limits::PROVIDER_ERROR_BYTES_MAX);
+fn mask_keys(said: &str) -> String {
+    let said = text::truncate(said, limits::PROVIDER_ERROR_BYTES_MAX);
     let said = said.replace(|c: char| c.is_control() && !c.is_whitespace(), "");
     let mut masked = String::with_capacity(said.len());
     let mut follows_bearer = false;
@@ -202,7 +204,7 @@ fn masked(said: &str) -> String {
         }
         let is_key = |part: &str| {
             let is_long = part.bytes().filter(u8::is_ascii_alphanumeric).count() >= KEY_CHARS_MIN;
-            let looks = KEY_STARTS.iter().any(|start| part.starts_with(start))
+            let looks = KEY_PREFIXES.iter().any(|start| part.starts_with(start))
                 && part.bytes().any(|byte| byte.is_ascii_digit());
             is_long && (follows_bearer || looks)
         };
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     fn message(status: u16, body: &str) -> String {
-        of_response(status, body.as_bytes(), None).message
+        from_response(status, body.as_bytes(), None).message
     }
 
     #[test]
@@ -255,21 +257,25 @@ mod tests {
     fn the_status_decides_what_can_be_done() {
         // M3
         for status in [408, 409, 429, 500, 502, 503, 504, 529] {
-            let failure = of_response(status, b"", Some(Duration::from_millis(1500)));
-            assert_eq!(failure.kind, FailureKind::Temporary, "{status}");
+            let failure = from_response(status, b"", Some(Duration::from_millis(1500)));
+            assert_eq!(failure.kind, ModelFailureKind::Temporary, "{status}");
             assert_eq!((failure.status, failure.retry_after_ms), (Some(status), Some(1500)));
         }
         for status in [400, 401, 403, 404, 413, 422] {
-            assert_eq!(of_response(status, b"", None).kind, FailureKind::Permanent, "{status}");
+            assert_eq!(
+                from_response(status, b"", None).kind,
+                ModelFailureKind::Permanent,
+                "{status}"
+            );
         }
     }
 
     #[test]
     fn error_objects_without_status_are_judged_by_type() {
-        let kind = |error: &str| of_value(&serde_json::from_str(error).unwrap()).kind;
+        let kind = |error: &str| from_error_value(&serde_json::from_str(error).unwrap()).kind;
         for told in ["overloaded_error", "api_error", "rate_limit_error", "server_error", "odd"] {
             let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
-            assert_eq!(kind(&error), FailureKind::Temporary, "{told}");
+            assert_eq!(kind(&error), ModelFailureKind::Temporary, "{told}");
         }
         for told in [
             "invalid_request_error",
@@ -281,10 +287,10 @@ mod tests {
             "BadRequestError",
         ] {
             let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
-            assert_eq!(kind(&error), FailureKind::Permanent, "{told}");
+            assert_eq!(kind(&error), ModelFailureKind::Permanent, "{told}");
         }
-        assert_eq!(kind(r#"{"message":"m","code":"400"}"#), FailureKind::Permanent);
-        assert_eq!(kind(r#"{"error":{"code":503,"type":"invalid"}}"#), FailureKind::Temporary);
+        assert_eq!(kind(r#"{"message":"m","code":"400"}"#), ModelFailureKind::Permanent);
+        assert_eq!(kind(r#"{"error":{"code":503,"type":"invalid"}}"#), ModelFailureKind::Temporary);
     }
 
     #[test]
@@ -300,13 +306,16 @@ mod tests {
         let now = Timestamp(1_445_412_470_000);
         let date = Some("Wed, 21 Oct 2015 07:28:00 GMT");
         let seconds = |seconds| Some(Duration::from_secs_f64(seconds));
-        assert_eq!(retry_after(None, Some(" 7 "), now), seconds(7.0));
-        assert_eq!(retry_after(Some("250"), Some("7"), now), seconds(0.25));
-        assert_eq!(retry_after(Some("x"), Some("0.5"), now), seconds(0.5));
-        assert_eq!(retry_after(None, date, now), seconds(10.0));
-        assert_eq!(retry_after(None, date, now.after(Duration::from_secs(60))), seconds(0.0));
+        assert_eq!(parse_retry_after(None, Some(" 7 "), now), seconds(7.0));
+        assert_eq!(parse_retry_after(Some("250"), Some("7"), now), seconds(0.25));
+        assert_eq!(parse_retry_after(Some("x"), Some("0.5"), now), seconds(0.5));
+        assert_eq!(parse_retry_after(None, date, now), seconds(10.0));
+        assert_eq!(
+            parse_retry_after(None, date, now.saturating_add(Duration::from_secs(60))),
+            seconds(0.0)
+        );
         for odd in ["", "-1", "soon", "NaN", "inf", "1e300"] {
-            assert_eq!(retry_after(Some(odd), Some(odd), now), None, "{odd}");
+            assert_eq!(parse_retry_after(Some(odd), Some(odd), now), None, "{odd}");
         }
     }
 }

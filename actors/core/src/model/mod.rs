@@ -4,9 +4,9 @@
 pub mod anthropic;
 pub mod completion;
 pub mod delta;
+mod event_template;
 pub mod failure;
 pub mod openai;
-mod repeat;
 pub mod request;
 pub mod sse;
-pub mod stream;
+pub mod stream_parser;

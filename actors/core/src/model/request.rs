@@ -9,7 +9,7 @@ use crate::{
     ids::CallId,
     message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall},
     policy::Tool,
-    trace::Trace,
+    trace_context::TraceContext,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -40,28 +40,28 @@ pub struct ModelRequest {
     /// The tool that the model must call, if it must call a certain one.
     pub forced_tool: Option<String>,
     /// Its place in the run's trace; sent along, and in no body.
-    pub trace: Option<Trace>,
+    pub trace_context: Option<TraceContext>,
 }
 
 /// The system prompt, in parts by how long they last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemPrompt {
     /// What stays from run to run.
-    pub lasting: String,
+    pub stable: String,
     /// What is said for one run.
-    pub of_run: String,
+    pub per_run: String,
 }
 
 impl From<&str> for SystemPrompt {
     fn from(text: &str) -> Self {
-        Self { lasting: text.to_owned(), of_run: String::new() }
+        Self { stable: text.to_owned(), per_run: String::new() }
     }
 }
 
 impl SystemPrompt {
     /// The parts that say something, in order.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
-        let parts = [self.lasting.as_str(), self.of_run.as_str()];
+        let parts = [self.stable.as_str(), self.per_run.as_str()];
         parts.into_iter().filter(|part| !part.trim().is_empty())
     }
 
@@ -76,11 +76,11 @@ pub(super) enum Turn<'a> {
     /// What people wrote, not empty.
     User(Vec<&'a str>),
     /// What the model said, with each call's result.
-    Assistant(&'a AssistantMessage, Vec<Exchange<'a>>),
+    Assistant(&'a AssistantMessage, Vec<CallWithResult<'a>>),
 }
 
 /// A call with its only result.
-pub(super) struct Exchange<'a> {
+pub(super) struct CallWithResult<'a> {
     /// Unique in the conversation.
     pub(super) id: Cow<'a, str>,
     /// The tool's name, fit for the wire.
@@ -93,7 +93,7 @@ pub(super) struct Exchange<'a> {
 
 /// The conversation as turns. `keep` says how an id of another provider is made to fit; `None`
 /// gives the call our own.
-pub(super) fn transcript<'a>(
+pub(super) fn build_turns<'a>(
     messages: &'a [Message],
     keep: impl Fn(&'a str) -> Option<Cow<'a, str>>,
 ) -> Vec<Turn<'a>> {
@@ -112,8 +112,8 @@ pub(super) fn transcript<'a>(
                 let mut results = results_after(&messages[at + 1..]);
                 let exchange = |call: &'a ProposedCall| {
                     let kept = keep(&call.provider_id);
-                    let id = unique(kept, call.call_id, &mut ids);
-                    exchange(call, id, &mut results)
+                    let id = unique_call_id(kept, call.call_id, &mut ids);
+                    pair_with_result(call, id, &mut results)
                 };
                 turns.push(Turn::Assistant(said, said.calls.iter().map(exchange).collect()));
             }
@@ -137,25 +137,25 @@ fn results_after(messages: &[Message]) -> Vec<&CallResult> {
     results
 }
 
-fn exchange<'a>(
+fn pair_with_result<'a>(
     call: &'a ProposedCall,
     id: Cow<'a, str>,
     results: &mut Vec<&'a CallResult>,
-) -> Exchange<'a> {
+) -> CallWithResult<'a> {
     let found = results.iter().position(|result| result.call_id == call.call_id);
     let result = found.map(|at| results.remove(at));
     let (text, is_error) =
         result.map_or((NO_RESULT, true), |result| (&*result.text, result.is_error));
-    Exchange {
+    CallWithResult {
         id,
-        tool: tool_name(&call.tool),
-        arguments: arguments(&call.arguments),
+        tool: wire_tool_name(&call.tool),
+        arguments: argument_object(&call.arguments),
         result: if text.trim().is_empty() { NO_OUTPUT } else { text },
         is_error,
     }
 }
 
-fn unique<'a>(
+fn unique_call_id<'a>(
     kept: Option<Cow<'a, str>>,
     call_id: CallId,
     ids: &mut BTreeSet<String>,
@@ -174,7 +174,7 @@ fn unique<'a>(
 
 /// The arguments as an object, which is all that providers accept back. What the model wrote
 /// otherwise is told by the call's error result.
-fn arguments(arguments: &Arguments) -> Cow<'_, Map<String, Value>> {
+fn argument_object(arguments: &Arguments) -> Cow<'_, Map<String, Value>> {
     match arguments {
         Arguments::Json(Value::Object(object)) => Cow::Borrowed(object),
         Arguments::Json(_) | Arguments::Malformed { .. } => Cow::Owned(Map::new()),
@@ -183,8 +183,8 @@ fn arguments(arguments: &Arguments) -> Cow<'_, Map<String, Value>> {
 
 /// `name` as every provider accepts it: 1 to 64 of `a-z A-Z 0-9 _ -`. Tools are best registered
 /// under names that this leaves as they are, because the model answers with what it returns.
-pub fn tool_name(name: &str) -> Cow<'_, str> {
-    let name = plain(name);
+pub fn wire_tool_name(name: &str) -> Cow<'_, str> {
+    let name = replace_illegal_chars(name);
     match name.char_indices().nth(TOOL_NAME_CHARS_MAX) {
         None if name.is_empty() => Cow::Borrowed("_"),
         None => name,
@@ -193,7 +193,7 @@ pub fn tool_name(name: &str) -> Cow<'_, str> {
 }
 
 /// `text` with `_` for every character but `a-z A-Z 0-9 _ -`.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
+pub(super) fn replace_illegal_chars(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
@@ -203,7 +203,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 
 /// A tool's schema as providers accept it: an object schema with `properties`, without the
 /// combinations at its top that they refuse. Arguments are validated against the real one.
-pub(super) fn input_schema(schema: &Value) -> Cow<'_, Value> {
+pub(super) fn wire_input_schema(schema: &Value) -> Cow<'_, Value> {
     const REFUSED: [&str; 5] = ["allOf", "anyOf", "enum", "not", "oneOf"];
     let is_object = |object: &Map<String, Value>| {
         object.get("type").and_then(Value::as_str) == Some("object")
@@ -230,11 +230,11 @@ pub(super) fn to_json(body: &impl Serialize) -> Vec<u8> {
 }
 
 /// The tools with their names on the wire, each name once.
-pub(super) fn declared(tools: &[Arc<Tool>]) -> Vec<(Cow<'_, str>, &Tool)> {
+pub(super) fn wire_tools(tools: &[Arc<Tool>]) -> Vec<(Cow<'_, str>, &Tool)> {
     let mut names = BTreeSet::new();
     let mut declared = Vec::with_capacity(tools.len());
     for tool in tools {
-        let name = tool_name(tool.name.as_str());
+        let name = wire_tool_name(tool.name.as_str());
         if names.insert(name.clone()) {
             declared.push((name, &**tool));
         }

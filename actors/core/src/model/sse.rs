@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 /// One event. Bytes that are not UTF-8 have become U+FFFD.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event<'a> {
+pub struct SseEvent<'a> {
     /// Its `event:` field; empty where there was none.
     pub name: Cow<'a, str>,
     /// Its `data:` lines, joined by line feeds.
@@ -20,20 +20,20 @@ pub struct Event<'a> {
 /// A line, or the data of one event, is longer than we keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of the stream exceeds {max} bytes", max = limits::STREAM_LINE_BYTES_MAX)]
-pub struct TooLong;
+pub struct LineTooLong;
 
 /// Splits a stream into events. It keeps its buffers, so that an event costs no allocation.
 #[derive(Debug, Default)]
-pub struct EventParser {
+pub struct SseParser {
     /// The start of a line whose end has not come yet.
     line: Vec<u8>,
-    event: Draft,
+    event: PartialEvent,
     /// The last byte was a CR that ended a line: a LF right after it belongs to it.
     after_cr: bool,
 }
 
 #[derive(Debug, Default)]
-struct Draft {
+struct PartialEvent {
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
@@ -41,12 +41,12 @@ struct Draft {
     has_begun: bool,
 }
 
-impl EventParser {
+impl SseParser {
     /// Takes the next bytes and hands each event they complete to `on_event`, until it errs.
-    pub fn push<E: From<TooLong>>(
+    pub fn push<E: From<LineTooLong>>(
         &mut self,
         bytes: &[u8],
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rest = bytes;
         if self.after_cr
@@ -59,11 +59,11 @@ impl EventParser {
             let (piece, ending) = (&rest[..at], &rest[at..]);
             // Most lines come whole: they are read where they lie.
             let ended = if self.line.is_empty() {
-                bounded(piece.len())?;
-                self.event.line(piece)?
+                check_length(piece.len())?;
+                self.event.parse_line(piece)?
             } else {
-                self.keep(piece)?;
-                let ended = self.event.line(&self.line)?;
+                self.buffer(piece)?;
+                let ended = self.event.parse_line(&self.line)?;
                 self.line.clear();
                 ended
             };
@@ -76,33 +76,33 @@ impl EventParser {
                 self.event.dispatch(&mut on_event)?;
             }
         }
-        self.keep(rest)?;
+        self.buffer(rest)?;
         Ok(())
     }
 
     /// The stream has ended. What was begun becomes an event as though a blank line followed: some
     /// servers leave out the last one.
-    pub fn end<E: From<TooLong>>(
+    pub fn finish<E: From<LineTooLong>>(
         &mut self,
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
-            self.event.line(&line)?;
+            self.event.parse_line(&line)?;
         }
         self.event.dispatch(&mut on_event)
     }
 
-    fn keep(&mut self, piece: &[u8]) -> Result<(), TooLong> {
-        bounded(self.line.len() + piece.len())?;
+    fn buffer(&mut self, piece: &[u8]) -> Result<(), LineTooLong> {
+        check_length(self.line.len() + piece.len())?;
         self.line.extend_from_slice(piece);
         Ok(())
     }
 }
 
-impl Draft {
+impl PartialEvent {
     /// Reads one line without its ending. Whether it ends the event.
-    fn line(&mut self, line: &[u8]) -> Result<bool, TooLong> {
+    fn parse_line(&mut self, line: &[u8]) -> Result<bool, LineTooLong> {
         let mut line = line;
         if !std::mem::replace(&mut self.has_begun, true) {
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
@@ -118,7 +118,7 @@ impl Draft {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => {
-                bounded(self.data.len() + 1 + value.len())?;
+                check_length(self.data.len() + 1 + value.len())?;
                 if self.has_data {
                     self.data.push(b'\n');
                 }
@@ -138,10 +138,10 @@ impl Draft {
 
     fn dispatch<E>(
         &mut self,
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let result = if self.has_data {
-            on_event(Event { name: text(&self.name), data: text(&self.data) })
+            on_event(SseEvent { name: decode_lossy(&self.name), data: decode_lossy(&self.data) })
         } else {
             Ok(())
         };
@@ -153,12 +153,12 @@ impl Draft {
 }
 
 /// Nearly always it is UTF-8, and telling that is much quicker than looking for what is not.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
+fn decode_lossy(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-fn bounded(length: usize) -> Result<(), TooLong> {
-    if length <= limits::STREAM_LINE_BYTES_MAX { Ok(()) } else { Err(TooLong) }
+fn check_length(length: usize) -> Result<(), LineTooLong> {
+    if length <= limits::STREAM_LINE_BYTES_MAX { Ok(()) } else { Err(LineTooLong) }
 }
 
 #[cfg(test)]
@@ -166,16 +166,16 @@ mod tests {
     use super::*;
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
-        let mut parser = EventParser::default();
+        let mut parser = SseParser::default();
         let mut found = Vec::new();
-        let mut keep = |event: Event<'_>| {
+        let mut keep = |event: SseEvent<'_>| {
             found.push((event.name.into_owned(), event.data.into_owned()));
-            Ok::<(), TooLong>(())
+            Ok::<(), LineTooLong>(())
         };
         for piece in pieces {
             parser.push(piece, &mut keep).unwrap();
         }
-        parser.end(&mut keep).unwrap();
+        parser.finish(&mut keep).unwrap();
         found
     }
 
@@ -224,18 +224,18 @@ mod tests {
 
     #[test]
     fn lines_and_events_are_bounded() {
-        let ignore = |_: Event<'_>| Ok::<(), TooLong>(());
+        let ignore = |_: SseEvent<'_>| Ok::<(), LineTooLong>(());
         let block = vec![b'x'; 64 * 1024];
-        let mut parser = EventParser::default();
+        let mut parser = SseParser::default();
         let fitting = limits::STREAM_LINE_BYTES_MAX / block.len();
         (0..fitting).for_each(|_| parser.push(&block, ignore).unwrap());
-        assert_eq!(parser.push(b"y", ignore), Err(TooLong));
+        assert_eq!(parser.push(b"y", ignore), Err(LineTooLong));
         assert_eq!(parser.line.len(), limits::STREAM_LINE_BYTES_MAX);
 
-        let mut parser = EventParser::default();
+        let mut parser = SseParser::default();
         let line = [b"data: ".as_slice(), &block, b"\n"].concat();
         let outcome = (0..=fitting).try_for_each(|_| parser.push(&line, ignore));
-        assert_eq!(outcome, Err(TooLong));
+        assert_eq!(outcome, Err(LineTooLong));
         assert!(parser.event.data.len() <= limits::STREAM_LINE_BYTES_MAX);
     }
 }

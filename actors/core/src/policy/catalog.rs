@@ -3,12 +3,12 @@
 //!
 //! It does not know where entries were read from; what an entry leaves open is settled in `classify`.
 
-use super::{Constraint, CostRule, Expression, Risk, Tool, ToolBook, budget, names};
+use super::{Constraint, CostRule, Expression, Risk, Tool, ToolRegistry, budget_limit, tool_names};
 use crate::{
     call::RetryPolicy,
-    duration::{Limit, Span},
+    duration::{ConfigDuration, DurationLimit},
     limits,
-    text::{cut, glob_matches},
+    text::{glob_matches, truncate},
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub struct CatalogEntry {
     /// Whether its calls may run beside others (S3).
     pub parallel: Option<bool>,
     /// Time for one attempt; `"none"` is no limit (T4).
-    pub timeout: Option<Limit>,
+    pub timeout: Option<DurationLimit>,
     /// Bytes of a result that are kept (T4).
     pub result_bytes_max: Option<usize>,
     /// How often and when failed attempts are tried again (R2).
@@ -50,7 +50,7 @@ pub struct CatalogEntry {
     /// The key by which its calls run one at a time across sessions (T8).
     pub exclusive: Option<Expression>,
     /// How long its results may be used again (T6); of read-only tools alone.
-    pub cache: Option<Span>,
+    pub cache: Option<ConfigDuration>,
 }
 
 /// A tool's own retries; what is absent is the default.
@@ -61,18 +61,18 @@ pub struct RetryEntry {
     #[serde(rename = "max")]
     pub retries_max: Option<u32>,
     /// The first delay's upper end.
-    pub base: Option<Span>,
+    pub base: Option<ConfigDuration>,
     /// The longest delay.
-    pub cap: Option<Span>,
+    pub cap: Option<ConfigDuration>,
 }
 
 impl RetryEntry {
-    pub(super) fn policy(self) -> RetryPolicy {
+    pub(super) fn to_retry_policy(self) -> RetryPolicy {
         let usual = RetryPolicy::default();
         RetryPolicy {
             retries_max: self.retries_max.unwrap_or(usual.retries_max),
-            base: self.base.map_or(usual.base, |base| base.0),
-            cap: self.cap.map_or(usual.cap, |cap| cap.0),
+            initial_delay: self.base.map_or(usual.initial_delay, |base| base.0),
+            max_delay: self.cap.map_or(usual.max_delay, |cap| cap.0),
         }
     }
 }
@@ -84,11 +84,11 @@ impl CatalogEntry {
     }
 
     fn cost_rule(&self) -> Option<CostRule> {
-        let unit = self.cost_unit.as_deref().unwrap_or(budget::UNIT_DEFAULT);
+        let unit = self.cost_unit.as_deref().unwrap_or(budget_limit::UNIT_DEFAULT);
         self.cost.clone().map(|amount| CostRule { amount, unit: unit.to_owned() })
     }
 
-    fn problem(&self) -> Option<String> {
+    fn find_problem(&self) -> Option<String> {
         if self.constraints.len() > limits::CONSTRAINTS_MAX {
             return Some(format!("constraints may have at most {}", limits::CONSTRAINTS_MAX));
         }
@@ -96,7 +96,7 @@ impl CatalogEntry {
             if self.cost.is_none() {
                 return Some("cost_unit is the unit of a cost, and there is none".to_owned());
             }
-            if let Err(problem) = budget::check_unit(unit) {
+            if let Err(problem) = budget_limit::validate_unit(unit) {
                 return Some(format!("cost_unit {problem}"));
             }
         }
@@ -112,7 +112,7 @@ impl CatalogEntry {
         {
             return Some(format!("cache is for read-only tools, and its risk is \"{risk}\""));
         }
-        if self.cache.is_some_and(|cache| cache.0 > limits::RESULT_CACHE_MAX) {
+        if self.cache.is_some_and(|cache| cache.0 > limits::RESULT_CACHE_TTL_MAX) {
             return Some("cache must be at most \"1d\"".to_owned());
         }
         let most = limits::TOOL_RESULT_BYTES_MAX;
@@ -126,8 +126,9 @@ impl CatalogEntry {
         if retry.retries_max.is_some_and(|retries| retries > limits::RETRIES_MAX) {
             return Some(format!("retry.max must be at most {}", limits::RETRIES_MAX));
         }
-        let policy = retry.policy();
-        (policy.base > policy.cap).then(|| "retry.base must be at most retry.cap".to_owned())
+        let policy = retry.to_retry_policy();
+        (policy.initial_delay > policy.max_delay)
+            .then(|| "retry.base must be at most retry.cap".to_owned())
     }
 }
 
@@ -135,14 +136,14 @@ impl<'de> Deserialize<'de> for CatalogEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The derived function, which `remote` makes an inherent one.
         let entry = Self::deserialize(deserializer)?;
-        entry.problem().map_or(Ok(entry), |problem| Err(serde::de::Error::custom(problem)))
+        entry.find_problem().map_or(Ok(entry), |problem| Err(serde::de::Error::custom(problem)))
     }
 }
 
 /// What happens to tools that only the default describes (G1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnknownTools {
+pub enum UnknownToolPolicy {
     /// They are `write_high_risk`.
     #[default]
     WriteHighRisk,
@@ -156,18 +157,18 @@ pub struct Catalog {
     exact: BTreeMap<String, CatalogEntry>,
     /// The most specific first.
     globs: Vec<(String, CatalogEntry)>,
-    unknown_tools: UnknownTools,
+    unknown_tools: UnknownToolPolicy,
 }
 
 /// An MCP server, as far as policy cares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerFacts {
+pub struct ServerProfile {
     /// Its name in configuration.
     pub name: String,
     /// Whether configuration says that its annotations are true.
     pub trusted: bool,
     /// Why its tools can't be called now, if they can't (T2).
-    pub unavailable: Option<String>,
+    pub unavailable_reason: Option<String>,
 }
 
 /// A tool as its server lists it.
@@ -180,12 +181,12 @@ pub struct RemoteTool {
     /// JSON Schema of the arguments.
     pub input_schema: Value,
     /// What the server says of its effects.
-    pub annotations: Annotations,
+    pub annotations: ToolAnnotations,
 }
 
 /// MCP's tool annotations: hints, which only trusted servers' tools are judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Annotations {
+pub struct ToolAnnotations {
     /// It changes nothing.
     pub read_only_hint: Option<bool>,
     /// It may destroy.
@@ -200,7 +201,7 @@ pub struct Annotations {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerTools {
     /// The server.
-    pub server: ServerFacts,
+    pub server: ServerProfile,
     /// Its tools; beyond [`limits::TOOLS_PER_SERVER_MAX`] they are left out.
     pub tools: Vec<RemoteTool>,
 }
@@ -210,7 +211,7 @@ impl Catalog {
     /// the server's for its tool, or `server__tool`.
     pub fn new(
         entries: impl IntoIterator<Item = (String, CatalogEntry)>,
-        unknown_tools: UnknownTools,
+        unknown_tools: UnknownToolPolicy,
     ) -> Self {
         let mut catalog = Self { unknown_tools, ..Self::default() };
         for (name, entry) in entries {
@@ -227,13 +228,17 @@ impl Catalog {
     }
 
     /// What happens to tools that only the default describes.
-    pub fn unknown_tools(&self) -> UnknownTools {
+    pub fn unknown_tools(&self) -> UnknownToolPolicy {
         self.unknown_tools
     }
 
     /// The book of what all servers list, whatever order they come in.
-    pub fn book<'a>(&self, servers: impl IntoIterator<Item = &'a ServerTools>) -> ToolBook {
-        let mut listed: BTreeMap<names::Origin, (&ServerFacts, &RemoteTool)> = BTreeMap::new();
+    pub fn build_registry<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a ServerTools>,
+    ) -> ToolRegistry {
+        let mut listed: BTreeMap<tool_names::RemoteToolKey, (&ServerProfile, &RemoteTool)> =
+            BTreeMap::new();
         for ServerTools { server, tools } in servers {
             for tool in tools.iter().take(limits::TOOLS_PER_SERVER_MAX) {
                 let origin = (server.name.clone(), tool.name.clone());
@@ -241,63 +246,65 @@ impl Catalog {
             }
         }
         let origins: BTreeSet<_> = listed.keys().cloned().collect();
-        let assigned = names::assign(&origins);
+        let assigned = tool_names::assign_names(&origins);
         let tools = assigned.into_iter().filter_map(|(origin, name)| {
             let (server, remote) = listed.get(&origin)?;
-            Some(self.describe(server, remote, name))
+            Some(self.resolve_tool(server, remote, name))
         });
-        ToolBook::new(tools)
+        ToolRegistry::new(tools)
     }
 
     /// The tool `remote` of `server`, to be called `name`: everything that is to be known of it.
-    pub fn describe(
+    pub fn resolve_tool(
         &self,
-        server: &ServerFacts,
+        server: &ServerProfile,
         remote: &RemoteTool,
         name: crate::ids::ToolName,
     ) -> Tool {
         let entries = self.entries(server, remote);
         let verdict = super::classify::classify(&entries, server, remote, self.unknown_tools);
-        let stated = |of: fn(&CatalogEntry) -> Option<Limit>| first(&entries, of);
-        let description = first(&entries, |entry| entry.description.as_deref());
+        let stated = |of: fn(&CatalogEntry) -> Option<DurationLimit>| first_stated(&entries, of);
+        let description = first_stated(&entries, |entry| entry.description.as_deref());
         let description = description.unwrap_or(&remote.description);
         Tool {
             name,
             server: server.name.as_str().into(),
             remote_name: remote.name.clone(),
-            description: cut(description, limits::TOOL_DESCRIPTION_BYTES_MAX).to_owned(),
+            description: truncate(description, limits::TOOL_DESCRIPTION_BYTES_MAX).to_owned(),
             validator: super::schema::compile(&remote.input_schema),
             input_schema: remote.input_schema.clone(),
-            parallel: first(&entries, |entry| entry.parallel)
+            parallel: first_stated(&entries, |entry| entry.parallel)
                 .unwrap_or(verdict.risk == Risk::ReadOnly),
             timeout: stated(|entry| entry.timeout)
                 .map_or(Some(limits::TOOL_TIMEOUT_DEFAULT), |limit| limit.0),
-            result_bytes_max: first(&entries, |entry| entry.result_bytes_max)
+            result_bytes_max: first_stated(&entries, |entry| entry.result_bytes_max)
                 .unwrap_or(limits::TOOL_RESULT_BYTES_DEFAULT),
-            retry: first(&entries, |entry| entry.retry).unwrap_or_default().policy(),
-            unavailable: server.unavailable.clone(),
+            retry: first_stated(&entries, |entry| entry.retry)
+                .unwrap_or_default()
+                .to_retry_policy(),
+            unavailable_reason: server.unavailable_reason.clone(),
             risk: verdict.risk,
             risk_source: verdict.source,
             repeatable: verdict.repeatable,
-            denied: verdict.denied,
+            denial_reason: verdict.denial_reason,
             // A constraint is never lifted by a nearer entry: whoever wrote it relies on it.
             constraints: entries
                 .iter()
                 .flat_map(|(_, entry)| &entry.constraints)
                 .cloned()
                 .collect(),
-            cost: first(&entries, CatalogEntry::cost_rule),
-            exclusive: first(&entries, |entry| entry.exclusive.clone()),
+            cost: first_stated(&entries, CatalogEntry::cost_rule),
+            exclusive: first_stated(&entries, |entry| entry.exclusive.clone()),
             // What writes, or may write, is never answered from memory.
-            cache: first(&entries, |entry| entry.cache)
+            cache_ttl: first_stated(&entries, |entry| entry.cache)
                 .map(|span| span.0)
                 .filter(|_| verdict.risk == Risk::ReadOnly && verdict.repeatable),
         }
     }
 
     /// The entries that mean this tool, the most specific first; each with its glob, if it is one.
-    fn entries(&self, server: &ServerFacts, remote: &RemoteTool) -> Vec<Match<'_>> {
-        let qualified = names::qualified(&server.name, &remote.name);
+    fn entries(&self, server: &ServerProfile, remote: &RemoteTool) -> Vec<EntryMatch<'_>> {
+        let qualified = tool_names::qualified_name(&server.name, &remote.name);
         let names = [qualified.as_str(), remote.name.as_str()];
         let exact =
             names.iter().filter_map(|name| self.exact.get(*name)).map(|entry| (None, entry));
@@ -317,11 +324,11 @@ impl Catalog {
 }
 
 /// A glob, if it is not an exact name, and its entry.
-pub(super) type Match<'a> = (Option<&'a str>, &'a CatalogEntry);
+pub(super) type EntryMatch<'a> = (Option<&'a str>, &'a CatalogEntry);
 
 /// The first answer of the entries, the most specific first.
-pub(super) fn first<'a, T>(
-    entries: &[Match<'a>],
+pub(super) fn first_stated<'a, T>(
+    entries: &[EntryMatch<'a>],
     of: impl Fn(&'a CatalogEntry) -> Option<T>,
 ) -> Option<T> {
     entries.iter().find_map(|(_, entry)| of(entry))

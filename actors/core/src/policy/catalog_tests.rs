@@ -5,13 +5,13 @@ use crate::policy::RiskSource;
 use serde_json::json;
 use std::time::Duration;
 
-fn catalog(tools: Value, unknown_tools: UnknownTools) -> Result<Catalog, String> {
+fn catalog(tools: Value, unknown_tools: UnknownToolPolicy) -> Result<Catalog, String> {
     let entries: BTreeMap<String, CatalogEntry> =
         serde_json::from_value(tools).map_err(|error| error.to_string())?;
     Ok(Catalog::new(entries, unknown_tools))
 }
 
-fn remote(name: &str, annotations: Annotations) -> RemoteTool {
+fn remote(name: &str, annotations: ToolAnnotations) -> RemoteTool {
     RemoteTool {
         name: name.into(),
         input_schema: json!({"type": "object"}),
@@ -20,19 +20,19 @@ fn remote(name: &str, annotations: Annotations) -> RemoteTool {
     }
 }
 
-fn server(name: &str, trusted: bool) -> ServerFacts {
-    ServerFacts { name: name.into(), trusted, unavailable: None }
+fn server(name: &str, trusted: bool) -> ServerProfile {
+    ServerProfile { name: name.into(), trusted, unavailable_reason: None }
 }
 
-fn described(tools: Value, trusted: bool, name: &str, annotations: Annotations) -> Tool {
-    catalog(tools, UnknownTools::default()).unwrap().describe(
+fn resolved_tool(tools: Value, trusted: bool, name: &str, annotations: ToolAnnotations) -> Tool {
+    catalog(tools, UnknownToolPolicy::default()).unwrap().resolve_tool(
         &server("market", trusted),
         &remote(name, annotations),
         "tool".parse().unwrap(),
     )
 }
 
-const READS: Annotations = Annotations {
+const READ_ONLY_ANNOTATIONS: ToolAnnotations = ToolAnnotations {
     read_only_hint: Some(true),
     destructive_hint: None,
     idempotent_hint: None,
@@ -42,7 +42,7 @@ const READS: Annotations = Annotations {
 #[test]
 fn g1_the_first_that_matches_wins() {
     let source = |tools: Value, trusted, name| {
-        let tool = described(tools, trusted, name, READS);
+        let tool = resolved_tool(tools, trusted, name, READ_ONLY_ANNOTATIONS);
         (tool.risk.name(), tool.risk_source)
     };
     let all = json!({
@@ -64,10 +64,10 @@ fn g1_the_first_that_matches_wins() {
 
 #[test]
 fn g1_annotations_of_trusted_servers() {
-    let hints = |read_only_hint, destructive_hint| Annotations {
+    let hints = |read_only_hint, destructive_hint| ToolAnnotations {
         read_only_hint,
         destructive_hint,
-        ..Annotations::default()
+        ..ToolAnnotations::default()
     };
     for (annotations, expected) in [
         (hints(Some(true), None), Risk::ReadOnly),
@@ -77,30 +77,30 @@ fn g1_annotations_of_trusted_servers() {
         (hints(None, Some(false)), Risk::WriteLowRisk),
         (hints(Some(false), None), Risk::WriteHighRisk),
     ] {
-        let tool = described(json!({}), true, "get_it", annotations);
+        let tool = resolved_tool(json!({}), true, "get_it", annotations);
         assert_eq!(tool.risk, expected, "{annotations:?}");
         assert!(matches!(tool.risk_source, RiskSource::Annotation { .. }));
-        let ignored = described(json!({}), false, "get_it", annotations);
+        let ignored = resolved_tool(json!({}), false, "get_it", annotations);
         assert_eq!(ignored.risk_source, RiskSource::NameWord { word: "get".into() });
     }
 }
 
 #[test]
-fn r1_only_who_is_believed_makes_a_tool_repeatable() {
-    let idempotent = Annotations { idempotent_hint: Some(true), ..Annotations::default() };
+fn r1_only_trusted_sources_make_a_tool_repeatable() {
+    let idempotent = ToolAnnotations { idempotent_hint: Some(true), ..ToolAnnotations::default() };
     for (tools, trusted, annotations, expected) in [
-        (json!({}), false, Annotations::default(), false),
-        (json!({}), false, READS, false),
+        (json!({}), false, ToolAnnotations::default(), false),
+        (json!({}), false, READ_ONLY_ANNOTATIONS, false),
         (json!({}), false, idempotent, false),
-        (json!({}), true, READS, true),
+        (json!({}), true, READ_ONLY_ANNOTATIONS, true),
         (json!({}), true, idempotent, true),
-        (json!({"get_it": {"risk": "read_only"}}), false, Annotations::default(), true),
-        (json!({"get_it": {"read_only": true}}), false, Annotations::default(), true),
-        (json!({"get_*": {"idempotent": true}}), false, Annotations::default(), true),
-        (json!({"get_it": {"idempotent": false}}), true, READS, false),
-        (json!({"get_it": {"risk": "critical"}}), true, READS, false),
+        (json!({"get_it": {"risk": "read_only"}}), false, ToolAnnotations::default(), true),
+        (json!({"get_it": {"read_only": true}}), false, ToolAnnotations::default(), true),
+        (json!({"get_*": {"idempotent": true}}), false, ToolAnnotations::default(), true),
+        (json!({"get_it": {"idempotent": false}}), true, READ_ONLY_ANNOTATIONS, false),
+        (json!({"get_it": {"risk": "critical"}}), true, READ_ONLY_ANNOTATIONS, false),
     ] {
-        let tool = described(tools.clone(), trusted, "get_it", annotations);
+        let tool = resolved_tool(tools.clone(), trusted, "get_it", annotations);
         assert_eq!(tool.repeatable, expected, "{tools} {trusted} {annotations:?}");
     }
 }
@@ -111,51 +111,62 @@ fn t4_facts_come_from_the_most_specific_entry_that_states_them() {
         "scan": {"timeout": "5m", "retry": {"max": 1, "base": "200ms"}},
         "sc*": {"timeout": "1s", "result_bytes_max": 10, "parallel": true, "description": "d"},
     });
-    let tool = described(tools, false, "scan", Annotations::default());
+    let tool = resolved_tool(tools, false, "scan", ToolAnnotations::default());
     assert_eq!(tool.timeout, Some(Duration::from_secs(300)));
-    let base = Duration::from_millis(200);
-    assert_eq!(tool.retry, RetryPolicy { retries_max: 1, base, ..RetryPolicy::default() });
+    let initial_delay = Duration::from_millis(200);
+    assert_eq!(tool.retry, RetryPolicy { retries_max: 1, initial_delay, ..RetryPolicy::default() });
     assert_eq!((tool.result_bytes_max, tool.parallel), (10, true));
     assert_eq!(tool.description, "d");
-    let unlimited = described(json!({"scan": {"timeout": "none"}}), false, "scan", READS);
+    let unlimited =
+        resolved_tool(json!({"scan": {"timeout": "none"}}), false, "scan", READ_ONLY_ANNOTATIONS);
     assert_eq!(unlimited.timeout, None);
-    let usual = described(json!({}), false, "scan", READS);
+    let usual = resolved_tool(json!({}), false, "scan", READ_ONLY_ANNOTATIONS);
     assert_eq!(usual.timeout, Some(limits::TOOL_TIMEOUT_DEFAULT));
     assert_eq!((usual.parallel, usual.retry), (false, RetryPolicy::default()));
 }
 
 #[test]
 fn s3_read_only_tools_run_in_parallel() {
-    assert!(described(json!({}), false, "get_it", READS).parallel);
-    assert!(!described(json!({"get_it": {"parallel": false}}), false, "get_it", READS).parallel);
+    assert!(resolved_tool(json!({}), false, "get_it", READ_ONLY_ANNOTATIONS).parallel);
+    assert!(
+        !resolved_tool(
+            json!({"get_it": {"parallel": false}}),
+            false,
+            "get_it",
+            READ_ONLY_ANNOTATIONS
+        )
+        .parallel
+    );
 }
 
 #[test]
-fn an_entry_for_one_server_says_nothing_of_another_s_tool() {
+fn server_specific_entries_apply_to_that_server_only() {
     let tools = json!({"frob": {"server": "market", "risk": "read_only"}});
-    let catalog = catalog(tools, UnknownTools::Deny).unwrap();
+    let catalog = catalog(tools, UnknownToolPolicy::Deny).unwrap();
     let tool = |name| {
-        let frob = remote("frob", READS);
-        catalog.describe(&server(name, false), &frob, "frob".parse().unwrap())
+        let frob = remote("frob", READ_ONLY_ANNOTATIONS);
+        catalog.resolve_tool(&server(name, false), &frob, "frob".parse().unwrap())
     };
-    assert_eq!((tool("market").risk, tool("market").denied), (Risk::ReadOnly, None));
+    assert_eq!((tool("market").risk, tool("market").denial_reason), (Risk::ReadOnly, None));
     assert_eq!(tool("evil").risk, Risk::WriteHighRisk);
-    assert!(tool("evil").denied.is_some());
+    assert!(tool("evil").denial_reason.is_some());
 }
 
 #[test]
 fn a_qualified_name_is_more_specific_than_a_plain_one() {
     let tools = json!({"market__frob": {"risk": "critical"}, "frob": {"risk": "low"}});
-    assert_eq!(described(tools, false, "frob", READS).risk, Risk::Critical);
+    assert_eq!(resolved_tool(tools, false, "frob", READ_ONLY_ANNOTATIONS).risk, Risk::Critical);
 }
 
 #[test]
 fn g1_unknown_tools_can_be_denied_and_exempted() {
     let tools = json!({"blessed": {"deny": false}, "cursed": {"risk": "low", "deny": true}});
-    let catalog = catalog(tools, UnknownTools::Deny).unwrap();
+    let catalog = catalog(tools, UnknownToolPolicy::Deny).unwrap();
     let denied = |name: &str| {
-        let remote = remote(name, Annotations::default());
-        catalog.describe(&server("market", false), &remote, "tool".parse().unwrap()).denied
+        let remote = remote(name, ToolAnnotations::default());
+        catalog
+            .resolve_tool(&server("market", false), &remote, "tool".parse().unwrap())
+            .denial_reason
     };
     assert!(denied("frobnicate").unwrap().contains("unknown tools are denied"));
     assert!(denied("cursed").unwrap().contains("catalog"));
@@ -171,15 +182,15 @@ fn g5_constraints_add_up_and_costs_come_from_the_most_specific_entry() {
             "cost": "7", "exclusive": "'wallet:' + user.id",
         },
     });
-    let tool = described(tools.clone(), false, "buy", Annotations::default());
+    let tool = resolved_tool(tools.clone(), false, "buy", ToolAnnotations::default());
     let written: Vec<_> = tool.constraints.iter().map(|one| one.allow_if.source()).collect();
     assert_eq!(written, ["args.amount < 5", "args.amount > 1"]);
     let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
     assert_eq!(cost, Some(("args.amount", "ISK")));
     assert_eq!(tool.exclusive.as_ref().map(Expression::source), Some("'wallet:' + user.id"));
-    let other = described(tools, false, "bid", Annotations::default());
+    let other = resolved_tool(tools, false, "bid", ToolAnnotations::default());
     assert_eq!((other.constraints.len(), other.cost.unwrap().unit.as_str()), (1, "credits"));
-    assert!(!described(json!({}), false, "buy", Annotations::default()).has_expressions());
+    assert!(!resolved_tool(json!({}), false, "buy", ToolAnnotations::default()).has_expressions());
 }
 
 #[test]
@@ -203,20 +214,20 @@ fn bad_entries_are_refused_by_name() {
         (json!({"cost": "1", "cost_unit": ""}), "cost_unit must have 1 to 16"),
         (json!({"exclusive": "user.name"}), "there is no `user.name`"),
     ] {
-        let error = catalog(json!({"x": entry}), UnknownTools::default()).unwrap_err();
+        let error = catalog(json!({"x": entry}), UnknownToolPolicy::default()).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn a_book_does_not_depend_on_the_order_of_arrival() {
+fn the_registry_does_not_depend_on_server_order() {
     let lists = |name: &str, tools: &[&str]| ServerTools {
         server: server(name, false),
-        tools: tools.iter().map(|tool| remote(tool, READS)).collect(),
+        tools: tools.iter().map(|tool| remote(tool, READ_ONLY_ANNOTATIONS)).collect(),
     };
     let mut servers = [lists("b", &["search", "b1"]), lists("a", &["search", "a.1", "search"])];
     let names = |servers: &[ServerTools]| -> Vec<(String, String, String)> {
-        let book = Catalog::default().book(servers);
+        let book = Catalog::default().build_registry(servers);
         let facts = |tool: &std::sync::Arc<Tool>| {
             (tool.name.to_string(), tool.server.to_string(), tool.remote_name.clone())
         };
@@ -236,17 +247,21 @@ fn a_book_does_not_depend_on_the_order_of_arrival() {
 
 #[test]
 fn t2_tools_of_a_server_that_is_down_say_why() {
-    let down = ServerFacts { unavailable: Some("exited".into()), ..server("market", false) };
-    let book = Catalog::default()
-        .book(&[ServerTools { server: down, tools: vec![remote("get_it", READS)] }]);
-    assert_eq!(book.get("get_it").unwrap().unavailable.as_deref(), Some("exited"));
+    let down =
+        ServerProfile { unavailable_reason: Some("exited".into()), ..server("market", false) };
+    let book = Catalog::default().build_registry(&[ServerTools {
+        server: down,
+        tools: vec![remote("get_it", READ_ONLY_ANNOTATIONS)],
+    }]);
+    assert_eq!(book.get("get_it").unwrap().unavailable_reason.as_deref(), Some("exited"));
 }
 
 #[test]
 fn an_invalid_schema_is_kept_as_the_reason() {
-    let mut bad = remote("get_it", READS);
+    let mut bad = remote("get_it", READ_ONLY_ANNOTATIONS);
     bad.input_schema = json!({"type": "nonsense"});
-    let tool = Catalog::default().describe(&server("m", false), &bad, "get_it".parse().unwrap());
+    let tool =
+        Catalog::default().resolve_tool(&server("m", false), &bad, "get_it".parse().unwrap());
     let error = tool.validate(&json!({})).unwrap_err();
     assert!(error.starts_with("the tool's input schema is not valid"), "{error}");
 }
@@ -254,9 +269,10 @@ fn an_invalid_schema_is_kept_as_the_reason() {
 #[test]
 fn t3_arguments_that_would_take_for_ever_to_check_are_refused() {
     let again = json!({"$ref": "#"});
-    let mut tool = remote("get_it", READS);
+    let mut tool = remote("get_it", READ_ONLY_ANNOTATIONS);
     tool.input_schema = json!({"properties": {"x": {"allOf": [again, again]}}});
-    let tool = Catalog::default().describe(&server("m", false), &tool, "get_it".parse().unwrap());
+    let tool =
+        Catalog::default().resolve_tool(&server("m", false), &tool, "get_it".parse().unwrap());
     let nested = |levels: usize| (1..levels).fold(json!({}), |inner, _| json!({"x": inner}));
     assert_eq!(tool.validate(&nested(8)), Ok(()));
     let error = tool.validate(&nested(60)).unwrap_err();

@@ -1,7 +1,7 @@
 //! How dangerous a tool is and why, by the order of G1; and whether it may run twice (R1).
 
-use super::catalog::{Match, RemoteTool, ServerFacts, UnknownTools, first};
-use super::{Risk, RiskSource, names};
+use super::catalog::{EntryMatch, RemoteTool, ServerProfile, UnknownToolPolicy, first_stated};
+use super::{Risk, RiskSource, tool_names};
 
 /// What policy needs to know of a tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,34 +9,34 @@ pub(super) struct Classification {
     pub(super) risk: Risk,
     pub(super) source: RiskSource,
     pub(super) repeatable: bool,
-    pub(super) denied: Option<String>,
+    pub(super) denial_reason: Option<String>,
 }
 
 /// Settles what the catalog's `entries` for the tool, its server and its name say together.
 pub(super) fn classify(
-    entries: &[Match<'_>],
-    server: &ServerFacts,
+    entries: &[EntryMatch<'_>],
+    server: &ServerProfile,
     remote: &RemoteTool,
-    unknown_tools: UnknownTools,
+    unknown_tools: UnknownToolPolicy,
 ) -> Classification {
-    let (risk, source) = by_catalog(entries)
-        .or_else(|| server.trusted.then(|| by_annotations(remote)).flatten())
-        .or_else(|| by_words(&remote.name))
+    let (risk, source) = risk_from_catalog(entries)
+        .or_else(|| server.trusted.then(|| risk_from_annotations(remote)).flatten())
+        .or_else(|| risk_from_name(&remote.name))
         .unwrap_or((Risk::default(), RiskSource::Default));
-    let repeatable = first(entries, |entry| entry.idempotent)
-        .unwrap_or_else(|| said_repeatable(risk, &source, server, remote));
-    let denied = match first(entries, |entry| entry.deny) {
+    let repeatable = first_stated(entries, |entry| entry.idempotent)
+        .unwrap_or_else(|| is_declared_repeatable(risk, &source, server, remote));
+    let denied = match first_stated(entries, |entry| entry.deny) {
         Some(true) => Some("the catalog says so".to_owned()),
         Some(false) => None,
-        None if source == RiskSource::Default && unknown_tools == UnknownTools::Deny => {
+        None if source == RiskSource::Default && unknown_tools == UnknownToolPolicy::Deny => {
             Some("nothing says how dangerous it is, and unknown tools are denied".to_owned())
         }
         None => None,
     };
-    Classification { risk, source, repeatable, denied }
+    Classification { risk, source, repeatable, denial_reason: denied }
 }
 
-fn by_catalog(entries: &[Match<'_>]) -> Option<(Risk, RiskSource)> {
+fn risk_from_catalog(entries: &[EntryMatch<'_>]) -> Option<(Risk, RiskSource)> {
     entries.iter().find_map(|(glob, entry)| {
         let source = match glob {
             None => RiskSource::Catalog,
@@ -46,7 +46,7 @@ fn by_catalog(entries: &[Match<'_>]) -> Option<(Risk, RiskSource)> {
     })
 }
 
-fn by_annotations(remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
+fn risk_from_annotations(remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
     let hints = remote.annotations;
     let (risk, hint) = match (hints.read_only_hint, hints.destructive_hint) {
         (Some(true), _) => (Risk::ReadOnly, "readOnlyHint = true"),
@@ -59,15 +59,15 @@ fn by_annotations(remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
     Some((risk, RiskSource::Annotation { hint: hint.to_owned() }))
 }
 
-fn by_words(name: &str) -> Option<(Risk, RiskSource)> {
-    names::risk_of_words(name).map(|(risk, word)| (risk, RiskSource::NameWord { word }))
+fn risk_from_name(name: &str) -> Option<(Risk, RiskSource)> {
+    tool_names::risk_from_words(name).map(|(risk, word)| (risk, RiskSource::NameWord { word }))
 }
 
 /// Whether somebody we believe says that it may run twice. A guess from the name is nobody.
-fn said_repeatable(
+fn is_declared_repeatable(
     risk: Risk,
     source: &RiskSource,
-    server: &ServerFacts,
+    server: &ServerProfile,
     remote: &RemoteTool,
 ) -> bool {
     let read_only = match source {

@@ -1,6 +1,6 @@
 //! What must hold of a tool's calls (G5).
 
-use super::{Expression, Facts};
+use super::{Expression, ExpressionContext};
 use crate::limits;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
@@ -16,10 +16,10 @@ pub struct Constraint {
 
 impl Constraint {
     /// Why a call is not allowed, if it isn't. What can't be evaluated is not allowed.
-    pub fn violation(&self, facts: &Facts) -> Option<String> {
-        match self.allow_if.is_true(facts) {
+    pub fn violation(&self, facts: &ExpressionContext) -> Option<String> {
+        match self.allow_if.evaluate_bool(facts) {
             Ok(true) => None,
-            Ok(false) => Some(self.told()),
+            Ok(false) => Some(self.denial_text()),
             Err(problem) => Some(match &self.reason {
                 Some(reason) => format!("{reason} ({problem})"),
                 None => problem,
@@ -27,7 +27,7 @@ impl Constraint {
         }
     }
 
-    fn told(&self) -> String {
+    fn denial_text(&self) -> String {
         match &self.reason {
             Some(reason) => reason.clone(),
             None => format!("the constraint `{}` does not hold", self.allow_if),
@@ -39,13 +39,13 @@ impl<'de> Deserialize<'de> for Constraint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Written {
+        struct ConstraintTable {
             allow_if: Expression,
             reason: Option<String>,
         }
 
-        struct TextOrTable;
-        impl<'de> de::Visitor<'de> for TextOrTable {
+        struct ConstraintVisitor;
+        impl<'de> de::Visitor<'de> for ConstraintVisitor {
             type Value = Constraint;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an expression, or {allow_if, reason}")
@@ -55,7 +55,8 @@ impl<'de> Deserialize<'de> for Constraint {
                 Ok(Constraint { allow_if, reason: None })
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Constraint, A::Error> {
-                let written = Written::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let written =
+                    ConstraintTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
                 let bytes_max = limits::REASON_BYTES_MAX;
                 if written.reason.as_ref().is_some_and(|reason| reason.len() > bytes_max) {
                     let problem = format_args!("reason may have at most {bytes_max} bytes");
@@ -64,6 +65,6 @@ impl<'de> Deserialize<'de> for Constraint {
                 Ok(Constraint { allow_if: written.allow_if, reason: written.reason })
             }
         }
-        deserializer.deserialize_any(TextOrTable)
+        deserializer.deserialize_any(ConstraintVisitor)
     }
 }

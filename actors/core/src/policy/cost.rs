@@ -1,6 +1,6 @@
 //! What a tool's calls cost (G5). What may be spent is [`super::budget`]'s.
 
-use super::{Expression, Facts};
+use super::{Expression, ExpressionContext};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
@@ -25,8 +25,8 @@ pub struct Cost {
 
 impl CostRule {
     /// What the call costs; the error says why that is not known.
-    pub fn cost(&self, facts: &Facts) -> Result<Cost, String> {
-        let amount = self.amount.number(facts)?;
+    pub fn evaluate(&self, facts: &ExpressionContext) -> Result<Cost, String> {
+        let amount = self.amount.evaluate_number(facts)?;
         if amount.is_finite() && amount >= 0.0 {
             // Negative zero is zero.
             return Ok(Cost { amount: amount.abs(), unit: self.unit.clone() });
@@ -37,7 +37,7 @@ impl CostRule {
 
 impl Cost {
     /// Whether there is nothing to pay.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.amount <= 0.0
     }
 }

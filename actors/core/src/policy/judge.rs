@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of sessions, approvals or grants; who asks whom is the caller's business.
 
-use super::{Autonomy, Cost, Facts, Matrix, Ruling, Settings, Tool};
+use super::{Autonomy, Cost, ExpressionContext, Matrix, MatrixVerdict, Settings, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ pub enum Verdict {
     /// It runs.
     Allow {
         /// Why, for people.
-        why: String,
+        reason: String,
         /// What it costs, if its tool has a cost.
         cost: Option<Cost>,
     },
     /// A person is asked.
     Ask {
         /// Why, for people.
-        why: String,
+        reason: String,
         /// What it costs, if its tool has a cost.
         cost: Option<Cost>,
         /// Whether that is more than a budget has left.
@@ -28,7 +28,7 @@ pub enum Verdict {
     /// It would run, but a budget has no room for what it costs: a person is asked to raise it.
     OverBudget {
         /// Why, for people.
-        why: String,
+        reason: String,
         /// What it costs.
         cost: Option<Cost>,
     },
@@ -62,19 +62,19 @@ pub struct JudgeContext<'a> {
     /// The session's agent.
     pub agent: &'a str,
     /// What remains of the budget for the unit of the tool's cost; `None` is no budget.
-    pub remaining: Option<f64>,
+    pub remaining_budget: Option<f64>,
 }
 
 /// Judges one call whose arguments fit the tool's schema.
 ///
 /// What the user blocks and what the catalog forbids is denied first, then what a constraint
 /// forbids, whatever the tool's risk; the table rules on the rest.
-pub fn judge(tool: &Tool, arguments: &Value, judging: &JudgeContext<'_>) -> Verdict {
-    if let Some(reason) = standing_denial(tool, judging.settings) {
+pub fn judge_call(tool: &Tool, arguments: &Value, judging: &JudgeContext<'_>) -> Verdict {
+    if let Some(reason) = unconditional_denial(tool, judging.settings) {
         return Verdict::Deny(Denial { reason, required_level: None });
     }
-    match cost_of_allowed(tool, arguments, judging) {
-        Ok(cost) => Ruled { tool, judging, cost }.verdict(),
+    match evaluate_expressions(tool, arguments, judging) {
+        Ok(cost) => Evaluation { tool, context: judging, cost }.verdict(),
         Err(problem) => {
             let reason = format!("{} is denied: {problem}", tool.name);
             Verdict::Deny(Denial { reason, required_level: None })
@@ -84,26 +84,26 @@ pub fn judge(tool: &Tool, arguments: &Value, judging: &JudgeContext<'_>) -> Verd
 
 /// The verdict on a tool before there is a call, for overviews: as [`judge`], but without what
 /// depends on arguments.
-pub fn judge_any(tool: &Tool, judging: &JudgeContext<'_>) -> Verdict {
-    match standing_denial(tool, judging.settings) {
+pub fn judge_tool(tool: &Tool, judging: &JudgeContext<'_>) -> Verdict {
+    match unconditional_denial(tool, judging.settings) {
         Some(reason) => Verdict::Deny(Denial { reason, required_level: None }),
-        None => Ruled { tool, judging, cost: None }.verdict(),
+        None => Evaluation { tool, context: judging, cost: None }.verdict(),
     }
 }
 
 /// A denial that no autonomy level lifts.
-fn standing_denial(tool: &Tool, settings: &Settings) -> Option<String> {
+fn unconditional_denial(tool: &Tool, settings: &Settings) -> Option<String> {
     // Two servers with the same tool make its name longer; that must not unblock it.
     let blocks = |name: &str| name == tool.name.as_str() || name == tool.remote_name;
     if settings.blocked_tools.iter().any(|blocked| blocks(blocked.as_str())) {
         return Some(format!("{} is blocked by the user's settings", tool.name));
     }
-    tool.denied.as_ref().map(|reason| format!("{} is denied: {reason}", tool.name))
+    tool.denial_reason.as_ref().map(|reason| format!("{} is denied: {reason}", tool.name))
 }
 
 /// What a call that every constraint allows costs; the error says why it is not allowed, or why
 /// that can't be known (G5).
-fn cost_of_allowed(
+fn evaluate_expressions(
     tool: &Tool,
     arguments: &Value,
     judging: &JudgeContext<'_>,
@@ -111,7 +111,7 @@ fn cost_of_allowed(
     if !tool.has_expressions() {
         return Ok(None);
     }
-    let facts = Facts::of(arguments, judging)?;
+    let facts = ExpressionContext::new(arguments, judging)?;
     for constraint in &tool.constraints {
         if let Some(violation) = constraint.violation(&facts) {
             return Err(violation);
@@ -119,62 +119,64 @@ fn cost_of_allowed(
     }
     // A call whose key is not known can't be kept from running beside others.
     tool.exclusive_key(&facts).map_err(|problem| format!("its exclusive key: {problem}"))?;
-    let cost = tool.cost.as_ref().map(|rule| rule.cost(&facts)).transpose();
+    let cost = tool.cost.as_ref().map(|rule| rule.evaluate(&facts)).transpose();
     cost.map_err(|problem| format!("its cost: {problem}"))
 }
 
 /// A call that only the table and the budget rule on.
-struct Ruled<'a> {
+struct Evaluation<'a> {
     tool: &'a Tool,
-    judging: &'a JudgeContext<'a>,
+    context: &'a JudgeContext<'a>,
     cost: Option<Cost>,
 }
 
-impl Ruled<'_> {
+impl Evaluation<'_> {
     fn verdict(self) -> Verdict {
-        let (tool, level) = (self.tool, self.judging.settings.autonomy_level);
+        let (tool, level) = (self.tool, self.context.settings.autonomy_level);
         let why = || {
-            let beyond = self.beyond_budget().map(|said| format!("; {said}")).unwrap_or_default();
+            let beyond = self.budget_excess().map(|said| format!("; {said}")).unwrap_or_default();
             format!("{} is {} ({}), level {level}{beyond}", tool.name, tool.risk, tool.risk_source)
         };
-        match self.ruling(level) {
-            Ruling::Allow => Verdict::Allow { why: why(), cost: self.cost },
-            Ruling::Ask if !self.judging.headless => {
-                let exceeds_budget = self.beyond_budget().is_some();
-                match self.by_table(level) {
-                    Ruling::Allow => Verdict::OverBudget { why: why(), cost: self.cost },
-                    Ruling::Ask | Ruling::Deny => {
-                        Verdict::Ask { why: why(), cost: self.cost, exceeds_budget }
+        match self.verdict_at(level) {
+            MatrixVerdict::Allow => Verdict::Allow { reason: why(), cost: self.cost },
+            MatrixVerdict::Ask if !self.context.headless => {
+                let exceeds_budget = self.budget_excess().is_some();
+                match self.matrix_verdict(level) {
+                    MatrixVerdict::Allow => Verdict::OverBudget { reason: why(), cost: self.cost },
+                    MatrixVerdict::Ask | MatrixVerdict::Deny => {
+                        Verdict::Ask { reason: why(), cost: self.cost, exceeds_budget }
                     }
                 }
             }
-            ruling @ (Ruling::Ask | Ruling::Deny) => Verdict::Deny(self.denial(ruling)),
+            ruling @ (MatrixVerdict::Ask | MatrixVerdict::Deny) => {
+                Verdict::Deny(self.denial(ruling))
+            }
         }
     }
 
     /// What the table says at that level, but that what a budget has no room for is asked for.
-    fn ruling(&self, level: Autonomy) -> Ruling {
-        match self.by_table(level) {
-            Ruling::Allow if self.beyond_budget().is_some() => Ruling::Ask,
-            ruling @ (Ruling::Allow | Ruling::Ask | Ruling::Deny) => ruling,
+    fn verdict_at(&self, level: Autonomy) -> MatrixVerdict {
+        match self.matrix_verdict(level) {
+            MatrixVerdict::Allow if self.budget_excess().is_some() => MatrixVerdict::Ask,
+            ruling @ (MatrixVerdict::Allow | MatrixVerdict::Ask | MatrixVerdict::Deny) => ruling,
         }
     }
 
     /// What the table alone says at that level.
-    fn by_table(&self, level: Autonomy) -> Ruling {
-        let judging = self.judging;
-        let fits = |cost: &Cost| judging.remaining.is_some_and(|left| cost.amount <= left);
-        let is_affordable = self.beyond_budget().is_none() && self.cost.as_ref().is_some_and(fits);
-        judging.matrix.ruling(level, self.tool.risk, judging.settings, is_affordable)
+    fn matrix_verdict(&self, level: Autonomy) -> MatrixVerdict {
+        let judging = self.context;
+        let fits = |cost: &Cost| judging.remaining_budget.is_some_and(|left| cost.amount <= left);
+        let is_affordable = self.budget_excess().is_none() && self.cost.as_ref().is_some_and(fits);
+        judging.matrix.verdict(level, self.tool.risk, judging.settings, is_affordable)
     }
 
     /// That the call costs more than a budget has left, if it does. Where nobody knows what is
     /// left, it is the whole limit at most.
-    fn beyond_budget(&self) -> Option<String> {
+    fn budget_excess(&self) -> Option<String> {
         let cost = self.cost.as_ref()?;
-        let limit = self.judging.settings.budget_limit.as_ref();
+        let limit = self.context.settings.budget_limit.as_ref();
         let limit = limit.filter(|limit| limit.unit == cost.unit).map(|limit| limit.amount);
-        let left = self.judging.remaining.or(limit)?;
+        let left = self.context.remaining_budget.or(limit)?;
         // Written so that a budget that is no number has no room.
         let fits = cost.amount <= left;
         let unit = &cost.unit;
@@ -183,12 +185,12 @@ impl Ruled<'_> {
 
     /// The denial of a call that the table denies, or that would be asked for with nobody there
     /// (G13).
-    fn denial(&self, ruling: Ruling) -> Denial {
-        let (tool, headless) = (self.tool, self.judging.headless);
-        let denied_at = |level: &Autonomy| match self.ruling(*level) {
-            Ruling::Allow => false,
-            Ruling::Ask => headless,
-            Ruling::Deny => true,
+    fn denial(&self, ruling: MatrixVerdict) -> Denial {
+        let (tool, headless) = (self.tool, self.context.headless);
+        let denied_at = |level: &Autonomy| match self.verdict_at(*level) {
+            MatrixVerdict::Allow => false,
+            MatrixVerdict::Ask => headless,
+            MatrixVerdict::Deny => true,
         };
         let required_level = Autonomy::ALL.into_iter().find(|level| !denied_at(level));
         let needs = match required_level {
@@ -203,14 +205,14 @@ impl Ruled<'_> {
             }
         };
         let nobody = match ruling {
-            Ruling::Ask => {
+            MatrixVerdict::Ask => {
                 " needs a person's approval and this agent is headless, so nobody can give it;"
             }
-            Ruling::Allow | Ruling::Deny => "",
+            MatrixVerdict::Allow | MatrixVerdict::Deny => "",
         };
-        let beyond = self.beyond_budget().map(|said| format!(" {said};")).unwrap_or_default();
+        let beyond = self.budget_excess().map(|said| format!(" {said};")).unwrap_or_default();
         let (name, risk) = (&tool.name, tool.risk);
-        let current = self.judging.settings.autonomy_level.name();
+        let current = self.context.settings.autonomy_level.name();
         let reason = format!("{name} is {risk}:{beyond}{nobody} {needs}; current level: {current}");
         Denial { reason, required_level }
     }

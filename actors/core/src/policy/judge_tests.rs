@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::policy::{
-    Catalog, RemoteTool, Risk, UnknownTools,
-    matrix::{Cell, Preset},
+    Catalog, RemoteTool, Risk, UnknownToolPolicy,
+    matrix::{MatrixCell, MatrixPreset},
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -16,7 +16,11 @@ fn settings(autonomy_level: Autonomy, require_confirmation: bool) -> Settings {
     Settings { autonomy_level, require_confirmation, ..Settings::default() }
 }
 
-fn judging<'a>(settings: &'a Settings, matrix: &'a Matrix, headless: bool) -> JudgeContext<'a> {
+fn judge_context<'a>(
+    settings: &'a Settings,
+    matrix: &'a Matrix,
+    headless: bool,
+) -> JudgeContext<'a> {
     JudgeContext {
         settings,
         matrix,
@@ -24,12 +28,12 @@ fn judging<'a>(settings: &'a Settings, matrix: &'a Matrix, headless: bool) -> Ju
         user: "ann",
         session: "s-1",
         agent: "trader",
-        remaining: None,
+        remaining_budget: None,
     }
 }
 
-fn judged(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Verdict {
-    judge(tool, &Value::Null, &judging(settings, matrix, headless))
+fn judge(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Verdict {
+    judge_call(tool, &Value::Null, &judge_context(settings, matrix, headless))
 }
 
 fn letter(verdict: &Verdict) -> char {
@@ -42,11 +46,11 @@ fn letter(verdict: &Verdict) -> char {
 }
 
 /// Rows L0 to L3; columns read_only, write_low_risk, write_high_risk, critical.
-fn table(preset: Preset, require_confirmation: bool, headless: bool) -> [String; 4] {
+fn table(preset: MatrixPreset, require_confirmation: bool, headless: bool) -> [String; 4] {
     Autonomy::ALL.map(|level| {
         let settings = settings(level, require_confirmation);
         Risk::ALL
-            .map(|risk| letter(&judged(&tool(risk), &settings, &preset.into(), headless)))
+            .map(|risk| letter(&judge(&tool(risk), &settings, &preset.into(), headless)))
             .iter()
             .collect()
     })
@@ -55,18 +59,18 @@ fn table(preset: Preset, require_confirmation: bool, headless: bool) -> [String;
 #[test]
 fn g3_every_cell_of_every_preset() {
     let cases = [
-        (Preset::Interactive, true, false, ["ADDD", "AA?D", "AA??", "AAA?"]),
-        (Preset::Interactive, false, false, ["ADDD", "AA?D", "AAA?", "AAA?"]),
-        (Preset::Interactive, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
-        (Preset::Interactive, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
-        (Preset::Strict, true, false, ["ADDD", "AADD", "AA?D", "AAAD"]),
-        (Preset::Strict, false, false, ["ADDD", "AADD", "AAAD", "AAAD"]),
-        (Preset::Strict, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
-        (Preset::Strict, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
-        (Preset::AskFirst, true, false, ["A???", "AA??", "AA??", "AAA?"]),
-        (Preset::AskFirst, false, false, ["A???", "AA??", "AAA?", "AAA?"]),
-        (Preset::AskFirst, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
-        (Preset::AskFirst, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (MatrixPreset::Interactive, true, false, ["ADDD", "AA?D", "AA??", "AAA?"]),
+        (MatrixPreset::Interactive, false, false, ["ADDD", "AA?D", "AAA?", "AAA?"]),
+        (MatrixPreset::Interactive, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (MatrixPreset::Interactive, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (MatrixPreset::Strict, true, false, ["ADDD", "AADD", "AA?D", "AAAD"]),
+        (MatrixPreset::Strict, false, false, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (MatrixPreset::Strict, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (MatrixPreset::Strict, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
+        (MatrixPreset::AskFirst, true, false, ["A???", "AA??", "AA??", "AAA?"]),
+        (MatrixPreset::AskFirst, false, false, ["A???", "AA??", "AAA?", "AAA?"]),
+        (MatrixPreset::AskFirst, true, true, ["ADDD", "AADD", "AADD", "AAAD"]),
+        (MatrixPreset::AskFirst, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
     ];
     for (preset, require_confirmation, headless, expected) in cases {
         let found = table(preset, require_confirmation, headless);
@@ -76,13 +80,13 @@ fn g3_every_cell_of_every_preset() {
 
 #[test]
 fn g4_a_blocked_tool_is_denied_in_every_cell() {
-    for preset in Preset::ALL {
+    for preset in MatrixPreset::ALL {
         for level in Autonomy::ALL {
             for risk in Risk::ALL {
                 let mut settings = settings(level, false);
                 settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
                 for headless in [false, true] {
-                    let found = judged(&tool(risk), &settings, &preset.into(), headless);
+                    let found = judge(&tool(risk), &settings, &preset.into(), headless);
                     let reason = "wallet_transfer is blocked by the user's settings".into();
                     assert_eq!(found, Verdict::Deny(Denial { reason, required_level: None }));
                 }
@@ -97,11 +101,11 @@ fn g4_a_longer_name_does_not_unblock_a_tool() {
     tool.remote_name = "wallet_transfer".into();
     let mut settings = Settings::default();
     settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
-    assert_eq!(letter(&judged(&tool, &settings, &Matrix::default(), false)), 'D');
+    assert_eq!(letter(&judge(&tool, &settings, &Matrix::default(), false)), 'D');
 }
 
 fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Denial {
-    match judged(tool, settings, matrix, headless) {
+    match judge(tool, settings, matrix, headless) {
         Verdict::Deny(denial) => denial,
         other @ (Verdict::Allow { .. } | Verdict::Ask { .. } | Verdict::OverBudget { .. }) => {
             panic!("{other:?}")
@@ -116,7 +120,7 @@ fn g7_denials_name_the_level_that_is_required() {
                  headless, so nobody can give it; requires autonomy level";
     let cases = [
         (
-            Preset::Interactive,
+            MatrixPreset::Interactive,
             Recommendations,
             true,
             false,
@@ -127,7 +131,7 @@ fn g7_denials_name_the_level_that_is_required() {
                 .to_owned(),
         ),
         (
-            Preset::Interactive,
+            MatrixPreset::Interactive,
             ReadOnly,
             true,
             false,
@@ -138,7 +142,7 @@ fn g7_denials_name_the_level_that_is_required() {
                 .to_owned(),
         ),
         (
-            Preset::Strict,
+            MatrixPreset::Strict,
             Supervised,
             true,
             false,
@@ -148,7 +152,7 @@ fn g7_denials_name_the_level_that_is_required() {
                 .to_owned(),
         ),
         (
-            Preset::Interactive,
+            MatrixPreset::Interactive,
             Assisted,
             true,
             true,
@@ -157,7 +161,7 @@ fn g7_denials_name_the_level_that_is_required() {
             format!("{asked} SUPERVISED (L3) or higher; current level: ASSISTED"),
         ),
         (
-            Preset::Interactive,
+            MatrixPreset::Interactive,
             Recommendations,
             false,
             true,
@@ -175,7 +179,8 @@ fn g7_denials_name_the_level_that_is_required() {
 
 #[test]
 fn g7_or_higher_is_said_only_where_it_is_true() {
-    let matrix = Matrix::default().with(Autonomy::Supervised, Risk::Critical, Cell::Deny);
+    let matrix =
+        Matrix::default().with_cell(Autonomy::Supervised, Risk::Critical, MatrixCell::Deny);
     let settings = settings(Autonomy::Supervised, true);
     let found = denied(&tool(Risk::Critical), &settings, &matrix, false);
     assert_eq!(found.required_level, Some(Autonomy::Assisted));
@@ -184,14 +189,14 @@ fn g7_or_higher_is_said_only_where_it_is_true() {
 
 #[test]
 fn g7_the_required_level_is_the_least_that_is_not_denied() {
-    for preset in Preset::ALL {
+    for preset in MatrixPreset::ALL {
         for (headless, require_confirmation) in
             [(false, false), (false, true), (true, false), (true, true)]
         {
             for risk in Risk::ALL {
                 let verdict = |level| {
                     let settings = settings(level, require_confirmation);
-                    judged(&tool(risk), &settings, &preset.into(), headless)
+                    judge(&tool(risk), &settings, &preset.into(), headless)
                 };
                 let least = Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
                 for level in Autonomy::ALL {
@@ -207,7 +212,7 @@ fn g7_the_required_level_is_the_least_that_is_not_denied() {
 #[test]
 fn g1_a_tool_the_catalog_denies_is_denied_with_its_reason() {
     let mut tool = tool(Risk::ReadOnly);
-    tool.denied = Some("nothing describes it".into());
+    tool.denial_reason = Some("nothing describes it".into());
     let found = denied(&tool, &settings(Autonomy::Supervised, false), &Matrix::default(), false);
     let reason = "wallet_transfer is denied: nothing describes it".into();
     assert_eq!(found, Denial { reason, required_level: None });
@@ -218,13 +223,14 @@ fn described(risk: Risk, written: Value) -> Tool {
     let mut entry: Value = written;
     entry["risk"] = risk.name().into();
     let entry = serde_json::from_value(entry).unwrap();
-    let catalog = Catalog::new([("wallet_transfer".to_owned(), entry)], UnknownTools::default());
+    let catalog =
+        Catalog::new([("wallet_transfer".to_owned(), entry)], UnknownToolPolicy::default());
     let remote = RemoteTool {
         name: "wallet_transfer".into(),
         input_schema: json!({"type": "object"}),
         ..RemoteTool::default()
     };
-    catalog.describe(&Default::default(), &remote, "wallet_transfer".parse().unwrap())
+    catalog.resolve_tool(&Default::default(), &remote, "wallet_transfer".parse().unwrap())
 }
 
 fn user(written: Value) -> Settings {
@@ -280,7 +286,7 @@ fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
         for risk in [Risk::ReadOnly, Risk::WriteLowRisk, Risk::WriteHighRisk] {
             let tool = described(risk, json!({"constraints": constraints}));
             let (settings, matrix) = (user(settings.clone()), Matrix::default());
-            let found = judge(&tool, &arguments, &judging(&settings, &matrix, false));
+            let found = judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false));
             match (&expected, found) {
                 (None, Verdict::Allow { cost: None, .. }) => {}
                 (Some(reason), Verdict::Deny(denial)) => {
@@ -289,7 +295,7 @@ fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
                 (_, other) => panic!("{constraints} {arguments}: {other:?}"),
             }
             // An overview knows no arguments, so no constraint speaks in it.
-            let any = judge_any(&tool, &judging(&settings, &matrix, false));
+            let any = judge_tool(&tool, &judge_context(&settings, &matrix, false));
             assert_eq!(letter(&any), 'A');
         }
     }
@@ -304,7 +310,7 @@ fn g4_a_blocked_tool_is_denied_before_any_constraint() {
 }
 
 #[test]
-fn g5_what_can_t_be_known_of_a_call_denies_it() {
+fn g5_evaluation_errors_deny_the_call() {
     for (written, arguments, expected) in [
         (json!({"cost": "args.amount"}), json!({}), "its cost: `args.amount` can't be evaluated"),
         (json!({"cost": "args.amount"}), json!({"amount": "5"}), "must give a number, not string"),
@@ -318,7 +324,7 @@ fn g5_what_can_t_be_known_of_a_call_denies_it() {
     ] {
         let tool = described(Risk::ReadOnly, written);
         let (settings, matrix) = (Settings::default(), Matrix::default());
-        match judge(&tool, &arguments, &judging(&settings, &matrix, false)) {
+        match judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false)) {
             Verdict::Deny(denial) => {
                 assert!(denial.reason.contains(expected), "{}", denial.reason);
                 assert_eq!(denial.required_level, None);
@@ -334,7 +340,8 @@ fn g5_what_can_t_be_known_of_a_call_denies_it() {
 fn t8_calls_with_one_key_are_exclusive() {
     let tool = described(Risk::Critical, json!({"exclusive": "\"wallet:\" + user.id"}));
     let (settings, matrix) = (Settings::default(), Matrix::default());
-    let facts = Facts::of(&json!({}), &judging(&settings, &matrix, false)).unwrap();
+    let facts =
+        ExpressionContext::new(&json!({}), &judge_context(&settings, &matrix, false)).unwrap();
     assert_eq!(tool.exclusive_key(&facts), Ok(Some("wallet:ann".to_owned())));
     assert_eq!(self::tool(Risk::Critical).exclusive_key(&facts), Ok(None));
 }
@@ -342,7 +349,7 @@ fn t8_calls_with_one_key_are_exclusive() {
 /// Rows: the limit in the user's settings, what remains, the amount; then the letters for
 /// write_high_risk and critical at L3.
 #[test]
-fn g3_g6_a_budget_lets_critical_calls_run_and_holds_back_what_it_has_no_room_for() {
+fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
     let isk = |amount: f64| json!({"amount": amount, "unit": "ISK"});
     for (limit, remaining, amount, headless, expected) in [
         (Value::Null, None, 5, false, "A?"),
@@ -361,10 +368,13 @@ fn g3_g6_a_budget_lets_critical_calls_run_and_holds_back_what_it_has_no_room_for
     ] {
         let settings = user(json!({"autonomy_level": 3, "budget_limit": limit}));
         let matrix = Matrix::default();
-        let judging = JudgeContext { remaining, ..judging(&settings, &matrix, headless) };
+        let judging = JudgeContext {
+            remaining_budget: remaining,
+            ..judge_context(&settings, &matrix, headless)
+        };
         let verdicts = [Risk::WriteHighRisk, Risk::Critical].map(|risk| {
             let tool = described(risk, json!({"cost": "args.amount", "cost_unit": "ISK"}));
-            judge(&tool, &json!({"amount": amount}), &judging)
+            judge_call(&tool, &json!({"amount": amount}), &judging)
         });
         let letters: String = verdicts.iter().map(letter).collect();
         assert_eq!(letters, expected, "{limit} {remaining:?} {amount} {verdicts:?}");
@@ -391,11 +401,12 @@ fn g6_a_verdict_says_that_a_budget_has_no_room() {
         described(Risk::WriteLowRisk, json!({"cost": "args.q * args.p", "cost_unit": "ISK"}));
     let settings = user(json!({"budget_limit": {"amount": 10, "unit": "ISK"}}));
     let matrix = Matrix::default();
-    let found = judge(&tool, &json!({"q": 5, "p": 2.5}), &judging(&settings, &matrix, false));
+    let found =
+        judge_call(&tool, &json!({"q": 5, "p": 2.5}), &judge_context(&settings, &matrix, false));
     let why = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its cost of \
                12.5 ISK is more than the 10 ISK that are left";
     let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
-    assert_eq!(found, Verdict::OverBudget { why: why.into(), cost });
+    assert_eq!(found, Verdict::OverBudget { reason: why.into(), cost });
 }
 
 proptest! {
@@ -412,7 +423,7 @@ proptest! {
         let tool = described(Risk::ReadOnly, json!({"constraints": ["true", broken]}));
         let settings = user(json!({"autonomy_level": level}));
         let matrix = Matrix::default();
-        let found = judge(&tool, &json!({"region": region}), &judging(&settings, &matrix, false));
+        let found = judge_call(&tool, &json!({"region": region}), &judge_context(&settings, &matrix, false));
         prop_assert_eq!(letter(&found), 'D');
     }
 }

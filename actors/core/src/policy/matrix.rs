@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 /// What the table says of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ruling {
+pub enum MatrixVerdict {
     /// Run it.
     Allow,
     /// Ask a person.
@@ -22,7 +22,7 @@ pub enum Ruling {
 /// What stands in one cell of the table: a ruling, or a condition that leads to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Cell {
+pub enum MatrixCell {
     /// Run it.
     Allow,
     /// Ask a person.
@@ -35,16 +35,16 @@ pub enum Cell {
     Deny,
 }
 
-impl Cell {
-    fn ruling(self, settings: &Settings, is_affordable: bool) -> Ruling {
+impl MatrixCell {
+    fn resolve(self, settings: &Settings, is_affordable: bool) -> MatrixVerdict {
         match self {
-            Self::Allow => Ruling::Allow,
-            Self::Ask => Ruling::Ask,
-            Self::Budget if is_affordable => Ruling::Allow,
-            Self::Budget => Ruling::Ask,
-            Self::Confirm if settings.require_confirmation => Ruling::Ask,
-            Self::Confirm => Ruling::Allow,
-            Self::Deny => Ruling::Deny,
+            Self::Allow => MatrixVerdict::Allow,
+            Self::Ask => MatrixVerdict::Ask,
+            Self::Budget if is_affordable => MatrixVerdict::Allow,
+            Self::Budget => MatrixVerdict::Ask,
+            Self::Confirm if settings.require_confirmation => MatrixVerdict::Ask,
+            Self::Confirm => MatrixVerdict::Allow,
+            Self::Deny => MatrixVerdict::Deny,
         }
     }
 }
@@ -52,7 +52,7 @@ impl Cell {
 /// A table that has a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Preset {
+pub enum MatrixPreset {
     /// The default.
     #[default]
     Interactive,
@@ -62,7 +62,7 @@ pub enum Preset {
     AskFirst,
 }
 
-impl Preset {
+impl MatrixPreset {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Strict, Self::AskFirst];
 
@@ -75,7 +75,7 @@ impl Preset {
         }
     }
 
-    fn cells(self) -> Cells {
+    fn cells(self) -> MatrixCells {
         match self {
             Self::Interactive => INTERACTIVE,
             Self::Strict => STRICT,
@@ -85,16 +85,16 @@ impl Preset {
 }
 
 /// One row a level of autonomy, one column a level of risk, both in order.
-type Cells = [[Cell; Risk::ALL.len()]; Autonomy::ALL.len()];
+type MatrixCells = [[MatrixCell; Risk::ALL.len()]; Autonomy::ALL.len()];
 
-const ALLOW: Cell = Cell::Allow;
-const ASK: Cell = Cell::Ask;
-const BUDGET: Cell = Cell::Budget;
-const CONFIRM: Cell = Cell::Confirm;
-const DENY: Cell = Cell::Deny;
+const ALLOW: MatrixCell = MatrixCell::Allow;
+const ASK: MatrixCell = MatrixCell::Ask;
+const BUDGET: MatrixCell = MatrixCell::Budget;
+const CONFIRM: MatrixCell = MatrixCell::Confirm;
+const DENY: MatrixCell = MatrixCell::Deny;
 
 #[rustfmt::skip]
-const INTERACTIVE: Cells = [
+const INTERACTIVE: MatrixCells = [
     //   read_only  write_low  write_high  critical
     /* L0 */ [ALLOW, DENY,     DENY,       DENY],
     /* L1 */ [ALLOW, ALLOW,    ASK,        DENY],
@@ -103,7 +103,7 @@ const INTERACTIVE: Cells = [
 ];
 
 #[rustfmt::skip]
-const STRICT: Cells = [
+const STRICT: MatrixCells = [
     //   read_only  write_low  write_high  critical
     /* L0 */ [ALLOW, DENY,     DENY,       DENY],
     /* L1 */ [ALLOW, ALLOW,    DENY,       DENY],
@@ -112,7 +112,7 @@ const STRICT: Cells = [
 ];
 
 #[rustfmt::skip]
-const ASK_FIRST: Cells = [
+const ASK_FIRST: MatrixCells = [
     //   read_only  write_low  write_high  critical
     /* L0 */ [ALLOW, ASK,      ASK,        ASK],
     /* L1 */ [ALLOW, ALLOW,    ASK,        ASK],
@@ -124,42 +124,42 @@ const ASK_FIRST: Cells = [
 /// write_high_risk = "deny" }, … }`: the preset's table with some cells changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    cells: Cells,
+    cells: MatrixCells,
 }
 
 impl Default for Matrix {
     fn default() -> Self {
-        Preset::default().into()
+        MatrixPreset::default().into()
     }
 }
 
-impl From<Preset> for Matrix {
-    fn from(preset: Preset) -> Self {
+impl From<MatrixPreset> for Matrix {
+    fn from(preset: MatrixPreset) -> Self {
         Self { cells: preset.cells() }
     }
 }
 
 impl Matrix {
     /// What stands in the cell.
-    pub fn cell(&self, autonomy: Autonomy, risk: Risk) -> Cell {
+    pub fn cell(&self, autonomy: Autonomy, risk: Risk) -> MatrixCell {
         self.cells[row(autonomy)][column(risk)]
     }
 
     /// What the table says for a user with `settings`. `is_affordable` says that the call has a
     /// cost, and that a budget has room for it.
-    pub fn ruling(
+    pub fn verdict(
         &self,
         autonomy: Autonomy,
         risk: Risk,
         settings: &Settings,
         is_affordable: bool,
-    ) -> Ruling {
-        self.cell(autonomy, risk).ruling(settings, is_affordable)
+    ) -> MatrixVerdict {
+        self.cell(autonomy, risk).resolve(settings, is_affordable)
     }
 
     /// The same table with another cell.
     #[must_use]
-    pub fn with(mut self, autonomy: Autonomy, risk: Risk, cell: Cell) -> Self {
+    pub fn with_cell(mut self, autonomy: Autonomy, risk: Risk, cell: MatrixCell) -> Self {
         self.cells[row(autonomy)][column(risk)] = cell;
         self
     }
@@ -181,35 +181,35 @@ fn column(risk: Risk) -> usize {
 /// A row as it is written in configuration: what is not named stays the preset's.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct RowChanges {
-    read_only: Option<Cell>,
+struct RowOverrides {
+    read_only: Option<MatrixCell>,
     #[serde(alias = "low")]
-    write_low_risk: Option<Cell>,
+    write_low_risk: Option<MatrixCell>,
     #[serde(alias = "moderate")]
-    write_high_risk: Option<Cell>,
-    critical: Option<Cell>,
+    write_high_risk: Option<MatrixCell>,
+    critical: Option<MatrixCell>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Changes {
-    preset: Preset,
+struct MatrixOverrides {
+    preset: MatrixPreset,
     #[serde(rename = "L0")]
-    l0: RowChanges,
+    l0: RowOverrides,
     #[serde(rename = "L1")]
-    l1: RowChanges,
+    l1: RowOverrides,
     #[serde(rename = "L2")]
-    l2: RowChanges,
+    l2: RowOverrides,
     #[serde(rename = "L3")]
-    l3: RowChanges,
+    l3: RowOverrides,
 }
 
-impl From<Changes> for Matrix {
-    fn from(changes: Changes) -> Self {
+impl From<MatrixOverrides> for Matrix {
+    fn from(changes: MatrixOverrides) -> Self {
         let mut cells = changes.preset.cells();
         let rows = [changes.l0, changes.l1, changes.l2, changes.l3];
         for (row, changed) in cells.iter_mut().zip(rows) {
-            let RowChanges { read_only, write_low_risk, write_high_risk, critical } = changed;
+            let RowOverrides { read_only, write_low_risk, write_high_risk, critical } = changed;
             let changed = [read_only, write_low_risk, write_high_risk, critical];
             for (cell, changed) in row.iter_mut().zip(changed) {
                 *cell = changed.unwrap_or(*cell);
@@ -221,23 +221,24 @@ impl From<Changes> for Matrix {
 
 impl<'de> Deserialize<'de> for Matrix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl<'de> de::Visitor<'de> for Written {
+        struct MatrixVisitor;
+        impl<'de> de::Visitor<'de> for MatrixVisitor {
             type Value = Matrix;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a preset (interactive, strict or ask_first) or a table of cells")
             }
             fn visit_str<E: de::Error>(self, name: &str) -> Result<Matrix, E> {
-                let preset = Preset::ALL.into_iter().find(|preset| preset.name() == name);
+                let preset = MatrixPreset::ALL.into_iter().find(|preset| preset.name() == name);
                 preset
                     .map(Matrix::from)
                     .ok_or_else(|| E::invalid_value(de::Unexpected::Str(name), &self))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Matrix, A::Error> {
-                Changes::deserialize(de::value::MapAccessDeserializer::new(map)).map(Matrix::from)
+                MatrixOverrides::deserialize(de::value::MapAccessDeserializer::new(map))
+                    .map(Matrix::from)
             }
         }
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(MatrixVisitor)
     }
 }
 
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn g3_presets_are_known_by_name() {
-        for preset in Preset::ALL {
+        for preset in MatrixPreset::ALL {
             assert_eq!(read(json!(preset.name())), Ok(preset.into()));
         }
         let error = read(json!("lax")).unwrap_err();
@@ -267,9 +268,9 @@ mod tests {
                 let denied_by_strict = risk == Risk::Critical
                     || (autonomy, risk) == (Autonomy::Recommendations, Risk::WriteHighRisk);
                 let strict = if denied_by_strict { DENY } else { usual };
-                assert_eq!(Matrix::from(Preset::Strict).cell(autonomy, risk), strict);
+                assert_eq!(Matrix::from(MatrixPreset::Strict).cell(autonomy, risk), strict);
                 let ask_first = if usual == DENY { ASK } else { usual };
-                assert_eq!(Matrix::from(Preset::AskFirst).cell(autonomy, risk), ask_first);
+                assert_eq!(Matrix::from(MatrixPreset::AskFirst).cell(autonomy, risk), ask_first);
             }
         }
     }
@@ -277,8 +278,11 @@ mod tests {
     #[test]
     fn g3_cells_can_be_changed_in_configuration() {
         let changed = read(json!({"preset": "strict", "L1": {"moderate": "ask"}}));
-        let expected =
-            Matrix::from(Preset::Strict).with(Autonomy::Recommendations, Risk::WriteHighRisk, ASK);
+        let expected = Matrix::from(MatrixPreset::Strict).with_cell(
+            Autonomy::Recommendations,
+            Risk::WriteHighRisk,
+            ASK,
+        );
         assert_eq!(changed, Ok(expected));
         assert_eq!(read(json!({})), Ok(Matrix::default()));
     }

@@ -4,7 +4,7 @@
 //! autonomy may do with a level of risk, [`expression`] what a call's arguments say, and
 //! [`judge`](judge()) brings them together.
 
-pub mod budget;
+pub mod budget_limit;
 pub mod catalog;
 mod classify;
 pub mod constraint;
@@ -12,20 +12,24 @@ pub mod cost;
 pub mod expression;
 pub mod judge;
 pub mod matrix;
-mod names;
 pub mod risk;
 pub mod schema;
 pub mod settings;
 pub mod tool;
+mod tool_names;
 
-pub use budget::{BudgetLimit, Period};
-pub use catalog::{Annotations, Catalog, RemoteTool, ServerFacts, ServerTools, UnknownTools};
+pub use budget_limit::{BudgetLimit, BudgetPeriod};
+pub use catalog::{
+    Catalog, RemoteTool, ServerProfile, ServerTools, ToolAnnotations, UnknownToolPolicy,
+};
 pub use constraint::Constraint;
 pub use cost::{Cost, CostRule};
-pub use expression::{Expression, Facts};
-pub use judge::{Denial, JudgeContext, Verdict, judge, judge_any};
-pub use matrix::{Cell, Matrix, Preset, Ruling};
-pub use names::BUILT_IN;
+pub use expression::{Expression, ExpressionContext};
+pub use judge::{Denial, JudgeContext, Verdict, judge_call, judge_tool};
+pub use matrix::{Matrix, MatrixCell, MatrixPreset, MatrixVerdict};
 pub use risk::{Autonomy, Risk, RiskSource};
-pub use settings::{Settings, SettingsError, SettingsPatch, TooMany, Widening, narrowed};
-pub use tool::{Tool, ToolBook};
+pub use settings::{
+    Settings, SettingsError, SettingsPatch, TooManyEntries, WideningError, session_settings,
+};
+pub use tool::{Tool, ToolRegistry};
+pub use tool_names::BUILT_IN_SERVER;

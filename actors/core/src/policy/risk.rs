@@ -182,8 +182,8 @@ impl Autonomy {
 
 impl<'de> Deserialize<'de> for Autonomy {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl de::Visitor<'_> for Number {
+        struct AutonomyVisitor;
+        impl de::Visitor<'_> for AutonomyVisitor {
             type Value = Autonomy;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an autonomy level: 0, 1, 2 or 3")
@@ -195,7 +195,7 @@ impl<'de> Deserialize<'de> for Autonomy {
                 Autonomy::from_number(&number).map_err(E::custom)
             }
         }
-        deserializer.deserialize_u8(Number)
+        deserializer.deserialize_u8(AutonomyVisitor)
     }
 }
 

@@ -23,8 +23,8 @@ fn compile_with(schema: &Value, formats: bool) -> Result<Validator, String> {
     if !schema.is_object() {
         return Err("it must be a JSON object".to_owned());
     }
-    check_size(schema)?;
-    if Weights::of_root(schema).nodes > limits::SCHEMA_NODES_MAX {
+    validate_size(schema)?;
+    if SchemaWeigher::weigh_root(schema).nodes > limits::SCHEMA_NODES_MAX {
         return Err(format!(
             "with its references followed it has more than {} nodes",
             limits::SCHEMA_NODES_MAX
@@ -36,12 +36,12 @@ fn compile_with(schema: &Value, formats: bool) -> Result<Validator, String> {
     let options = jsonschema::options().offline().with_pattern_options(patterns);
     let options = if formats { options.should_validate_formats(true) } else { options };
     options.build(schema).map_err(|error| {
-        crate::text::cut(&error.to_string(), limits::TOOL_ERROR_BYTES_MAX).to_owned()
+        crate::text::truncate(&error.to_string(), limits::TOOL_ERROR_BYTES_MAX).to_owned()
     })
 }
 
 /// Bounds the schema as it is written. Keeps its own stack, since the depth is what it measures.
-fn check_size(schema: &Value) -> Result<(), String> {
+fn validate_size(schema: &Value) -> Result<(), String> {
     let mut open = vec![(schema, 1)];
     let (mut nodes, mut bytes) = (0, 0);
     while let Some((value, depth)) = open.pop() {
@@ -73,13 +73,13 @@ fn check_size(schema: &Value) -> Result<(), String> {
 /// A definition that contains itself in several places may have to be checked as many times at each
 /// level of the arguments, so the levels are what is bounded.
 pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
-    let Weight { recursions, .. } = Weights::of_root(schema);
+    let SchemaWeight { recursions, .. } = SchemaWeigher::weigh_root(schema);
     (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
 }
 
 /// What checking a schema costs.
 #[derive(Clone, Copy)]
-struct Weight {
+struct SchemaWeight {
     /// Nodes once every `$ref` is followed: a schema of a few lines whose definitions each name
     /// the next one twice takes exponential time to check.
     nodes: usize,
@@ -87,7 +87,7 @@ struct Weight {
     recursions: usize,
 }
 
-impl Weight {
+impl SchemaWeight {
     const NODE: Self = Self { nodes: 1, recursions: 0 };
     const RECURSION: Self = Self { nodes: 1, recursions: 1 };
     const TOO_MUCH: Self = Self { nodes: usize::MAX, recursions: usize::MAX };
@@ -99,40 +99,40 @@ impl Weight {
 }
 
 /// Weighs a schema.
-struct Weights<'a> {
+struct SchemaWeigher<'a> {
     root: &'a Value,
     /// By the reference's text; `None` while it is being weighed.
-    known: HashMap<&'a str, Option<Weight>>,
+    known: HashMap<&'a str, Option<SchemaWeight>>,
 }
 
-impl<'a> Weights<'a> {
-    fn of_root(root: &'a Value) -> Weight {
+impl<'a> SchemaWeigher<'a> {
+    fn weigh_root(root: &'a Value) -> SchemaWeight {
         // A reference may name the root itself.
-        let mut weights = Weights { root, known: HashMap::from([("#", None)]) };
-        let mut weight = Weight::NODE;
+        let mut weights = SchemaWeigher { root, known: HashMap::from([("#", None)]) };
+        let mut weight = SchemaWeight::NODE;
         for (key, member) in root.as_object().into_iter().flatten() {
             // Definitions count where they are referred to.
             if key != "$defs" && key != "definitions" {
-                weight.add(weights.of_member(key, member, 0));
+                weight.add(weights.weigh_member(key, member, 0));
             }
         }
         weight
     }
 
-    fn of(&mut self, value: &'a Value, depth: usize) -> Weight {
+    fn weigh(&mut self, value: &'a Value, depth: usize) -> SchemaWeight {
         if depth > 4 * limits::SCHEMA_DEPTH_MAX {
-            return Weight::TOO_MUCH;
+            return SchemaWeight::TOO_MUCH;
         }
-        let mut weight = Weight::NODE;
+        let mut weight = SchemaWeight::NODE;
         match value {
             Value::Object(members) => {
                 for (key, member) in members {
-                    weight.add(self.of_member(key, member, depth));
+                    weight.add(self.weigh_member(key, member, depth));
                 }
             }
             Value::Array(items) => {
                 for item in items {
-                    weight.add(self.of(item, depth + 1));
+                    weight.add(self.weigh(item, depth + 1));
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -140,26 +140,26 @@ impl<'a> Weights<'a> {
         weight
     }
 
-    fn of_member(&mut self, key: &str, member: &'a Value, depth: usize) -> Weight {
+    fn weigh_member(&mut self, key: &str, member: &'a Value, depth: usize) -> SchemaWeight {
         match (key, member.as_str()) {
             ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) => {
-                self.of_reference(target, depth + 1)
+                self.weigh_reference(target, depth + 1)
             }
-            _ => self.of(member, depth + 1),
+            _ => self.weigh(member, depth + 1),
         }
     }
 
-    fn of_reference(&mut self, target: &'a str, depth: usize) -> Weight {
+    fn weigh_reference(&mut self, target: &'a str, depth: usize) -> SchemaWeight {
         if let Some(known) = self.known.get(target) {
-            return known.unwrap_or(Weight::RECURSION);
+            return known.unwrap_or(SchemaWeight::RECURSION);
         }
         if self.known.len() >= limits::SCHEMA_REFERENCES_MAX {
-            return Weight::TOO_MUCH;
+            return SchemaWeight::TOO_MUCH;
         }
         self.known.insert(target, None);
         let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
         // A target we don't find is an anchor or leads nowhere: as bad as the whole schema again.
-        let weight = self.of(found.unwrap_or(self.root), depth);
+        let weight = self.weigh(found.unwrap_or(self.root), depth);
         self.known.insert(target, Some(weight));
         weight
     }

@@ -3,7 +3,7 @@
 //! [`Settings`] are whole and valid; a [`SettingsPatch`] is what somebody wants changed. Who may
 //! change whose settings is the caller's business.
 
-use super::budget::BudgetLimit;
+use super::budget_limit::BudgetLimit;
 use super::risk::Autonomy;
 use crate::{ids::ToolName, limits};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -46,7 +46,7 @@ impl Default for Settings {
 /// Settings with more in them than fits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} may have at most {max} entries, not {found}")]
-pub struct TooMany {
+pub struct TooManyEntries {
     /// The field of the settings.
     pub field: &'static str,
     /// What it has.
@@ -60,16 +60,16 @@ pub struct TooMany {
 pub enum SettingsError {
     /// They are not valid.
     #[error(transparent)]
-    TooMany(#[from] TooMany),
+    TooManyEntries(#[from] TooManyEntries),
     /// They allow more than the user's do.
     #[error(transparent)]
-    Widening(#[from] Widening),
+    Widening(#[from] WideningError),
 }
 
 /// A session's settings would allow more than its user's (G4).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}; a session may only narrow what its user allows")]
-pub struct Widening {
+pub struct WideningError {
     /// The field that would.
     pub field: &'static str,
     /// How.
@@ -78,47 +78,51 @@ pub struct Widening {
 
 impl Settings {
     /// Checks what the types don't: that no list is too long.
-    pub fn validate(&self) -> Result<(), TooMany> {
+    pub fn validate(&self) -> Result<(), TooManyEntries> {
         let regions = self.allowed_regions.as_ref().map_or(0, BTreeSet::len);
         for (field, found, max) in [
             ("blocked_tools", self.blocked_tools.len(), limits::BLOCKED_TOOLS_MAX),
             ("allowed_regions", regions, limits::ALLOWED_REGIONS_MAX),
         ] {
             if found > max {
-                return Err(TooMany { field, found, max });
+                return Err(TooManyEntries { field, found, max });
             }
         }
         Ok(())
     }
 
     /// Whether these settings allow nothing that `user` does not.
-    pub fn check_within(&self, user: &Self) -> Result<(), Widening> {
-        match self.widening(user) {
+    pub fn validate_within(&self, user: &Self) -> Result<(), WideningError> {
+        match self.find_widening(user) {
             None => Ok(()),
-            Some((field, problem)) => Err(Widening { field, problem }),
+            Some((field, problem)) => Err(WideningError { field, problem }),
         }
     }
 
     /// The narrower of both in every field: what a session with these settings may do once its
     /// user, who may have tightened theirs since it was created, allows `user`.
     #[must_use]
-    pub fn within(&self, user: &Self) -> Self {
+    pub fn narrowed_to(&self, user: &Self) -> Self {
         Self {
             autonomy_level: self.autonomy_level.min(user.autonomy_level),
             require_confirmation: self.require_confirmation || user.require_confirmation,
             blocked_tools: self.blocked_tools.union(&user.blocked_tools).cloned().collect(),
-            allowed_regions: narrower(
+            allowed_regions: narrow_option(
                 &self.allowed_regions,
                 &user.allowed_regions,
                 |own, allowed| own.intersection(allowed).copied().collect(),
             ),
-            budget_limit: narrower(&self.budget_limit, &user.budget_limit, BudgetLimit::within),
+            budget_limit: narrow_option(
+                &self.budget_limit,
+                &user.budget_limit,
+                BudgetLimit::narrowed_to,
+            ),
             preflight: self.preflight,
         }
     }
 
     /// The first field that allows more than `user`, and how.
-    fn widening(&self, user: &Self) -> Option<(&'static str, String)> {
+    fn find_widening(&self, user: &Self) -> Option<(&'static str, String)> {
         if self.autonomy_level > user.autonomy_level {
             let (wanted, allowed) = (self.autonomy_level.level(), user.autonomy_level.level());
             return Some(("autonomy_level", format!("{wanted} is more than the user's {allowed}")));
@@ -152,7 +156,7 @@ impl Settings {
 }
 
 /// The narrower of two restrictions, where absence is none.
-fn narrower<T: Clone>(
+fn narrow_option<T: Clone>(
     own: &Option<T>,
     user: &Option<T>,
     of_both: impl FnOnce(&T, &T) -> T,
@@ -177,10 +181,10 @@ pub struct SettingsPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_tools: Option<BTreeSet<ToolName>>,
     /// See [`Settings::allowed_regions`].
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_a_value")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_nullable")]
     pub allowed_regions: Option<Option<BTreeSet<i64>>>,
     /// See [`Settings::budget_limit`].
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "null_is_a_value")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_nullable")]
     pub budget_limit: Option<Option<BudgetLimit>>,
     /// See [`Settings::preflight`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,14 +193,14 @@ pub struct SettingsPatch {
 
 impl SettingsPatch {
     /// `settings` with these changes, if there are not too many of anything.
-    pub fn applied_to(&self, settings: &Settings) -> Result<Settings, TooMany> {
-        let changed = self.clone().onto(settings);
+    pub fn apply(&self, settings: &Settings) -> Result<Settings, TooManyEntries> {
+        let changed = self.clone().apply_unchecked(settings);
         changed.validate().map(|()| changed)
     }
 
     /// `settings` with these changes, which were looked at before.
     #[must_use]
-    pub fn onto(self, settings: &Settings) -> Settings {
+    pub fn apply_unchecked(self, settings: &Settings) -> Settings {
         let settings = settings.clone();
         Settings {
             autonomy_level: self.autonomy_level.unwrap_or(settings.autonomy_level),
@@ -226,14 +230,17 @@ impl From<Settings> for SettingsPatch {
 }
 
 /// The settings of a new session whose user has `user` and that wants `wanted`. Never clamps.
-pub fn narrowed(user: &Settings, wanted: &SettingsPatch) -> Result<Settings, SettingsError> {
-    let settings = wanted.applied_to(user)?;
-    settings.check_within(user)?;
+pub fn session_settings(
+    user: &Settings,
+    wanted: &SettingsPatch,
+) -> Result<Settings, SettingsError> {
+    let settings = wanted.apply(user)?;
+    settings.validate_within(user)?;
     Ok(settings)
 }
 
 /// Tells `null` from absent, which `Option` alone does not.
-fn null_is_a_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+fn deserialize_nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -267,11 +274,11 @@ mod tests {
     #[test]
     fn g4_a_patch_changes_what_it_names_and_null_lifts() {
         let before = settings(json!({"allowed_regions": [1], "budget_limit": 5}));
-        let untouched = patch(json!({})).applied_to(&before);
+        let untouched = patch(json!({})).apply(&before);
         assert_eq!(untouched.as_ref(), Ok(&before));
         let lifted = patch(json!({"allowed_regions": null, "autonomy_level": 3}));
         let expected = settings(json!({"autonomy_level": 3, "budget_limit": 5}));
-        assert_eq!(lifted.applied_to(&before), Ok(expected));
+        assert_eq!(lifted.apply(&before), Ok(expected));
         assert_eq!(
             serde_json::to_value(&lifted).unwrap(),
             json!({"allowed_regions": null, "autonomy_level": 3})
@@ -296,11 +303,11 @@ mod tests {
     #[test]
     fn g4_lists_are_bounded() {
         let many: Vec<_> = (0..=1000).collect();
-        let error = patch(json!({"allowed_regions": many})).applied_to(&Settings::default());
+        let error = patch(json!({"allowed_regions": many})).apply(&Settings::default());
         let expected = "allowed_regions may have at most 1000 entries, not 1001";
         assert_eq!(error.unwrap_err().to_string(), expected);
         let names: Vec<_> = (0..=1000).map(|number| format!("tool_{number}")).collect();
-        let error = patch(json!({"blocked_tools": names})).applied_to(&Settings::default());
+        let error = patch(json!({"blocked_tools": names})).apply(&Settings::default());
         assert_eq!(error.unwrap_err().field, "blocked_tools");
     }
 
@@ -327,12 +334,16 @@ mod tests {
             json!({"budget_limit": {"amount": 100, "unit": "ISK", "period": "day"}}),
             json!({"budget_limit": {"amount": 99.5, "unit": "ISK", "period": "month"}}),
         ] {
-            let expected = patch(wanted.clone()).applied_to(&restricted()).unwrap();
-            assert_eq!(narrowed(&restricted(), &patch(wanted.clone())), Ok(expected), "{wanted}");
+            let expected = patch(wanted.clone()).apply(&restricted()).unwrap();
+            assert_eq!(
+                session_settings(&restricted(), &patch(wanted.clone())),
+                Ok(expected),
+                "{wanted}"
+            );
         }
         let all = serde_json::to_value(restricted()).unwrap();
         assert_eq!(
-            narrowed(&settings(json!({"autonomy_level": 2})), &patch(all)),
+            session_settings(&settings(json!({"autonomy_level": 2})), &patch(all)),
             Ok(restricted())
         );
     }
@@ -357,7 +368,7 @@ mod tests {
                 "budget_limit",
             ),
         ] {
-            match narrowed(&restricted(), &patch(wanted.clone())) {
+            match session_settings(&restricted(), &patch(wanted.clone())) {
                 Err(SettingsError::Widening(widening)) => assert_eq!(widening.field, field),
                 other => panic!("{wanted}: {other:?}"),
             }
@@ -365,28 +376,28 @@ mod tests {
     }
 
     #[test]
-    fn g4_the_narrower_of_both_counts_once_the_user_tightened_theirs() {
+    fn g4_session_settings_are_narrowed_to_the_users() {
         let own = settings(json!({
             "autonomy_level": 3, "require_confirmation": false, "blocked_tools": ["b"],
             "allowed_regions": [2, 3], "budget_limit": {"amount": 50, "unit": "ISK"},
         }));
-        let both = own.within(&restricted());
+        let both = own.narrowed_to(&restricted());
         let expected = settings(json!({
             "autonomy_level": 2, "require_confirmation": true, "blocked_tools": ["a", "b"],
             "allowed_regions": [2],
             "budget_limit": {"amount": 50, "unit": "ISK", "period": "total"},
         }));
         assert_eq!(both, expected);
-        assert_eq!(restricted().within(&own), expected);
+        assert_eq!(restricted().narrowed_to(&own), expected);
         for (one, other) in [
             (settings(json!({})), restricted()),
             (restricted(), settings(json!({"autonomy_level": 3, "require_confirmation": false}))),
             (settings(json!({"budget_limit": {"amount": 1, "unit": "USD"}})), restricted()),
             (settings(json!({"budget_limit": {"amount": 500, "unit": "ISK"}})), restricted()),
         ] {
-            let both = one.within(&other);
-            assert_eq!(both.check_within(&other), Ok(()), "{both:?}");
-            assert_eq!(both.within(&other), both);
+            let both = one.narrowed_to(&other);
+            assert_eq!(both.validate_within(&other), Ok(()), "{both:?}");
+            assert_eq!(both.narrowed_to(&other), both);
             assert_eq!(both.allowed_regions, one.allowed_regions.clone().or(other.allowed_regions));
         }
     }
@@ -396,15 +407,15 @@ mod tests {
         let [with, without] =
             [true, false].map(|preflight| settings(json!({"preflight": preflight})));
         for (own, user) in [(&with, &without), (&without, &with)] {
-            assert_eq!(own.check_within(user), Ok(()));
-            assert_eq!(own.within(user), *own);
+            assert_eq!(own.validate_within(user), Ok(()));
+            assert_eq!(own.narrowed_to(user), *own);
         }
-        assert_eq!(patch(json!({"preflight": true})).applied_to(&without), Ok(with));
+        assert_eq!(patch(json!({"preflight": true})).apply(&without), Ok(with));
     }
 
     #[test]
     fn g4_a_widening_says_what_the_user_allows() {
-        let error = narrowed(&Settings::default(), &patch(json!({"autonomy_level": 3})));
+        let error = session_settings(&Settings::default(), &patch(json!({"autonomy_level": 3})));
         let expected = "autonomy_level: 3 is more than the user's 1; a session may only narrow \
                         what its user allows";
         assert_eq!(error.unwrap_err().to_string(), expected);

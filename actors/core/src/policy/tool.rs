@@ -1,14 +1,14 @@
 //! What is known of each tool, resolved: the catalog's word, the server's description, the schema.
 
 use super::{
-    Constraint, CostRule, Expression, Facts,
+    Constraint, CostRule, Expression, ExpressionContext,
     risk::{Risk, RiskSource},
 };
 use crate::{
     call::RetryPolicy,
-    context::tokens,
+    context::token_estimate,
     ids::ToolName,
-    json::{check_levels, is_deeper},
+    json::{is_deeper, validate_levels},
     limits,
 };
 use serde_json::Value;
@@ -45,10 +45,10 @@ pub struct Tool {
     /// How often and when failed attempts are tried again.
     pub retry: RetryPolicy,
     /// Why it can't be called now, if it can't (T2).
-    pub unavailable: Option<String>,
+    pub unavailable_reason: Option<String>,
     /// Why it may never be called, if the catalog says so (G1). Unlike `unavailable` this is
     /// policy: the judge denies it.
-    pub denied: Option<String>,
+    pub denial_reason: Option<String>,
     /// What must hold of its calls (G5).
     pub constraints: Vec<Constraint>,
     /// What its calls cost, if that is known (G5).
@@ -56,14 +56,14 @@ pub struct Tool {
     /// The key by which its calls run one at a time across sessions (T8).
     pub exclusive: Option<Expression>,
     /// How long its results may be used again, of calls with the same arguments (T6).
-    pub cache: Option<Duration>,
+    pub cache_ttl: Option<Duration>,
 }
 
 impl Tool {
     /// The bytes of what a model is shown of it.
     pub(crate) fn declared_bytes(&self) -> u64 {
         let words = self.name.as_str().len() + self.description.len();
-        words as u64 + tokens::of_json(&self.input_schema)
+        words as u64 + token_estimate::estimate_json_bytes(&self.input_schema)
     }
 
     /// Whether judging its calls needs [`Facts`].
@@ -73,9 +73,9 @@ impl Tool {
 
     /// The key by which this call must run alone, if there is one (T8). Sessions share keys, and
     /// so do tools.
-    pub fn exclusive_key(&self, facts: &Facts) -> Result<Option<String>, String> {
+    pub fn exclusive_key(&self, facts: &ExpressionContext) -> Result<Option<String>, String> {
         let Some(expression) = &self.exclusive else { return Ok(None) };
-        let key = expression.text(facts)?;
+        let key = expression.evaluate_text(facts)?;
         let bytes_max = limits::EXCLUSIVE_KEY_BYTES_MAX;
         if key.is_empty() || key.len() > bytes_max {
             return Err(format!("`{expression}` must give a text of 1 to {bytes_max} bytes"));
@@ -89,7 +89,7 @@ impl Tool {
             Ok(validator) => validator,
             Err(reason) => return Err(format!("the tool's input schema is not valid: {reason}")),
         };
-        check_levels(arguments).map_err(|problem| format!("the arguments are {problem}"))?;
+        validate_levels(arguments).map_err(|problem| format!("the arguments are {problem}"))?;
         if let Some(depth_max) = super::schema::arguments_depth_max(&self.input_schema)
             && is_deeper(arguments, depth_max)
         {
@@ -106,13 +106,13 @@ impl Tool {
 /// Every tool there is, by the name the model uses. Replaced as a whole when a server's list
 /// changes; who holds an old one keeps judging by it until the next decision.
 #[derive(Debug, Default)]
-pub struct ToolBook {
+pub struct ToolRegistry {
     tools: BTreeMap<ToolName, Arc<Tool>>,
     /// Bytes of each as a model is shown it.
     sizes: BTreeMap<ToolName, u64>,
 }
 
-impl ToolBook {
+impl ToolRegistry {
     /// A book of these tools; of two with one name the later stands.
     pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
         let tools: BTreeMap<_, _> =
@@ -156,12 +156,12 @@ impl Tool {
             timeout: Some(crate::limits::TOOL_TIMEOUT_DEFAULT),
             result_bytes_max: crate::limits::TOOL_RESULT_BYTES_DEFAULT,
             retry: RetryPolicy::default(),
-            unavailable: None,
-            denied: None,
+            unavailable_reason: None,
+            denial_reason: None,
             constraints: Vec::new(),
             cost: None,
             exclusive: None,
-            cache: None,
+            cache_ttl: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{ApprovalId, UserId},
-    json::{Digest, canonical},
+    json::{Digest, to_canonical_json},
     policy::{Risk, Tool},
 };
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, sync::Arc};
 /// One step as it was approved, or skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ApprovedStep {
+pub struct ApprovedPreflightStep {
     /// Its place in the checklist, from 1.
     pub position: u32,
     /// What it does.
@@ -42,7 +42,7 @@ pub struct ApprovedStep {
 
 /// An approved plan, and what of it is used up.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApprovedPlan {
+pub struct ApprovedPreflight {
     /// The question that was answered.
     pub approval_id: ApprovalId,
     /// Who approved it.
@@ -50,32 +50,34 @@ pub struct ApprovedPlan {
     /// What they said to it.
     pub reason: Option<String>,
     /// The steps, in order.
-    pub steps: Arc<[ApprovedStep]>,
+    pub steps: Arc<[ApprovedPreflightStep]>,
     /// The places of the steps that calls have run on.
-    pub used: BTreeSet<u32>,
+    pub used_positions: BTreeSet<u32>,
 }
 
-impl ApprovedPlan {
+impl ApprovedPreflight {
     /// The place of the step that lets this call run: one that nothing ran on yet, of the same
     /// tool and the same arguments; or, where it says no arguments, of the same tool if that
     /// risks little. A tool that has become riskier than what was approved is not covered.
-    pub fn covering(&self, tool: &Tool, digest: Digest) -> Option<u32> {
-        let fits = |step: &&ApprovedStep| {
+    pub fn covering_step(&self, tool: &Tool, digest: Digest) -> Option<u32> {
+        let fits = |step: &&ApprovedPreflightStep| {
             !step.skipped
-                && !self.used.contains(&step.position)
+                && !self.used_positions.contains(&step.position)
                 && step.tool_name.as_deref() == Some(tool.name.as_str())
                 && step.server.as_deref() == Some(&*tool.server)
                 && tool.risk <= step.risk
         };
-        let exact = |step: &&ApprovedStep| step.digest == Some(digest);
-        let open = |step: &&ApprovedStep| step.digest.is_none() && tool.risk <= Risk::WriteLowRisk;
+        let exact = |step: &&ApprovedPreflightStep| step.digest == Some(digest);
+        let open = |step: &&ApprovedPreflightStep| {
+            step.digest.is_none() && tool.risk <= Risk::WriteLowRisk
+        };
         let mut fitting = self.steps.iter().filter(fits);
         let found = fitting.clone().find(exact).or_else(|| fitting.find(open));
         found.map(|step| step.position)
     }
 
     /// What the model is told of it: it must know what was changed and what was left out.
-    pub fn for_model(&self) -> String {
+    pub fn to_prompt(&self) -> String {
         let mut text = "A person looked at the plan you submitted for the user's last message and \
                         approved it as follows:\n"
             .to_owned();
@@ -89,7 +91,7 @@ impl ApprovedPlan {
             let words: Vec<_> = step.description.split_whitespace().collect();
             text.push_str(&format!("{}.{mark} {}", step.position, words.join(" ")));
             if let Some(tool) = step.tool_name.as_ref().filter(|_| !step.skipped) {
-                let arguments = step.arguments.as_ref().map(canonical).unwrap_or_default();
+                let arguments = step.arguments.as_ref().map(to_canonical_json).unwrap_or_default();
                 text.push_str(&format!(" ({tool} {arguments})"));
             }
             text.push('\n');
@@ -112,10 +114,15 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
-    fn step(position: u32, tool: &str, arguments: Option<Value>, risk: Risk) -> ApprovedStep {
-        let digest = arguments.as_ref().map(Digest::of);
+    fn step(
+        position: u32,
+        tool: &str,
+        arguments: Option<Value>,
+        risk: Risk,
+    ) -> ApprovedPreflightStep {
+        let digest = arguments.as_ref().map(Digest::hash_json);
         let (description, tool_name) = (format!("step {position}"), Some(tool.to_owned()));
-        ApprovedStep {
+        ApprovedPreflightStep {
             position,
             description,
             tool_name,
@@ -128,10 +135,16 @@ mod tests {
         }
     }
 
-    fn plan(steps: Vec<ApprovedStep>) -> ApprovedPlan {
+    fn plan(steps: Vec<ApprovedPreflightStep>) -> ApprovedPreflight {
         let by = UserId::parse("ann").unwrap();
         let (approval_id, used) = (ApprovalId(Uuid::nil()), BTreeSet::new());
-        ApprovedPlan { approval_id, by, reason: None, steps: steps.into(), used }
+        ApprovedPreflight {
+            approval_id,
+            by,
+            reason: None,
+            steps: steps.into(),
+            used_positions: used,
+        }
     }
 
     #[test]
@@ -140,24 +153,26 @@ mod tests {
         let buy = |n: u64| Some(json!({"quantity": n}));
         let mut plan = plan(vec![step(1, "buy", buy(1), high), step(2, "buy", buy(1), high)]);
         let tool = Tool::for_tests("buy", high);
-        let digest = Digest::of(&json!({"quantity": 1}));
-        assert_eq!(plan.covering(&tool, digest), Some(1));
-        plan.used.insert(1);
-        assert_eq!(plan.covering(&tool, digest), Some(2));
-        plan.used.insert(2);
-        assert_eq!(plan.covering(&tool, digest), None);
+        let digest = Digest::hash_json(&json!({"quantity": 1}));
+        assert_eq!(plan.covering_step(&tool, digest), Some(1));
+        plan.used_positions.insert(1);
+        assert_eq!(plan.covering_step(&tool, digest), Some(2));
+        plan.used_positions.insert(2);
+        assert_eq!(plan.covering_step(&tool, digest), None);
     }
 
     #[test]
     fn g14_only_what_was_approved_is_covered() {
         let (low, high) = (Risk::WriteLowRisk, Risk::WriteHighRisk);
         let here = Some(json!({}));
-        let skipped = ApprovedStep { skipped: true, ..step(1, "a", here.clone(), high) };
-        let elsewhere =
-            ApprovedStep { server: Some("other".to_owned()), ..step(1, "a", here.clone(), high) };
-        let nowhere = ApprovedStep { tool_name: None, ..step(1, "a", None, low) };
-        let empty = Digest::of(&json!({}));
-        let other = Digest::of(&json!({"n": 1}));
+        let skipped = ApprovedPreflightStep { skipped: true, ..step(1, "a", here.clone(), high) };
+        let elsewhere = ApprovedPreflightStep {
+            server: Some("other".to_owned()),
+            ..step(1, "a", here.clone(), high)
+        };
+        let nowhere = ApprovedPreflightStep { tool_name: None, ..step(1, "a", None, low) };
+        let empty = Digest::hash_json(&json!({}));
+        let other = Digest::hash_json(&json!({"n": 1}));
         for (step, tool, risk, digest, is_covered) in [
             (step(1, "a", here.clone(), high), "a", high, empty, true),
             (step(1, "a", here.clone(), high), "a", high, other, false),
@@ -171,7 +186,8 @@ mod tests {
             (nowhere, "a", low, empty, false),
             (elsewhere, "a", high, empty, false),
         ] {
-            let found = plan(vec![step.clone()]).covering(&Tool::for_tests(tool, risk), digest);
+            let found =
+                plan(vec![step.clone()]).covering_step(&Tool::for_tests(tool, risk), digest);
             assert_eq!(found.is_some(), is_covered, "{step:?} {tool} {risk}");
         }
     }
@@ -181,18 +197,19 @@ mod tests {
         let low = Risk::WriteLowRisk;
         let plan = plan(vec![step(1, "a", None, low), step(2, "a", Some(json!({})), low)]);
         let tool = Tool::for_tests("a", low);
-        assert_eq!(plan.covering(&tool, Digest::of(&json!({}))), Some(2));
-        assert_eq!(plan.covering(&tool, Digest::of(&json!({"n": 1}))), Some(1));
+        assert_eq!(plan.covering_step(&tool, Digest::hash_json(&json!({}))), Some(2));
+        assert_eq!(plan.covering_step(&tool, Digest::hash_json(&json!({"n": 1}))), Some(1));
     }
 
     #[test]
     fn g14_the_model_reads_what_was_changed_and_left_out() {
         let high = Risk::WriteHighRisk;
-        let edited = ApprovedStep { edited: true, ..step(1, "buy", Some(json!({"n": 1})), high) };
-        let skipped = ApprovedStep { skipped: true, ..step(2, "sell", None, high) };
+        let edited =
+            ApprovedPreflightStep { edited: true, ..step(1, "buy", Some(json!({"n": 1})), high) };
+        let skipped = ApprovedPreflightStep { skipped: true, ..step(2, "sell", None, high) };
         let told =
-            ApprovedPlan { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
-        let told = told.for_model();
+            ApprovedPreflight { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
+        let told = told.to_prompt();
         assert!(told.contains("1. [changed by the person] step 1 (buy {\"n\":1})\n"), "{told}");
         assert!(told.contains("2. [skipped by the person: do not do this] step 2\n"), "{told}");
         assert!(told.contains("The person says: slowly\n"), "{told}");

@@ -3,7 +3,7 @@
 use crate::{
     json::Digest,
     policy::{Cost, Risk},
-    usage::{Price, Spending, Usage},
+    usage::{ModelPrice, ModelUsage, TokenUsage},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub struct Checklist {
     /// The steps, in order.
     pub steps: Vec<ChecklistStep>,
     /// What its model calls may cost.
-    pub estimated_cost: EstimatedCost,
+    pub estimated_cost: CostEstimate,
     /// What the session would need for steps that are denied as it is.
     pub required_permissions: Vec<String>,
     /// What a person should know before they agree.
@@ -56,7 +56,7 @@ pub struct ChecklistStep {
 /// What the model calls of a plan may cost: tokens, and dollars where the price is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EstimatedCost {
+pub struct CostEstimate {
     /// Input tokens.
     pub input_tokens: u64,
     /// Output tokens.
@@ -66,12 +66,17 @@ pub struct EstimatedCost {
     pub estimated_usd: Option<f64>,
 }
 
-impl EstimatedCost {
+impl CostEstimate {
     /// The estimate for so many model calls: each reads what the call that made the plan read, and
     /// writes as much as the plan, `max_tokens` at most. Nothing is assumed to come from a cache.
-    pub fn of(planning: Usage, model_calls: u64, max_tokens: u32, price: Option<&Price>) -> Self {
+    pub fn from_plan_usage(
+        planning: TokenUsage,
+        model_calls: u64,
+        max_tokens: u32,
+        price: Option<&ModelPrice>,
+    ) -> Self {
         let written = planning.output_tokens.min(u64::from(max_tokens));
-        let tokens = Usage {
+        let tokens = TokenUsage {
             input_tokens: planning.input_tokens.saturating_mul(model_calls),
             output_tokens: written.saturating_mul(model_calls),
             cached_tokens: 0,
@@ -79,7 +84,7 @@ impl EstimatedCost {
         Self {
             input_tokens: tokens.input_tokens,
             output_tokens: tokens.output_tokens,
-            estimated_usd: Spending::at(price, tokens).cost_usd,
+            estimated_usd: ModelUsage::from_tokens(price, tokens).cost_usd,
         }
     }
 
@@ -92,7 +97,7 @@ impl EstimatedCost {
 /// What a person changes of one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StepEdit {
+pub struct ChecklistStepEdit {
     /// Which step, from 1.
     pub position: u32,
     /// Other words for it.
@@ -121,24 +126,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g14_the_estimate_is_what_the_plan_read_for_each_model_call() {
-        let planning = Usage { input_tokens: 1_000, output_tokens: 9_000, cached_tokens: 800 };
-        let price = Price { input: 1.0, output: 10.0, cached: Some(0.1) };
-        let found = EstimatedCost::of(planning, 3, 4_000, Some(&price));
-        let expected = EstimatedCost {
+    fn g14_the_estimate_scales_planning_usage_by_model_calls() {
+        let planning = TokenUsage { input_tokens: 1_000, output_tokens: 9_000, cached_tokens: 800 };
+        let price = ModelPrice { input: 1.0, output: 10.0, cached: Some(0.1) };
+        let found = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
+        let expected = CostEstimate {
             input_tokens: 3_000,
             output_tokens: 12_000,
             estimated_usd: Some(0.003 + 0.12),
         };
         assert_eq!(found, expected);
-        assert_eq!(EstimatedCost::of(planning, 3, 4_000, None).estimated_usd, None);
-        let huge = Usage { input_tokens: u64::MAX, ..planning };
-        assert_eq!(EstimatedCost::of(huge, 3, 4_000, None).tokens(), u64::MAX);
+        assert_eq!(CostEstimate::from_plan_usage(planning, 3, 4_000, None).estimated_usd, None);
+        let huge = TokenUsage { input_tokens: u64::MAX, ..planning };
+        assert_eq!(CostEstimate::from_plan_usage(huge, 3, 4_000, None).tokens(), u64::MAX);
     }
 
     #[test]
     fn g14_the_estimate_has_the_names_of_the_wire() {
-        let cost = EstimatedCost { input_tokens: 1, output_tokens: 2, estimated_usd: None };
+        let cost = CostEstimate { input_tokens: 1, output_tokens: 2, estimated_usd: None };
         let expected = serde_json::json!(
             {"inputTokens": 1, "outputTokens": 2, "estimatedUSD": null}
         );

@@ -6,39 +6,39 @@
 
 mod approved;
 mod checklist;
-mod plan;
+mod submission;
 
-pub use approved::{ApprovedPlan, ApprovedStep};
-pub use checklist::{Checklist, ChecklistStep, EstimatedCost, StepEdit};
-pub use plan::{SUBMIT_PLAN, SubmittedPlan, SubmittedStep, tool};
+pub use approved::{ApprovedPreflight, ApprovedPreflightStep};
+pub use checklist::{Checklist, ChecklistStep, ChecklistStepEdit, CostEstimate};
+pub use submission::{PreflightPlan, PreflightPlanStep, SUBMIT_PLAN_TOOL, submit_plan_tool};
 
 /// Where a run stands with its plan.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Preflight {
+pub enum PreflightPhase {
     /// There is none: nobody wanted one, or the model gave none.
     #[default]
     Off,
     /// The model is to submit one before the first step.
-    Wanted,
+    Required,
     /// A person is asked about it.
-    Asked,
+    AwaitingApproval,
     /// A person approved it.
-    Approved(ApprovedPlan),
+    Approved(ApprovedPreflight),
 }
 
-impl Preflight {
+impl PreflightPhase {
     /// The approved plan, if there is one.
-    pub fn approved(&self) -> Option<&ApprovedPlan> {
+    pub fn approved(&self) -> Option<&ApprovedPreflight> {
         match self {
             Self::Approved(plan) => Some(plan),
-            Self::Off | Self::Wanted | Self::Asked => None,
+            Self::Off | Self::Required | Self::AwaitingApproval => None,
         }
     }
 
     /// Notes that a call ran on that step's approval.
-    pub(crate) fn use_step(&mut self, position: u32) {
+    pub(crate) fn mark_used(&mut self, position: u32) {
         if let Self::Approved(plan) = self {
-            plan.used.insert(position);
+            plan.used_positions.insert(position);
         }
     }
 }

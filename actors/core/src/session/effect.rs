@@ -2,7 +2,7 @@
 
 use crate::{
     approval::ElicitationAnswer,
-    delegation::Errand,
+    delegation::ChildTask,
     ids::{AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     message::Arguments,
     policy::Settings,
@@ -46,18 +46,18 @@ pub enum Effect {
     },
     /// Get the call its turn: it may run once no other call with that key does, in any session
     /// (T8). Comes again with every decision until the turn is granted.
-    AwaitTurn {
+    AcquireExclusiveLock {
         /// The call.
         call_id: CallId,
         /// The key.
         key: String,
     },
     /// Tell a running tool what became of its question (T1).
-    AnswerTool {
+    AnswerElicitation {
         /// The attempt that asked.
         attempt_id: AttemptId,
         /// Which of its questions.
-        ask: u32,
+        elicitation_number: u32,
         /// The answer.
         answer: ElicitationAnswer,
     },
@@ -67,16 +67,16 @@ pub enum Effect {
         /// The attempt's fence; its call is the errand's.
         attempt_id: AttemptId,
         /// What is to be done, and by whom.
-        errand: Arc<Errand>,
+        task: Arc<ChildTask>,
         /// The last of its events that is known.
-        after: Seq,
+        after_seq: Seq,
     },
     /// A child allows no more than this from now on.
     NarrowChild {
         /// The child.
         child: SessionId,
         /// What its parent allows.
-        within: Arc<Settings>,
+        parent_settings: Arc<Settings>,
     },
     /// Close a child; its answer is no longer wanted, but its end is to be told.
     CloseChild {
@@ -85,7 +85,7 @@ pub enum Effect {
         /// The call that it works for.
         call_id: CallId,
         /// The last of its events that is known.
-        after: Seq,
+        after_seq: Seq,
         /// For whom it is closed.
         by: UserId,
     },

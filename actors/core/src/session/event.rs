@@ -2,11 +2,11 @@
 //! ever: a variant or field is never changed in a way that old logs do not parse.
 
 use crate::{
-    approval::{Approval, Edit, Grant, Role, StepDecision, Word},
+    approval::{Approval, ArgumentEdit, Grant, PlanStepDecision, RecordedAnswer, Role},
     budget::Budget,
-    call::{FailReason, LetBy, ToolOutput},
+    call::{AuthorizationSource, CallFailureReason, ToolOutput},
     context::StartedWorkflow,
-    delegation::{Assigned, Parent},
+    delegation::{ChildRef, Parent},
     feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
@@ -15,10 +15,10 @@ use crate::{
     message::{Arguments, Message, Reasoning},
     model::delta::StopReason,
     policy::{Autonomy, Cost, Risk, Settings},
-    preflight::ApprovedStep,
+    preflight::ApprovedPreflightStep,
     time::Timestamp,
-    trace::Trace,
-    usage::Spending,
+    trace_context::TraceContext,
+    usage::ModelUsage,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub enum SessionEvent {
         workflow: Option<Arc<StartedWorkflow>>,
         /// The span of a trace in which it was sent (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        traceparent: Option<Trace>,
+        traceparent: Option<TraceContext>,
     },
     /// A user's message is part of the conversation, and its run begins.
     MessageAccepted {
@@ -170,23 +170,23 @@ pub enum SessionEvent {
         title: Option<String>,
         /// The span of a trace in which it was asked for (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        traceparent: Option<Trace>,
+        traceparent: Option<TraceContext>,
     },
     /// A run has its final answer.
     RunCompleted {
         /// The final message.
         message_id: MessageId,
         /// Tokens of all its steps, failed attempts included, and their cost.
-        usage: Spending,
+        usage: ModelUsage,
     },
     /// A run failed; the session stays usable.
     RunFailed {
         /// What kind of failure.
-        code: RunFailure,
+        code: RunFailureCode,
         /// For people.
         error: String,
         /// Tokens of all its steps, failed attempts included, and their cost.
-        usage: Spending,
+        usage: ModelUsage,
     },
     /// A run, or a queued message's run to be, was cancelled.
     RunCancelled {
@@ -196,7 +196,7 @@ pub enum SessionEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
         /// Tokens of all its steps, failed attempts included, and their cost.
-        usage: Spending,
+        usage: ModelUsage,
     },
 
     /// An attempt of a model call begins.
@@ -219,7 +219,7 @@ pub enum SessionEvent {
     /// The model call is done.
     StepCompleted {
         /// Its tokens and their cost.
-        usage: Spending,
+        usage: ModelUsage,
         /// Why the model stopped.
         stop_reason: StopReason,
     },
@@ -238,7 +238,7 @@ pub enum SessionEvent {
         reason: String,
         /// Tokens of the attempt, as far as they were told, and their cost.
         #[serde(default)]
-        usage: Spending,
+        usage: ModelUsage,
     },
 
     /// A model is exhausted, and the run goes on with the next of its profile (M4).
@@ -253,7 +253,7 @@ pub enum SessionEvent {
         reason: String,
         /// Tokens of the attempt, as far as they were told, and their cost.
         #[serde(default)]
-        usage: Spending,
+        usage: ModelUsage,
     },
 
     /// A summary stands for the older part of the conversation in what models are told from now on
@@ -264,14 +264,14 @@ pub enum SessionEvent {
         /// The summary.
         summary: Arc<str>,
         /// What making it cost.
-        usage: Spending,
+        usage: ModelUsage,
     },
     /// There is no summary; the run goes on with what has room.
     ContextCompactionFailed {
         /// Why, for people.
         reason: String,
         /// What trying cost, as far as it was told.
-        usage: Spending,
+        usage: ModelUsage,
     },
 
     /// The model proposed a call.
@@ -304,10 +304,10 @@ pub enum SessionEvent {
         /// Digest of the arguments it may run with.
         digest: Digest,
         /// Who or what allowed it.
-        by: Allowance,
+        by: CallAuthorization,
         /// What a person changed; the digest is that of the arguments as changed (G8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        edit: Option<Edit>,
+        edit: Option<ArgumentEdit>,
     },
     /// An attempt of the call begins.
     ToolCallAttemptStarted {
@@ -319,7 +319,7 @@ pub enum SessionEvent {
         attempt: u32,
         /// The session that works on it, the same for every attempt (S8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        child: Option<Assigned>,
+        child: Option<ChildRef>,
     },
     /// The tool tells how far it is (T5).
     ToolCallProgress {
@@ -382,7 +382,7 @@ pub enum SessionEvent {
         /// The tool.
         tool: String,
         /// What kind of failure.
-        reason: FailReason,
+        reason: CallFailureReason,
         /// What the model and people read.
         error: String,
         /// Whether retries were made and did not help (R3).
@@ -417,10 +417,10 @@ pub enum SessionEvent {
         approval_id: ApprovalId,
         /// The steps of a plan that are decided now.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        steps: Vec<StepDecision>,
+        steps: Vec<PlanStepDecision>,
         /// The word on a question that has no steps.
         #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
-        word: Option<Box<Word>>,
+        answer: Option<Box<RecordedAnswer>>,
         /// Whether all of it is decided now.
         closed: bool,
     },
@@ -454,7 +454,7 @@ pub enum SessionEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// The steps as they were approved or skipped, in order.
-        steps: Arc<[ApprovedStep]>,
+        steps: Arc<[ApprovedPreflightStep]>,
     },
     /// There is no plan to look at; people are asked about calls as usual.
     PreflightSkipped {
@@ -545,7 +545,7 @@ pub struct Steering {
 /// Who or what let a call run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Allowance {
+pub enum CallAuthorization {
     /// The policy.
     Policy {
         /// Why.
@@ -574,17 +574,17 @@ pub enum Allowance {
     },
 }
 
-impl Allowance {
+impl CallAuthorization {
     /// Whether it is that grant's, which lets the call run already.
-    pub fn is_of_grant(&self, let_by: LetBy) -> bool {
-        matches!(self, Self::Grant { grant_id } if let_by == LetBy::Grant(*grant_id))
+    pub fn is_by_same_grant(&self, let_by: AuthorizationSource) -> bool {
+        matches!(self, Self::Grant { grant_id } if let_by == AuthorizationSource::Grant(*grant_id))
     }
 }
 
 /// Why a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RunFailure {
+pub enum RunFailureCode {
     /// No final answer within the allowed steps (S2).
     MaxIterations,
     /// The model's provider refused the request.

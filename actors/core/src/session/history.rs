@@ -7,7 +7,7 @@ use crate::{
     approval::ClosedApproval,
     ids::{MessageId, RunId, Seq},
     json::Digest,
-    limits::CLOSED_APPROVALS_KEPT,
+    limits::CLOSED_APPROVALS_MAX,
 };
 use rpds::RedBlackTreeMapSync;
 
@@ -43,7 +43,7 @@ impl Submissions {
     }
 
     /// Takes a message; the first to take it stays.
-    pub(super) fn take(&mut self, message_id: MessageId, submission: Submission) {
+    pub(super) fn insert_if_absent(&mut self, message_id: MessageId, submission: Submission) {
         if !self.contains_key(&message_id) {
             self.0.insert_mut(message_id, submission);
         }
@@ -66,19 +66,19 @@ impl ClosedApprovals {
     }
 
     /// The one that closed last.
-    pub fn newest(&self) -> Option<&ClosedApproval> {
+    pub fn last(&self) -> Option<&ClosedApproval> {
         self.0.last().map(|(_, closed)| closed)
     }
 
     /// Those that closed after `seq`, oldest first.
-    pub fn after(&self, seq: Seq) -> impl Iterator<Item = &ClosedApproval> {
+    pub fn closed_after(&self, seq: Seq) -> impl Iterator<Item = &ClosedApproval> {
         self.0.range(seq.next()..).map(|(_, closed)| closed)
     }
 
     /// Remembers a question; the oldest makes room where there are too many.
-    pub(super) fn remember(&mut self, seq: Seq, closed: ClosedApproval) {
+    pub(super) fn insert(&mut self, seq: Seq, closed: ClosedApproval) {
         self.0.insert_mut(seq, closed);
-        if self.len() > CLOSED_APPROVALS_KEPT
+        if self.len() > CLOSED_APPROVALS_MAX
             && let Some(oldest) = self.0.first().map(|(seq, _)| *seq)
         {
             self.0.remove_mut(&oldest);
@@ -92,19 +92,19 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn s5_the_first_to_take_a_message_stays_and_a_copy_knows_nothing_later() {
+    fn s5_the_first_submission_wins_and_clones_are_independent() {
         let id = |n: u64| MessageId::parse(&format!("m{n}")).unwrap();
         let taken = |n: u64| Submission {
-            digest: Digest::of_bytes(b"x"),
+            digest: Digest::hash_bytes(b"x"),
             run_id: RunId(Uuid::from_u128(u128::from(n))),
             seq: Seq(n),
         };
         let mut submissions = Submissions::default();
-        (1..=100).for_each(|n| submissions.take(id(n), taken(n)));
+        (1..=100).for_each(|n| submissions.insert_if_absent(id(n), taken(n)));
         let before = submissions.clone();
-        submissions.take(id(7), taken(200));
+        submissions.insert_if_absent(id(7), taken(200));
         assert_eq!(submissions, before);
-        submissions.take(id(101), taken(101));
+        submissions.insert_if_absent(id(101), taken(101));
         assert_eq!(submissions.get(&id(7)), Some(&taken(7)));
         assert!(submissions.contains_key(&id(101)) && !before.contains_key(&id(101)));
         assert!(submissions.iter().map(|(id, _)| id).is_sorted());

@@ -1,10 +1,10 @@
 //! What a session is asked, and what it is told.
 
 use crate::{
-    approval::{Elicitation, GrantWish, Question, Resolution, Role, Surface},
+    approval::{ApprovalSubject, Elicitation, GrantRequest, Resolution, Role, Surface},
     call::ToolOutcome,
     context::StartedWorkflow,
-    delegation::Errand,
+    delegation::ChildTask,
     feedback::Feedback,
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
@@ -14,8 +14,8 @@ use crate::{
     model::{completion::Completion, failure::ModelFailure},
     policy::{Settings, SettingsPatch},
     session::EventRecord,
-    trace::Trace,
-    usage::Usage,
+    trace_context::TraceContext,
+    usage::TokenUsage,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -54,24 +54,24 @@ pub enum Input {
     /// Begin to exist as another session's child, and do what it wants (S8).
     CreateChild {
         /// What that is.
-        errand: Arc<Errand>,
+        task: Arc<ChildTask>,
     },
     /// Allow no more than this: a child's parent does not, any more (S8).
-    Narrow {
+    NarrowSettings {
         /// What the parent allows.
-        within: Arc<Settings>,
+        parent_settings: Arc<Settings>,
     },
     /// Change what it allows, or its title.
     ChangeSettings {
         /// What shall change; nothing that the user does not allow.
-        change: SettingsPatch,
+        patch: SettingsPatch,
         /// The title as it shall be, if it shall change.
         title: Option<Option<String>>,
         /// Who asks.
         by: UserId,
     },
     /// Become read-only; what runs is cancelled.
-    Close {
+    CloseSession {
         /// Who asks.
         by: UserId,
         /// What the stopped model stream had said.
@@ -94,7 +94,7 @@ pub enum Input {
         partial: Option<Completion>,
     },
     /// Stop the run (S6).
-    Cancel {
+    CancelRun {
         /// Only if it is this one.
         run_id: Option<RunId>,
         /// Who asks.
@@ -103,13 +103,13 @@ pub enum Input {
         partial: Option<Completion>,
     },
     /// Take a person's answer (G8, G11).
-    DecideApproval {
+    AnswerApproval {
         /// The question.
         approval_id: ApprovalId,
         /// The answer.
         answer: ApprovalAnswer,
         /// What shall hold for later calls of the tools it approves (G9).
-        for_session: Option<GrantWish>,
+        for_session: Option<GrantRequest>,
         /// Who answers.
         by: UserId,
         /// What they may do.
@@ -134,11 +134,11 @@ pub enum Input {
         by: UserId,
     },
     /// A model attempt ended.
-    StepFinished {
+    ModelFinished {
         /// Which.
         attempt_id: AttemptId,
         /// How.
-        result: Result<Completion, StepFailure>,
+        result: Result<Completion, ModelAttemptFailure>,
     },
     /// A tool attempt ended.
     ToolFinished {
@@ -163,25 +163,25 @@ pub enum Input {
         message: Option<String>,
     },
     /// A running tool asks a person for something (T1).
-    ToolAsked {
+    ElicitationRequested {
         /// The call.
         call_id: CallId,
         /// Which attempt.
         attempt_id: AttemptId,
         /// Which of its questions, from 1.
-        ask: u32,
+        elicitation_number: u32,
         /// What it asks.
         elicitation: Elicitation,
     },
     /// A running tool no longer wants to know what it asked.
-    ToolAskWithdrawn {
+    ElicitationWithdrawn {
         /// Which attempt.
         attempt_id: AttemptId,
         /// Which of its questions.
-        ask: u32,
+        elicitation_number: u32,
     },
     /// These are events of a child, in order and without gaps; some may be known (S8).
-    ChildAdvanced {
+    ChildEventsReceived {
         /// The child.
         child: SessionId,
         /// Its events.
@@ -193,7 +193,7 @@ pub enum Input {
         child: SessionId,
     },
     /// No other call with that key runs: this one may, if it still wants to (T8).
-    TurnGranted {
+    ExclusiveLockGranted {
         /// The call.
         call_id: CallId,
         /// The key that was asked for.
@@ -205,7 +205,7 @@ pub enum Input {
     Rehydrated {
         /// What the session's user allows, where the session allows more: what users who never said
         /// otherwise allow may have become less (G4).
-        within: Option<Arc<Settings>>,
+        user_settings: Option<Arc<Settings>>,
     },
 }
 
@@ -223,7 +223,7 @@ pub struct NewMessage {
     /// The workflow that its run is started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The span of a trace in which it was sent (A4).
-    pub traceparent: Option<Trace>,
+    pub traceparent: Option<TraceContext>,
 }
 
 impl NewMessage {
@@ -250,14 +250,14 @@ pub enum OnBusy {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApprovalAnswer {
     /// To a plan: the same for every step that is not decided yet. To a preflight: as it is.
-    Whole {
+    Overall {
         /// Whether they may run.
         approved: bool,
         /// For the model.
         reason: Option<String>,
     },
     /// The steps of a plan one by one.
-    Steps(Vec<StepAnswer>),
+    Steps(Vec<PlanStepAnswer>),
     /// To a question that has no steps.
     Resolve {
         /// What they say.
@@ -271,19 +271,21 @@ impl ApprovalAnswer {
     /// In the words of `question`: a preflight is approved or rejected as one; a tool that asks is
     /// answered or not.
     #[must_use]
-    pub fn to(self, question: &Question) -> Self {
+    pub fn normalized_for(self, question: &ApprovalSubject) -> Self {
         match question {
-            Question::Preflight(_) => {}
-            Question::Elicitation(_) => return self.for_a_tool(),
-            Question::Plan { .. } | Question::Budget(_) | Question::UnknownOutcome(_) => {
+            ApprovalSubject::Preflight(_) => {}
+            ApprovalSubject::Elicitation(_) => return self.normalized_for_elicitation(),
+            ApprovalSubject::Plan { .. }
+            | ApprovalSubject::Budget(_)
+            | ApprovalSubject::UnknownOutcome(_) => {
                 return self;
             }
         }
         match self {
-            Self::Whole { approved: true, reason } => {
+            Self::Overall { approved: true, reason } => {
                 Self::Resolve { resolution: Resolution::Approve(Vec::new()), reason }
             }
-            Self::Whole { approved: false, reason } => {
+            Self::Overall { approved: false, reason } => {
                 Self::Resolve { resolution: Resolution::Reject, reason }
             }
             answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
@@ -291,12 +293,12 @@ impl ApprovalAnswer {
     }
 
     /// To approve is to say that what was asked is done, which is all there is to say of a page.
-    fn for_a_tool(self) -> Self {
+    fn normalized_for_elicitation(self) -> Self {
         match self {
-            Self::Whole { approved: true, reason } => {
+            Self::Overall { approved: true, reason } => {
                 Self::Resolve { resolution: Resolution::Answer(Value::Null), reason }
             }
-            Self::Whole { approved: false, reason } => {
+            Self::Overall { approved: false, reason } => {
                 Self::Resolve { resolution: Resolution::Reject, reason }
             }
             answer @ (Self::Steps(_) | Self::Resolve { .. }) => answer,
@@ -306,7 +308,7 @@ impl ApprovalAnswer {
 
 /// A person's answer to one step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepAnswer {
+pub struct PlanStepAnswer {
     /// The call.
     pub call_id: CallId,
     /// Whether it may run.
@@ -319,11 +321,11 @@ pub struct StepAnswer {
 
 /// A failed model attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepFailure {
+pub struct ModelAttemptFailure {
     /// What went wrong.
     pub failure: ModelFailure,
     /// Whether any of the message had reached clients.
     pub streamed: bool,
     /// Tokens, as far as the provider had told.
-    pub usage: Usage,
+    pub usage: TokenUsage,
 }

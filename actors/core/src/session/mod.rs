@@ -21,11 +21,12 @@ mod state;
 
 pub use decide::{Decision, Rejection, Reply, decide};
 pub use effect::Effect;
-pub use event::{Allowance, EventRecord, RunFailure, SessionEvent, Steering};
+pub use event::{CallAuthorization, EventRecord, RunFailureCode, SessionEvent, Steering};
 pub use evolve::evolve;
 pub use history::{ClosedApprovals, Submission, Submissions};
-pub use input::{ApprovalAnswer, Input, NewMessage, OnBusy, StepAnswer, StepFailure};
+pub use input::{ApprovalAnswer, Input, ModelAttemptFailure, NewMessage, OnBusy, PlanStepAnswer};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
 pub use state::{
-    Active, Compacted, Compaction, Identity, Lifecycle, QueuedMessage, Run, SessionState, StepPhase,
+    ActiveState, CompactionPhase, ConversationSummary, Lifecycle, QueuedMessage, Run,
+    SessionMetadata, SessionState, StepPhase,
 };

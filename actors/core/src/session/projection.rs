@@ -1,18 +1,18 @@
 //! What the store keeps beside the log for lists and look-ups, derived from the state. It is
 //! committed together with the events that change it.
 
-use super::{Lifecycle, SessionState, state::Identity};
+use super::{Lifecycle, SessionState, state::SessionMetadata};
 use crate::{
     approval::{
-        Approval, ApprovalEnd, ClosedApproval, Escalation, Grant, OpenApproval, PlanStep,
-        StepDecision, Word,
+        Approval, ApprovalOutcome, ClosedApproval, Escalation, Grant, OpenApproval, PlanStep,
+        PlanStepDecision, RecordedAnswer,
     },
-    budget::{Claim, Measure, Posting, Spend},
-    delegation::{Origin, Parent},
+    budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingUpdate},
+    delegation::{Parent, RootRun},
     ids::{AgentName, CallId, RunId, SessionId, UserId},
     policy::Settings,
     time::{Day, Timestamp},
-    usage::Spending,
+    usage::ModelUsage,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
@@ -58,7 +58,7 @@ pub struct SessionRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
     /// Tokens of all runs up to this row's change, and their cost.
-    pub usage: Spending,
+    pub usage: ModelUsage,
 }
 
 /// Where a question stands.
@@ -86,16 +86,16 @@ pub struct ApprovalRow {
     pub run_id: RunId,
     /// The run that people watch, where it is a child that asks (S8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root: Option<Origin>,
+    pub root: Option<RootRun>,
     /// Whose session it is.
     pub owner: UserId,
     /// Where it stands.
     pub state: ApprovalState,
     /// What was decided of a plan, in the steps' order.
-    pub decisions: Vec<StepDecision>,
+    pub decisions: Vec<PlanStepDecision>,
     /// What was said to a question that has no steps.
     #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
-    pub word: Option<Word>,
+    pub answer: Option<RecordedAnswer>,
     /// Whom it went to when nobody had answered in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalation: Option<Escalation>,
@@ -111,53 +111,58 @@ pub struct Projection {
     /// The questions that are new or changed.
     pub approvals: Vec<ApprovalRow>,
     /// What is added to the user's spending (G6), if anything is.
-    pub posting: Option<Posting>,
+    pub spending_update: Option<SpendingUpdate>,
 }
 
 impl Projection {
     /// What changed from `before` to `after`.
-    pub fn between(before: &SessionState, after: &SessionState) -> Self {
-        let row = SessionRow::of(after);
-        let unchanged = match (SessionRow::of(before), &row) {
-            (Some(before), Some(after)) => before.shows_the_same_as(after),
+    pub fn diff(before: &SessionState, after: &SessionState) -> Self {
+        let row = SessionRow::from_state(after);
+        let unchanged = match (SessionRow::from_state(before), &row) {
+            (Some(before), Some(after)) => before.has_same_content(after),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        let approvals = changed_rows(before, after);
-        let spends = after.active.costs.since(&before.active.costs);
-        let user = after.identity.as_ref().filter(|_| !spends.is_empty());
-        let posting = user.map(|identity| {
+        let approvals = changed_approval_rows(before, after);
+        let spends = after.active.tool_costs.changes_since(&before.active.tool_costs);
+        let user = after.metadata.as_ref().filter(|_| !spends.is_empty());
+        let spending_update = user.map(|identity| {
             let user = identity.owner.clone();
-            Posting { user, spends, claims: Vec::new() }
+            SpendingUpdate { user, entries: spends, preconditions: Vec::new() }
         });
-        Self { session: row.filter(|_| !unchanged), approvals, posting }
+        Self { session: row.filter(|_| !unchanged), approvals, spending_update }
     }
 
     /// Adds what must hold of the user's spending.
     #[must_use]
-    pub fn with_claims(mut self, claims: Vec<Claim>) -> Self {
-        if let Some(posting) = &mut self.posting {
-            posting.claims = claims;
+    pub fn with_preconditions(mut self, claims: Vec<SpendingPrecondition>) -> Self {
+        if let Some(posting) = &mut self.spending_update {
+            posting.preconditions = claims;
         }
         self
     }
 
     /// Adds the tokens and the money of model calls to the user's spending; not all need counting.
     #[must_use]
-    pub fn with_models(mut self, before: &SessionState, after: &SessionState, day: Day) -> Self {
-        let Some(identity) = &after.identity else { return self };
-        let (before, after) = (before.spent(), after.spent());
+    pub fn with_model_usage(
+        mut self,
+        before: &SessionState,
+        after: &SessionState,
+        day: Day,
+    ) -> Self {
+        let Some(identity) = &after.metadata else { return self };
+        let (before, after) = (before.total_usage(), after.total_usage());
         let tokens = after.tokens.total().saturating_sub(before.tokens.total()) as f64;
         let costs = after.cost_usd.zip(before.cost_usd);
         let money = costs.map_or(0.0, |(after, before)| after - before);
-        let spent = [(Measure::Tokens, tokens), (Measure::Usd, money)];
+        let spent = [(BudgetMeasure::Tokens, tokens), (BudgetMeasure::Usd, money)];
         let spends = spent.into_iter().filter(|(_, amount)| *amount > 0.0);
         let spends: Vec<_> =
-            spends.map(|(measure, amount)| Spend { measure, day, amount }).collect();
+            spends.map(|(measure, amount)| SpendingEntry { measure, day, amount }).collect();
         if !spends.is_empty() {
             let user = identity.owner.clone();
-            let empty = Posting { user, spends: Vec::new(), claims: Vec::new() };
-            self.posting.get_or_insert(empty).spends.extend(spends);
+            let empty = SpendingUpdate { user, entries: Vec::new(), preconditions: Vec::new() };
+            self.spending_update.get_or_insert(empty).entries.extend(spends);
         }
         self
     }
@@ -165,8 +170,8 @@ impl Projection {
 
 impl SessionRow {
     /// The row of that session, once it exists.
-    pub fn of(state: &SessionState) -> Option<Self> {
-        let identity = state.identity.as_ref()?;
+    pub fn from_state(state: &SessionState) -> Option<Self> {
+        let identity = state.metadata.as_ref()?;
         Some(Self {
             session_id: state.session_id,
             owner: identity.owner.clone(),
@@ -174,15 +179,15 @@ impl SessionRow {
             parent: identity.parent.clone(),
             title: state.active.title.clone(),
             settings: state.active.settings.clone(),
-            status: status(state),
+            status: session_status(state),
             created_at: identity.created_at,
             updated_at: identity.updated_at,
             grants: state.active.grants.clone(),
-            usage: state.spent(),
+            usage: state.total_usage(),
         })
     }
 
-    fn shows_the_same_as(&self, other: &Self) -> bool {
+    fn has_same_content(&self, other: &Self) -> bool {
         let Self { title, settings, status, grants, .. } = self;
         *title == other.title
             && *settings == other.settings
@@ -191,14 +196,14 @@ impl SessionRow {
     }
 }
 
-fn status(state: &SessionState) -> SessionStatus {
+fn session_status(state: &SessionState) -> SessionStatus {
     match state.active.lifecycle {
-        Lifecycle::Vacant => SessionStatus::Closed,
+        Lifecycle::NotCreated => SessionStatus::Closed,
         Lifecycle::Closed if state.active.children.is_empty() => SessionStatus::Closed,
         // Its children may not know yet that nobody wants them: it must come back to tell them.
         Lifecycle::Closed => SessionStatus::Running,
         Lifecycle::Open if state.is_idle() => SessionStatus::Idle,
-        Lifecycle::Open if state.is_waiting_for_people() => SessionStatus::Waiting,
+        Lifecycle::Open if state.is_waiting_for_approval() => SessionStatus::Waiting,
         Lifecycle::Open => SessionStatus::Running,
     }
 }
@@ -206,55 +211,62 @@ fn status(state: &SessionState) -> SessionStatus {
 /// The rows that `after` has and `before` had not, or not so. `after` must follow from `before`:
 /// then an open question changes by new decisions and by escalation alone, and a closed one never,
 /// so that a commit which touches none costs nothing.
-fn changed_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
-    let Some(identity) = &after.identity else { return Vec::new() };
-    let row = |asked: Asked<'_>| asked.row(after.session_id, identity);
+fn changed_approval_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
+    let Some(identity) = &after.metadata else { return Vec::new() };
+    let row = |asked: ApprovalRowSource<'_>| asked.into_row(after.session_id, identity);
     let standing = |open: &OpenApproval| (open.decisions.len(), open.escalation);
     let is_changed = |open: &&OpenApproval| {
         let before = before.active.open_approval(open.approval.approval_id);
         before.map(standing) != Some(standing(open))
     };
     let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
-    let closed = after.closed_approvals.after(before.head);
+    let closed = after.closed_approvals.closed_after(before.last_seq);
     open.chain(closed.map(|closed| row(closed.into()))).collect()
 }
 
 /// A question, open or closed, on its way to a row.
-struct Asked<'a> {
+struct ApprovalRowSource<'a> {
     approval: &'a Arc<Approval>,
     run_id: RunId,
     state: ApprovalState,
-    decisions: &'a BTreeMap<CallId, StepDecision>,
-    word: Option<&'a Word>,
+    decisions: &'a BTreeMap<CallId, PlanStepDecision>,
+    answer: Option<&'a RecordedAnswer>,
     escalation: Option<Escalation>,
     closed_at: Option<Timestamp>,
 }
 
-impl<'a> From<&'a OpenApproval> for Asked<'a> {
+impl<'a> From<&'a OpenApproval> for ApprovalRowSource<'a> {
     fn from(open: &'a OpenApproval) -> Self {
         let OpenApproval { approval, run_id, decisions, escalation } = open;
         let (state, escalation) = (ApprovalState::Pending, *escalation);
         let run_id = *run_id;
-        Self { approval, run_id, state, decisions, word: None, escalation, closed_at: None }
+        Self { approval, run_id, state, decisions, answer: None, escalation, closed_at: None }
     }
 }
 
-impl<'a> From<&'a ClosedApproval> for Asked<'a> {
+impl<'a> From<&'a ClosedApproval> for ApprovalRowSource<'a> {
     fn from(closed: &'a ClosedApproval) -> Self {
-        let ClosedApproval { approval, run_id, end, closed_at, decisions, word, escalation } =
-            closed;
+        let ClosedApproval {
+            approval,
+            run_id,
+            outcome: end,
+            closed_at,
+            decisions,
+            answer: word,
+            escalation,
+        } = closed;
         let state = match end {
-            ApprovalEnd::Decided => ApprovalState::Decided,
-            ApprovalEnd::Expired => ApprovalState::Expired,
-            ApprovalEnd::Cancelled => ApprovalState::Cancelled,
+            ApprovalOutcome::Decided => ApprovalState::Decided,
+            ApprovalOutcome::Expired => ApprovalState::Expired,
+            ApprovalOutcome::Cancelled => ApprovalState::Cancelled,
         };
         let (run_id, escalation, closed_at) = (*run_id, *escalation, Some(*closed_at));
-        Self { approval, run_id, state, decisions, word: word.as_ref(), escalation, closed_at }
+        Self { approval, run_id, state, decisions, answer: word.as_ref(), escalation, closed_at }
     }
 }
 
-impl Asked<'_> {
-    fn row(self, session_id: SessionId, identity: &Identity) -> ApprovalRow {
+impl ApprovalRowSource<'_> {
+    fn into_row(self, session_id: SessionId, identity: &SessionMetadata) -> ApprovalRow {
         let of_step = |step: &PlanStep| self.decisions.get(&step.call_id).cloned();
         ApprovalRow {
             approval: self.approval.clone(),
@@ -264,7 +276,7 @@ impl Asked<'_> {
             owner: identity.owner.clone(),
             state: self.state,
             decisions: self.approval.steps().iter().filter_map(of_step).collect(),
-            word: self.word.cloned(),
+            answer: self.answer.cloned(),
             escalation: self.escalation,
             closed_at: self.closed_at,
         }
@@ -281,7 +293,7 @@ impl ApprovalRow {
     }
 
     /// The rows of every question that the session remembers.
-    pub fn all_of(state: &SessionState) -> Vec<Self> {
-        changed_rows(&SessionState::vacant(state.session_id), state)
+    pub fn all_from_state(state: &SessionState) -> Vec<Self> {
+        changed_approval_rows(&SessionState::new(state.session_id), state)
     }
 }

@@ -3,18 +3,18 @@
 use super::{ClosedApprovals, EventRecord, Submissions, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
-    budget::{Costs, Raise},
+    budget::{BudgetRaise, ToolCosts},
     call::{Call, CallPhase},
-    context::{READ_SKILL, StartedWorkflow},
-    delegation::{Child, Delegated, Parent},
+    context::{READ_SKILL_TOOL, StartedWorkflow},
+    delegation::{Child, ChildUsage, Parent},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
-    message::{AssistantMessage, Conversation},
+    message::{AssistantMessage, MessageHistory},
     policy::Settings,
-    preflight::Preflight,
+    preflight::PreflightPhase,
     time::Timestamp,
-    trace::Trace,
-    usage::Spending,
+    trace_context::TraceContext,
+    usage::ModelUsage,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,28 +29,28 @@ pub struct SessionState {
     /// Its id.
     pub session_id: SessionId,
     /// The last event's number.
-    pub head: Seq,
+    pub last_seq: Seq,
     /// Whose it is and what it is; `None` before the first event.
-    pub identity: Option<Identity>,
+    pub metadata: Option<SessionMetadata>,
     /// What was said.
-    pub conversation: Conversation,
+    pub conversation: MessageHistory,
     /// What stands for its older part in what models are told (C4).
-    pub compacted: Option<Compacted>,
+    pub summary: Option<ConversationSummary>,
     /// The messages that were taken, by the client's id (S5).
     pub submissions: Submissions,
     /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
     pub closed_approvals: ClosedApprovals,
     /// Tokens of all runs that have ended, and their cost.
-    pub usage: Spending,
+    pub usage: ModelUsage,
     /// How often people gave feedback.
-    pub feedback: u32,
+    pub feedback_count: u32,
     /// What is going on.
-    pub active: Active,
+    pub active: ActiveState,
 }
 
 /// What stands for the older part of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compacted {
+pub struct ConversationSummary {
     /// So many messages from its beginning.
     pub through: u64,
     /// The tokens of those messages, as estimated.
@@ -59,38 +59,38 @@ pub struct Compacted {
     pub summary: Arc<str>,
 }
 
-impl Compacted {
-    pub(crate) fn new(conversation: &Conversation, through: u64, summary: Arc<str>) -> Self {
+impl ConversationSummary {
+    pub(crate) fn new(conversation: &MessageHistory, through: u64, summary: Arc<str>) -> Self {
         let messages = usize::try_from(through).unwrap_or(usize::MAX);
-        Self { through, tokens: conversation.tokens_of_first(messages), summary }
+        Self { through, tokens: conversation.estimated_tokens_of_first(messages), summary }
     }
 
     /// How many messages it stands for.
-    pub(crate) fn messages(&self) -> usize {
+    pub(crate) fn message_count(&self) -> usize {
         usize::try_from(self.through).unwrap_or(usize::MAX)
     }
 }
 
 /// Where a run stands with summarising (C4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compaction {
+pub enum CompactionPhase {
     /// It may be done before the next step.
     #[default]
     Idle,
     /// A model attempt that is under way is for it.
-    Going {
+    Running {
         /// So many messages from the conversation's beginning.
         through: u64,
     },
     /// It was done before the step that is next.
     Done,
     /// It failed, and is not tried again in this run.
-    GivenUp,
+    Failed,
 }
 
 /// Whose a session is and what it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Identity {
+pub struct SessionMetadata {
     /// Its principal.
     pub owner: UserId,
     /// Its agent profile.
@@ -105,7 +105,7 @@ pub struct Identity {
 
 /// What is going on in a session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Active {
+pub struct ActiveState {
     /// Whether it takes messages.
     pub lifecycle: Lifecycle,
     /// For people.
@@ -113,7 +113,7 @@ pub struct Active {
     /// What it allows.
     pub settings: Arc<Settings>,
     /// What the run's workflow leaves of it, where that is less (C3).
-    pub narrowed: Option<Arc<Settings>>,
+    pub workflow_settings: Option<Arc<Settings>>,
     /// Messages that wait, oldest first.
     pub queue: VecDeque<QueuedMessage>,
     /// The run that is going.
@@ -123,13 +123,13 @@ pub struct Active {
     /// What people granted for the session, oldest first.
     pub grants: Vec<Grant>,
     /// What tools have cost (G6).
-    pub costs: Costs,
+    pub tool_costs: ToolCosts,
     /// The budgets that people raised.
-    pub raises: Vec<Raise>,
+    pub budget_raises: Vec<BudgetRaise>,
     /// The sessions that work for it, those that were told to stop included (S8).
     pub children: Vec<Child>,
     /// What all of its children have spent.
-    pub delegated: Delegated,
+    pub child_usage: ChildUsage,
 }
 
 /// Whether a session takes messages.
@@ -137,7 +137,7 @@ pub struct Active {
 pub enum Lifecycle {
     /// It does not exist yet.
     #[default]
-    Vacant,
+    NotCreated,
     /// It does.
     Open,
     /// It is read-only.
@@ -160,7 +160,7 @@ pub struct QueuedMessage {
     /// The workflow that its run is started with.
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The span of a trace in which it was sent.
-    pub traceparent: Option<Trace>,
+    pub traceparent: Option<TraceContext>,
 }
 
 /// The run that is going.
@@ -184,21 +184,21 @@ pub struct Run {
     /// fell back to (M4).
     pub model: Option<Arc<str>>,
     /// The model's last complete message.
-    pub answer: Option<MessageId>,
+    pub last_message_id: Option<MessageId>,
     /// Tokens so far, and their cost.
-    pub usage: Spending,
+    pub usage: ModelUsage,
     /// What its tools have cost, by unit.
-    pub costs: BTreeMap<Arc<str>, f64>,
+    pub tool_costs: BTreeMap<Arc<str>, f64>,
     /// What its children have spent.
-    pub delegated: Delegated,
+    pub child_usage: ChildUsage,
     /// Where it stands with its plan (G14).
-    pub preflight: Preflight,
+    pub preflight: PreflightPhase,
     /// The workflow that it was started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The span of a trace in which it was asked for (A4).
-    pub traceparent: Option<Trace>,
+    pub traceparent: Option<TraceContext>,
     /// Where it stands with summarising.
-    pub compaction: Compaction,
+    pub compaction: CompactionPhase,
     /// When it began.
     pub started_at: Timestamp,
 }
@@ -208,7 +208,7 @@ pub struct Run {
 pub enum StepPhase {
     /// Before its first step: only within one decision, or while people are asked about a budget
     /// or the plan.
-    Between,
+    BetweenSteps,
     /// A model attempt is under way.
     Streaming {
         /// Its fence.
@@ -232,44 +232,44 @@ pub enum StepPhase {
         message_id: Option<MessageId>,
     },
     /// The message is complete, and its calls have their turn.
-    Calling,
+    RunningCalls,
 }
 
 impl Run {
     /// How many messages a model attempt that is under way is to summarise, if it is for that.
-    pub fn compacting(&self) -> Option<u64> {
+    pub fn compacting_through(&self) -> Option<u64> {
         match self.compaction {
-            Compaction::Going { through } => Some(through),
-            Compaction::Idle | Compaction::Done | Compaction::GivenUp => None,
+            CompactionPhase::Running { through } => Some(through),
+            CompactionPhase::Idle | CompactionPhase::Done | CompactionPhase::Failed => None,
         }
     }
 
     /// Whether its workflow lets it use the tool of that name. Skills may always be read.
-    pub fn may_use(&self, tool: &str) -> bool {
-        let by_workflow = |workflow: &Arc<StartedWorkflow>| workflow.may_use(tool);
-        tool == READ_SKILL || self.workflow.as_ref().is_none_or(by_workflow)
+    pub fn can_use_tool(&self, tool: &str) -> bool {
+        let by_workflow = |workflow: &Arc<StartedWorkflow>| workflow.can_use_tool(tool);
+        tool == READ_SKILL_TOOL || self.workflow.as_ref().is_none_or(by_workflow)
     }
 
     /// Whether it is still to have a plan: a model attempt that is under way then is for that.
     pub fn is_planning(&self) -> bool {
-        self.step == 0 && self.preflight == Preflight::Wanted
+        self.step == 0 && self.preflight == PreflightPhase::Required
     }
 }
 
 impl SessionState {
     /// A session before its first event.
-    pub fn vacant(session_id: SessionId) -> Self {
+    pub fn new(session_id: SessionId) -> Self {
         Self {
             session_id,
-            head: Seq(0),
-            identity: None,
-            conversation: Conversation::default(),
-            compacted: None,
+            last_seq: Seq(0),
+            metadata: None,
+            conversation: MessageHistory::default(),
+            summary: None,
             submissions: Submissions::default(),
             closed_approvals: ClosedApprovals::default(),
-            usage: Spending::default(),
-            feedback: 0,
-            active: Active::default(),
+            usage: ModelUsage::default(),
+            feedback_count: 0,
+            active: ActiveState::default(),
         }
     }
 
@@ -278,17 +278,17 @@ impl SessionState {
         session_id: SessionId,
         records: impl IntoIterator<Item = &'a EventRecord>,
     ) -> Self {
-        records.into_iter().fold(Self::vacant(session_id), evolve)
+        records.into_iter().fold(Self::new(session_id), evolve)
     }
 
     /// Whether nothing is going on and nothing waits for a turn.
     pub fn is_idle(&self) -> bool {
-        let Active { run, queue, children, .. } = &self.active;
+        let ActiveState { run, queue, children, .. } = &self.active;
         run.is_none() && queue.is_empty() && children.is_empty()
     }
 
     /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
-    pub fn is_waiting_for_people(&self) -> bool {
+    pub fn is_waiting_for_approval(&self) -> bool {
         let Some(run) = &self.active.run else { return false };
         let mut serial_is_taken = false;
         let waits = |call: &Call| {
@@ -303,29 +303,29 @@ impl SessionState {
                 }
             }
         };
-        matches!(run.phase, StepPhase::Between | StepPhase::Calling)
+        matches!(run.phase, StepPhase::BetweenSteps | StepPhase::RunningCalls)
             && self.active.children.is_empty()
             && !self.active.approvals.is_empty()
             && run.calls.iter().all(waits)
     }
 
     /// Tokens of all runs up to now, and their cost.
-    pub fn spent(&self) -> Spending {
+    pub fn total_usage(&self) -> ModelUsage {
         let going = self.active.run.as_ref().map(|run| run.usage);
         self.usage.plus(going.unwrap_or_default())
     }
 
     /// When [`super::Input::Wake`] is next due for a backoff. Approval deadlines are the desk's.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        self.next_wake_besides(|_| false)
+        self.next_wake_excluding(|_| false)
     }
 
     /// The same, leaving out calls that wait for their turn (T8): time does not bring it.
-    pub fn next_wake_besides(&self, awaits_turn: impl Fn(CallId) -> bool) -> Option<Timestamp> {
+    pub fn next_wake_excluding(&self, awaits_turn: impl Fn(CallId) -> bool) -> Option<Timestamp> {
         let run = self.active.run.as_ref()?;
         let step = match run.phase {
             StepPhase::BackingOff { until, .. } => Some(until),
-            StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => None,
+            StepPhase::BetweenSteps | StepPhase::Streaming { .. } | StepPhase::RunningCalls => None,
         };
         let timed = run.calls.iter().filter(|call| !awaits_turn(call.call_id));
         let calls = timed.filter_map(|call| match call.phase {
@@ -341,7 +341,7 @@ impl SessionState {
 
     /// The closed question of that id, if it is remembered.
     pub fn closed_approval(&self, approval_id: ApprovalId) -> Option<&ClosedApproval> {
-        let mut closed = self.closed_approvals.after(Seq(0));
+        let mut closed = self.closed_approvals.closed_after(Seq(0));
         closed.find(|closed| closed.approval.approval_id == approval_id)
     }
 }

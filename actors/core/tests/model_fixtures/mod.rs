@@ -10,7 +10,7 @@ use greenroom_core::{
         failure::ModelFailure,
         openai,
     },
-    usage::Usage,
+    usage::TokenUsage,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -43,19 +43,19 @@ pub(crate) fn parse<'a>(
             for piece in pieces {
                 outcome = outcome.and(parser.push(piece, &mut deltas));
             }
-            outcome = outcome.and(parser.end(&mut deltas));
+            outcome = outcome.and(parser.finish(&mut deltas));
         }
         Wire::OpenAi => {
             let mut parser = openai::Parser::new();
             for piece in pieces {
                 outcome = outcome.and(parser.push(piece, &mut deltas));
             }
-            outcome = outcome.and(parser.end(&mut deltas));
+            outcome = outcome.and(parser.finish(&mut deltas));
         }
     }
     let mut builder = MessageBuilder::default();
     let folded = deltas.iter().try_for_each(|delta| builder.push(delta.clone()));
-    (deltas, outcome.and(folded).map(|()| builder.complete()))
+    (deltas, outcome.and(folded).map(|()| builder.into_completion()))
 }
 
 /// Events with `event:` lines, as Anthropic sends them.
@@ -77,10 +77,10 @@ pub(crate) fn openai(chunks: &[&str]) -> Vec<u8> {
 }
 
 /// A complete answer without calls.
-pub(crate) fn says(text: &str, usage: [u64; 3], stop_reason: StopReason) -> Completion {
+pub(crate) fn text_completion(text: &str, usage: [u64; 3], stop_reason: StopReason) -> Completion {
     let [input_tokens, output_tokens, cached_tokens] = usage;
     let message = AssistantMessage { text: text.to_owned(), ..AssistantMessage::default() };
-    let usage = Usage { input_tokens, output_tokens, cached_tokens };
+    let usage = TokenUsage { input_tokens, output_tokens, cached_tokens };
     Completion { message, usage, stop_reason }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn call(provider_id: &str, tool: &str, arguments: &str) -> ProposedCa
 }
 
 fn calls(usage: [u64; 3], calls: Vec<ProposedCall>) -> Completion {
-    let mut completion = says("", usage, StopReason::ToolUse);
+    let mut completion = text_completion("", usage, StopReason::ToolUse);
     completion.message.calls = calls;
     completion
 }
@@ -104,10 +104,10 @@ const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","type":"m
 const STOP: &str = r#"{"type":"message_stop"}"#;
 
 /// Every valid stream.
-pub(crate) fn all() -> Vec<Fixture> {
+pub(crate) fn all_streams() -> Vec<Fixture> {
     let mut all = anthropic_streams();
     all.extend(openai_streams());
-    all.extend(lax_streams());
+    all.extend(nonconforming_streams());
     all
 }
 
@@ -138,7 +138,7 @@ fn anthropic_streams() -> Vec<Fixture> {
                 r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#,
                 STOP,
             ]),
-            expected: says("Héllo, 世界 😀 😀\n", [425, 15, 300], StopReason::EndTurn),
+            expected: text_completion("Héllo, 世界 😀 😀\n", [425, 15, 300], StopReason::EndTurn),
         },
         Fixture {
             name: "thinking, text and a call without arguments",
@@ -200,14 +200,14 @@ fn anthropic_streams() -> Vec<Fixture> {
                 r#"{"type":"message_delta","delta":{"stop_reason":"refusal"},"usage":{"output_tokens":2}}"#,
                 STOP,
             ]),
-            expected: says("", [425, 2, 300], StopReason::Refusal),
+            expected: text_completion("", [425, 2, 300], StopReason::Refusal),
         },
     ]
 }
 
 fn openai_streams() -> Vec<Fixture> {
     let wire = Wire::OpenAi;
-    let mut reasoned = says("42", [12, 30, 0], StopReason::MaxTokens);
+    let mut reasoned = text_completion("42", [12, 30, 0], StopReason::MaxTokens);
     reasoned.message.reasoning =
         vec![Reasoning::Thinking { text: "Six by seven".to_owned(), signature: None }];
     vec![
@@ -221,7 +221,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null}"#,
                 r#"{"choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":16,"audio_tokens":0}}}"#,
             ]),
-            expected: says("Grüße 😀!\n", [19, 10, 16], StopReason::EndTurn),
+            expected: text_completion("Grüße 😀!\n", [19, 10, 16], StopReason::EndTurn),
         },
         Fixture {
             name: "interleaved calls",
@@ -261,7 +261,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{"refusal":"do that."}}]}"#,
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
             ]),
-            expected: says("I can't do that.", [0, 0, 0], StopReason::Refusal),
+            expected: text_completion("I can't do that.", [0, 0, 0], StopReason::Refusal),
         },
         Fixture {
             name: "reasoning under both names, cut off by the limit",
@@ -278,7 +278,7 @@ fn openai_streams() -> Vec<Fixture> {
 }
 
 /// What servers send that follow neither format to the letter.
-fn lax_streams() -> Vec<Fixture> {
+fn nonconforming_streams() -> Vec<Fixture> {
     let openai_wire = Wire::OpenAi;
     let two =
         || calls([0, 0, 0], vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)]);
@@ -287,7 +287,7 @@ fn lax_streams() -> Vec<Fixture> {
             name: "no [DONE], no spaces, CRLF, no blank line at the end",
             wire: openai_wire,
             stream: b"\xEF\xBB\xBF: hi\r\ndata:{\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\r\n\r\ndata:{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n".to_vec(),
-            expected: says("ok", [0, 0, 0], StopReason::EndTurn),
+            expected: text_completion("ok", [0, 0, 0], StopReason::EndTurn),
         },
         Fixture {
             name: "whole calls that all have index 0, ending with stop",
@@ -344,7 +344,7 @@ fn lax_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
             ]),
-            expected: says("ab", [0, 0, 0], StopReason::EndTurn),
+            expected: text_completion("ab", [0, 0, 0], StopReason::EndTurn),
         },
         Fixture {
             name: "whole inputs at the block's start, and every block at index 0",
@@ -366,7 +366,7 @@ fn lax_streams() -> Vec<Fixture> {
             wire: Wire::Anthropic,
             stream: b"data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"o\"}}\r\rdata:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"k\"}}\r\rdata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":{\"x\":1}}}\r\revent: message_stop\rdata: {}\r\r".to_vec(),
             expected: {
-                let mut expected = says("ok", [0, 0, 0], StopReason::EndTurn);
+                let mut expected = text_completion("ok", [0, 0, 0], StopReason::EndTurn);
                 expected.message.calls = vec![call("a", "add", r#"{"x":1}"#)];
                 expected
             },

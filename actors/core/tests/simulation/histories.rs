@@ -8,28 +8,29 @@ mod features;
 
 use crate::{
     rules,
-    world::{World, user},
+    session_simulation::{SessionSimulation, user},
 };
 use greenroom_core::{
     Rules,
     agent::AgentProfile,
     approval::{
-        ApprovalKind, ApprovalRules, GrantWish, Overdue, Resolution, Role, Surface, Timing,
+        ApprovalDeadlines, ApprovalKind, DeadlineAction, DeadlineRule, GrantRequest, Resolution,
+        Role, Surface,
     },
-    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
-    delegation::{Bounds, DELEGATE, Origin, Parent},
-    feedback::{Feedback, Rating},
+    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RetryHint},
+    delegation::{ChildBounds, DELEGATE_TOOL, Parent, RootRun},
+    feedback::{Feedback, MessageRating},
     ids::{AgentName, AttemptId, CallId, MessageId, Seq, SessionId, ToolName},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall, Reasoning},
     model::{completion::Completion, delta::StopReason, failure::ModelFailure},
-    policy::{Autonomy, BudgetLimit, Matrix, Period, Settings},
-    preflight::{SUBMIT_PLAN, StepEdit},
+    policy::{Autonomy, BudgetLimit, BudgetPeriod, Matrix, Settings},
+    preflight::{ChecklistStepEdit, SUBMIT_PLAN_TOOL},
     session::{
-        ApprovalAnswer, ApprovalRow, EventRecord, Input, NewMessage, OnBusy, SessionEvent,
-        SessionRow, SessionState, StepAnswer, StepFailure,
+        ApprovalAnswer, ApprovalRow, EventRecord, Input, ModelAttemptFailure, NewMessage, OnBusy,
+        PlanStepAnswer, SessionEvent, SessionRow, SessionState,
     },
-    usage::{Spending, Usage},
+    usage::{ModelUsage, TokenUsage},
 };
 use serde_json::{Value, json};
 use std::{
@@ -97,13 +98,13 @@ const TYPES: [&str; 43] = [
 fn d7_recorded_histories_still_mean_the_same() {
     let folder = folder();
     if std::env::var_os("GREENROOM_WRITE_HISTORIES").is_some() {
-        write(&folder);
+        write_histories(&folder);
     }
     let mut replayed = 0;
     for entry in fs::read_dir(&folder).expect("the histories are in the repository") {
         let path = entry.expect("the folder can be read").path();
         if path.extension().is_some_and(|extension| extension == "jsonl") {
-            let log = read(&path);
+            let log = read_log(&path);
             let recorded = fs::read_to_string(path.with_extension("summary.json")).unwrap();
             let recorded: Value = serde_json::from_str(&recorded).unwrap();
             assert_eq!(summary(&log), recorded, "{}", path.display());
@@ -117,7 +118,7 @@ fn d7_recorded_histories_still_mean_the_same() {
 fn d7_the_history_of_this_version_has_every_event() {
     let path = folder().join(CURRENT).with_extension("jsonl");
     let fork = folder().join(FORK).with_extension("jsonl");
-    for logs in [[read(&path), read(&fork)], [live(), forked()]] {
+    for logs in [[read_log(&path), read_log(&fork)], [record_every_event(), record_fork()]] {
         let types: BTreeSet<_> = logs.iter().flatten().map(type_of).collect();
         assert_eq!(types, TYPES.map(str::to_owned).into());
     }
@@ -134,17 +135,21 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/histories")
 }
 
-fn read(path: &Path) -> Vec<EventRecord> {
+fn read_log(path: &Path) -> Vec<EventRecord> {
     let text = fs::read_to_string(path).expect("the history can be read");
     let record = |line| serde_json::from_str(line).expect("an old event can be read");
     text.lines().map(record).collect()
 }
 
-fn write(folder: &Path) {
-    write_log(folder, CURRENT, &live());
-    write_log(folder, FORK, &forked());
-    write_log(folder, crate::asking::HISTORY, &crate::asking::live());
-    features::write(folder);
+fn write_histories(folder: &Path) {
+    write_log(folder, CURRENT, &record_every_event());
+    write_log(folder, FORK, &record_fork());
+    write_log(
+        folder,
+        crate::elicitation_history::HISTORY,
+        &crate::elicitation_history::record_history(),
+    );
+    features::write_feature_histories(folder);
 }
 
 fn write_log(folder: &Path, name: &str, log: &[EventRecord]) {
@@ -218,27 +223,28 @@ fn summary(log: &[EventRecord]) -> Value {
     let session_id = SessionId(Uuid::from_u128(1));
     let statuses = (1..=log.len()).map(|count| {
         let state = SessionState::replay(session_id, &log[..count]);
-        let row = SessionRow::of(&state).expect("the first event creates the session");
-        json!([state.head, type_of(&log[count - 1]), row.status, state.next_wake()])
+        let row = SessionRow::from_state(&state).expect("the first event creates the session");
+        json!([state.last_seq, type_of(&log[count - 1]), row.status, state.next_wake()])
     });
     let statuses: Vec<_> = statuses.collect();
     let state = SessionState::replay(session_id, log);
-    let conversation: Vec<_> = state.conversation.messages().into_iter().map(said).collect();
+    let conversation: Vec<_> =
+        state.conversation.messages().into_iter().map(message_json).collect();
     let submissions: Vec<_> = state
         .submissions
         .iter()
         .map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest]))
         .collect();
     json!({
-        "session": SessionRow::of(&state),
-        "approvals": ApprovalRow::all_of(&state),
+        "session": SessionRow::from_state(&state),
+        "approvals": ApprovalRow::all_from_state(&state),
         "conversation": conversation,
         "submissions": submissions,
         "statuses": statuses,
     })
 }
 
-fn said(message: &Message) -> Value {
+fn message_json(message: &Message) -> Value {
     match message {
         Message::User { message_id, text } => json!({"user": message_id, "text": text}),
         Message::Assistant(said) => json!({"assistant": **said}),
@@ -252,35 +258,35 @@ fn said(message: &Message) -> Value {
 }
 
 /// One session in which everything happens.
-fn live() -> Vec<EventRecord> {
-    let mut agent = AgentProfile::named(rules::agent_name());
+fn record_every_event() -> Vec<EventRecord> {
+    let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned(), "spare".to_owned()];
-    agent.approvals = ApprovalRules::by(|kind, _| {
-        let escalate = Overdue::Escalate { to: Role::Approver, within_ms: Some(90_000) };
-        let then = if kind == ApprovalKind::Budget { escalate } else { Overdue::Deny };
-        Timing { then, ..Timing::default() }
+    agent.approval_deadlines = ApprovalDeadlines::from_fn(|kind, _| {
+        let escalate = DeadlineAction::Escalate { to: Role::Approver, within_ms: Some(90_000) };
+        let then = if kind == ApprovalKind::Budget { escalate } else { DeadlineAction::Deny };
+        DeadlineRule { action: then, ..DeadlineRule::default() }
     });
     agent.delegates = vec![AgentName::parse("researcher").expect("it is short")];
-    let tools = Arc::new(rules::book_with_delegate(3));
+    let tools = Arc::new(rules::build_registry_with_delegate(3));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
-    let mut story = Story { world: World::with_rules(1, rules) };
-    story.opens();
+    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(1, rules) };
+    story.create_session();
     story.first_run();
-    story.dear_run();
-    story.planned_runs();
-    story.long_runs();
-    story.delegated_runs();
-    story.runs_that_end_badly();
-    story.world.log
+    story.budget_run();
+    story.preflight_runs();
+    story.compaction_runs();
+    story.delegation_runs();
+    story.unsuccessful_runs();
+    story.simulation.log
 }
 
 /// A session that goes on from the middle of [`live`], where calls are open and a plan waits.
-fn forked() -> Vec<EventRecord> {
-    fork_of(&live())
+fn record_fork() -> Vec<EventRecord> {
+    fork_at_first_approval(&record_every_event())
 }
 
 /// A session that goes on from where the first question waits in that log.
-fn fork_of(log: &[EventRecord]) -> Vec<EventRecord> {
+fn fork_at_first_approval(log: &[EventRecord]) -> Vec<EventRecord> {
     let asked =
         |record: &&EventRecord| matches!(record.event, SessionEvent::ApprovalRequested { .. });
     let at_seq = log.iter().find(asked).expect("somebody is asked").seq;
@@ -288,12 +294,12 @@ fn fork_of(log: &[EventRecord]) -> Vec<EventRecord> {
     let counted = log.iter().take_while(|record| record.seq <= at_seq);
     let conversation = SessionState::replay(source, counted).conversation_so_far();
     let rules = Rules::new(
-        Arc::new(AgentProfile::named(rules::agent_name())),
+        Arc::new(AgentProfile::new(rules::agent_name())),
         Arc::new(Matrix::default()),
-        Arc::new(rules::book(3, false)),
+        Arc::new(rules::build_registry(3, false)),
     );
-    let mut story = Story { world: World::with_rules(2, rules) };
-    story.take(Input::ForkSession {
+    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(2, rules) };
+    story.apply_input(Input::ForkSession {
         from: source,
         at_seq,
         owner: user("ann"),
@@ -303,26 +309,29 @@ fn fork_of(log: &[EventRecord]) -> Vec<EventRecord> {
         conversation,
     });
     story.submit("u1");
-    story.says("Then so.", vec![]);
-    story.world.log
+    story.complete_step("Then so.", vec![]);
+    story.simulation.log
 }
 
-pub(crate) struct Story {
-    pub(crate) world: World,
+pub(crate) struct HistoryBuilder {
+    pub(crate) simulation: SessionSimulation,
 }
 
-impl Story {
-    pub(crate) fn opens(&mut self) {
+impl HistoryBuilder {
+    pub(crate) fn create_session(&mut self) {
         let (owner, agent) = (user("ann"), rules::agent_name());
         let (title, settings) = (Some("Prices".to_owned()), Settings::default());
-        self.take(Input::CreateSession { owner, agent, title, settings });
+        self.apply_input(Input::CreateSession { owner, agent, title, settings });
         let mut settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
         settings.blocked_tools.insert(ToolName::parse("read_guessed").expect("it is short"));
-        settings.budget_limit =
-            Some(BudgetLimit { amount: 2.0, unit: rules::UNIT.to_owned(), period: Period::Month });
+        settings.budget_limit = Some(BudgetLimit {
+            amount: 2.0,
+            unit: rules::UNIT.to_owned(),
+            period: BudgetPeriod::Month,
+        });
         let title = Some("Prices é😀".to_owned());
-        self.take(Input::ChangeSettings {
-            change: settings.into(),
+        self.apply_input(Input::ChangeSettings {
+            patch: settings.into(),
             title: Some(title),
             by: user("ann"),
         });
@@ -333,12 +342,16 @@ impl Story {
     fn first_run(&mut self) {
         self.submit("u1");
         let failure = ModelFailure::temporary("the stream was cut");
-        self.model(Err(StepFailure { failure, streamed: true, usage: Usage::default() }));
-        self.wake_at_next();
-        self.take(Input::Rehydrated { within: None });
+        self.finish_step(Err(ModelAttemptFailure {
+            failure,
+            streamed: true,
+            usage: TokenUsage::default(),
+        }));
+        self.advance_to_next_wake();
+        self.apply_input(Input::Rehydrated { user_settings: None });
         let broken = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
         let json = |value: Value| Arguments::Json(value);
-        self.says(
+        self.complete_step(
             "Let me see.",
             vec![
                 ("read", json(json!({"type": 34, "price": 0.1, "name": "Tritanium \u{2028}é"}))),
@@ -350,15 +363,15 @@ impl Story {
                 ("nothing_like_it", json(json!([1, null]))),
             ],
         );
-        let (call_id, attempt_id) = self.running("read");
+        let (call_id, attempt_id) = self.running_attempt("read");
         let message = Some("half".to_owned());
         let (progress, total) = (0.5, Some(1.0));
-        self.take(Input::ToolProgressed { call_id, attempt_id, progress, total, message });
-        self.ends("read", ToolOutcome::TimedOut { after_ms: 30_000 });
+        self.apply_input(Input::ToolProgressed { call_id, attempt_id, progress, total, message });
+        self.finish_tool("read", ToolOutcome::TimedOut { after_ms: 30_000 });
         let outcome = ToolOutcome::Completed(ToolOutput::default());
-        self.take(Input::ToolFinished { call_id, attempt_id, outcome });
-        self.wake_at_next();
-        self.ends(
+        self.apply_input(Input::ToolFinished { call_id, attempt_id, outcome });
+        self.advance_to_next_wake();
+        self.finish_tool(
             "read",
             ToolOutcome::Completed(ToolOutput {
                 text: "5.01".to_owned(),
@@ -367,138 +380,149 @@ impl Story {
                 cached: true,
             }),
         );
-        self.ends("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
-        self.resolve(Resolution::Done(json!({"noted": "first"})));
+        self.finish_tool("low", ToolOutcome::Crashed { error: "the child died".to_owned() });
+        self.resolve_approval(Resolution::Done(json!({"noted": "first"})));
         let call_id = self.call("high");
         let reason = Some("fine".to_owned());
         let arguments = Some(json!({"quantity": 10}));
-        let answer = StepAnswer { call_id, approved: true, reason, arguments };
-        self.decide(ApprovalAnswer::Steps(vec![answer]), true);
-        self.world.now = self.world.now.after(Duration::from_secs(60));
-        self.take(Input::Wake);
-        self.ends("high", ToolOutcome::Completed(ToolOutput::default()));
+        let answer = PlanStepAnswer { call_id, approved: true, reason, arguments };
+        self.answer_approval(ApprovalAnswer::Steps(vec![answer]), true);
+        self.simulation.now = self.simulation.now.saturating_add(Duration::from_secs(60));
+        self.apply_input(Input::Wake);
+        self.finish_tool("high", ToolOutcome::Completed(ToolOutput::default()));
 
-        self.says("", vec![("high_again", json(json!({})))]);
-        self.decide(ApprovalAnswer::Whole { approved: true, reason: None }, false);
-        self.take(Input::RevokeGrants { grant_id: None, by: user("ann") });
-        self.ends("high_again", ToolOutcome::NotSent { error: "no connection".to_owned() });
-        self.take(Input::Rehydrated { within: None });
-        self.wake_at_next();
-        self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
-        self.says("It is done.", vec![]);
+        self.complete_step("", vec![("high_again", json(json!({})))]);
+        self.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, false);
+        self.apply_input(Input::RevokeGrants { grant_id: None, by: user("ann") });
+        self.finish_tool("high_again", ToolOutcome::NotSent { error: "no connection".to_owned() });
+        self.apply_input(Input::Rehydrated { user_settings: None });
+        self.advance_to_next_wake();
+        self.finish_tool("high_again", ToolOutcome::Completed(ToolOutput::default()));
+        self.complete_step("It is done.", vec![]);
     }
 
     /// A budget is reached, the question escalates, and somebody raises it; of another call's end
     /// nothing is known, and it is repeated on a person's word.
-    fn dear_run(&mut self) {
+    fn budget_run(&mut self) {
         self.submit("dear");
-        self.says("", vec![("low", Arguments::Json(json!({"n": 0.5})))]);
-        self.world.now = self.world.now.after(Duration::from_secs(60));
-        self.take(Input::Wake);
-        self.resolve(Resolution::Raise(10.5));
-        self.ends("low", ToolOutcome::TimedOut { after_ms: 30_000 });
-        self.resolve(Resolution::Retry);
+        self.complete_step("", vec![("low", Arguments::Json(json!({"n": 0.5})))]);
+        self.simulation.now = self.simulation.now.saturating_add(Duration::from_secs(60));
+        self.apply_input(Input::Wake);
+        self.resolve_approval(Resolution::Raise(10.5));
+        self.finish_tool("low", ToolOutcome::TimedOut { after_ms: 30_000 });
+        self.resolve_approval(Resolution::Retry);
         let error = "it is forbidden".to_owned();
-        self.ends("low", ToolOutcome::Failed { error, hint: RepeatHint::Unsaid });
-        self.says("It can't be done.", vec![]);
+        self.finish_tool("low", ToolOutcome::Failed { error, hint: RetryHint::Unspecified });
+        self.complete_step("It can't be done.", vec![]);
     }
 
     /// A plan that is approved with changes, used once, and then not any more; and none.
-    fn planned_runs(&mut self) {
+    fn preflight_runs(&mut self) {
         self.submit_with("planned", Some(true));
         let step = |tool: &str, n: u64| json!({"description": format!("Do {tool}"), "tool": tool, "arguments": {"n": n}});
         let steps = [step("high_again", 1), step("high_beside", 1), step("critical", 1)];
         let plan = json!({"steps": steps, "warnings": ["It is dear."]});
-        self.says("Here is my plan.", vec![(SUBMIT_PLAN, Arguments::Json(plan))]);
-        let other =
-            StepEdit { position: 2, arguments: Some(json!({"n": 2})), ..Default::default() };
-        let none = StepEdit { position: 3, skip: true, ..Default::default() };
-        self.resolve(Resolution::Approve(vec![other, none]));
-        self.says("", vec![("high_again", Arguments::Json(json!({"n": 1})))]);
-        self.ends("high_again", ToolOutcome::Completed(ToolOutput::default()));
-        self.says("It is done.", vec![]);
+        self.complete_step("Here is my plan.", vec![(SUBMIT_PLAN_TOOL, Arguments::Json(plan))]);
+        let other = ChecklistStepEdit {
+            position: 2,
+            arguments: Some(json!({"n": 2})),
+            ..Default::default()
+        };
+        let none = ChecklistStepEdit { position: 3, skip: true, ..Default::default() };
+        self.resolve_approval(Resolution::Approve(vec![other, none]));
+        self.complete_step("", vec![("high_again", Arguments::Json(json!({"n": 1})))]);
+        self.finish_tool("high_again", ToolOutcome::Completed(ToolOutput::default()));
+        self.complete_step("It is done.", vec![]);
 
         self.submit_with("unplanned", Some(true));
-        self.says("I have no plan.", vec![]);
-        self.says("It is done.", vec![]);
+        self.complete_step("I have no plan.", vec![]);
+        self.complete_step("It is done.", vec![]);
     }
 
     /// What was said is summarised, and the other time it is not.
-    fn long_runs(&mut self) {
-        self.world.rules.context.compact_at = Some(1);
-        self.world.rules.context.windows = Arc::new([("small".to_owned(), 1)].into());
+    fn compaction_runs(&mut self) {
+        self.simulation.rules.context.compact_at = Some(1);
+        self.simulation.rules.context.context_windows = Arc::new([("small".to_owned(), 1)].into());
         self.submit("long");
-        self.says("They asked for prices.", vec![]);
-        self.says("It is done.", vec![]);
+        self.complete_step("They asked for prices.", vec![]);
+        self.complete_step("It is done.", vec![]);
         self.submit("longer");
-        self.says(" ", vec![]);
-        self.says("It is done.", vec![]);
-        self.world.rules.context.compact_at = None;
+        self.complete_step(" ", vec![]);
+        self.complete_step("It is done.", vec![]);
+        self.simulation.rules.context.compact_at = None;
     }
 
     /// Another session does a task, and answers; and one that is cancelled before it began.
-    fn delegated_runs(&mut self) {
+    fn delegation_runs(&mut self) {
         let ask = || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
         self.submit("delegated");
-        self.says("", vec![(DELEGATE, ask())]);
-        let child = self.world.state.active.children[0].session_id;
-        let call_id = self.call(DELEGATE);
-        let run_id = self.world.state.active.run.as_ref().expect("a run is going").run_id;
-        let session_id = self.world.state.session_id;
-        let root = Origin { session_id, run_id };
+        self.complete_step("", vec![(DELEGATE_TOOL, ask())]);
+        let child = self.simulation.state.active.children[0].session_id;
+        let call_id = self.call(DELEGATE_TOOL);
+        let run_id = self.simulation.state.active.run.as_ref().expect("a run is going").run_id;
+        let session_id = self.simulation.state.session_id;
+        let root = RootRun { session_id, run_id };
         let parent =
-            Parent { session_id, run_id, call_id, root, depth: 1, bounds: Bounds::default() };
-        let at = self.world.now;
+            Parent { session_id, run_id, call_id, root, depth: 1, bounds: ChildBounds::default() };
+        let at = self.simulation.now;
         let told = |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
         let settings = Arc::default();
         let (owner, agent) = (user("ann"), AgentName::parse("researcher").expect("it is short"));
         let (title, parent) = (Some("Find the price".to_owned()), Some(Arc::new(parent)));
         let created = SessionEvent::SessionCreated { owner, agent, title, settings, parent };
-        let tokens = Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
-        let usage = Spending { tokens, cost_usd: Some(0.25) };
+        let tokens = TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
+        let usage = ModelUsage { tokens, cost_usd: Some(0.25) };
         let stop_reason = StopReason::EndTurn;
         let completed = SessionEvent::StepCompleted { usage, stop_reason };
         let closed = SessionEvent::SessionClosed { by: user("ann") };
         let records = [told(1, created), told(2, completed), told(3, closed)].into();
-        self.take(Input::ChildAdvanced { child, records });
-        self.take(Input::Rehydrated { within: None });
-        self.ends(DELEGATE, ToolOutcome::Completed(ToolOutput::default()));
-        self.says("It is done.", vec![]);
+        self.apply_input(Input::ChildEventsReceived { child, records });
+        self.apply_input(Input::Rehydrated { user_settings: None });
+        self.finish_tool(DELEGATE_TOOL, ToolOutcome::Completed(ToolOutput::default()));
+        self.complete_step("It is done.", vec![]);
 
         self.submit("undone");
-        self.says("", vec![(DELEGATE, ask())]);
-        let child = self.world.state.active.children[0].session_id;
-        self.take(Input::Cancel { run_id: None, by: user("ann"), partial: None });
-        self.take(Input::ChildGone { child });
+        self.complete_step("", vec![(DELEGATE_TOOL, ask())]);
+        let child = self.simulation.state.active.children[0].session_id;
+        self.apply_input(Input::CancelRun { run_id: None, by: user("ann"), partial: None });
+        self.apply_input(Input::ChildGone { child });
     }
 
     /// Cancelled while it streams, cancelled while it waits, failed, and closed.
-    fn runs_that_end_badly(&mut self) {
+    fn unsuccessful_runs(&mut self) {
         for message_id in ["u2", "u3", "u4", "u5"] {
             self.submit(message_id);
         }
         let mut partial = Completion::default();
         partial.message.text = "The pri".to_owned();
-        self.take(Input::Cancel { run_id: None, by: user("ann"), partial: Some(partial) });
-        self.says("", vec![("high", Arguments::Json(json!({})))]);
-        self.take(Input::Cancel { run_id: None, by: user("bob"), partial: None });
+        self.apply_input(Input::CancelRun {
+            run_id: None,
+            by: user("ann"),
+            partial: Some(partial),
+        });
+        self.complete_step("", vec![("high", Arguments::Json(json!({})))]);
+        self.apply_input(Input::CancelRun { run_id: None, by: user("bob"), partial: None });
         let open = ModelFailure::circuit_open("it is left alone", Duration::from_secs(1));
-        self.model(Err(StepFailure { failure: open, streamed: false, usage: Usage::default() }));
-        self.model(Err(StepFailure {
+        self.finish_step(Err(ModelAttemptFailure {
+            failure: open,
+            streamed: false,
+            usage: TokenUsage::default(),
+        }));
+        self.finish_step(Err(ModelAttemptFailure {
             failure: ModelFailure::permanent("no such model"),
             streamed: false,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
         }));
-        let rating = Rating::try_from(5).expect("it is one");
+        let rating = MessageRating::try_from(5).expect("it is one");
         let message_id = MessageId::parse("m1").expect("it is short");
         let feedback = Feedback::Message { message_id, rating, comment: Some("just so".into()) };
-        self.take(Input::GiveFeedback { feedback, run_id: None, by: user("ann") });
-        self.take(Input::Close { by: user("ann"), partial: None });
+        self.apply_input(Input::GiveFeedback { feedback, run_id: None, by: user("ann") });
+        self.apply_input(Input::CloseSession { by: user("ann"), partial: None });
     }
 
-    pub(crate) fn take(&mut self, input: Input) {
-        self.world.now = self.world.now.after(Duration::from_millis(250));
-        self.world.take(input).expect("the story is possible");
+    pub(crate) fn apply_input(&mut self, input: Input) {
+        self.simulation.now = self.simulation.now.saturating_add(Duration::from_millis(250));
+        self.simulation.apply_input(input).expect("the story is possible");
     }
 
     pub(crate) fn submit(&mut self, message_id: &str) {
@@ -506,22 +530,23 @@ impl Story {
     }
 
     fn submit_with(&mut self, message_id: &str, preflight: Option<bool>) {
-        let digest = Digest::of_bytes(message_id.as_bytes());
+        let digest = Digest::hash_bytes(message_id.as_bytes());
         let message_id = MessageId::parse(message_id).expect("it is short");
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
-        let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::workflow_of_story()));
+        let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::full_workflow()));
         let message =
             NewMessage { preflight, workflow, ..NewMessage::new(message_id, text, digest) };
-        self.take(Input::SubmitMessage { message, on_busy });
+        self.apply_input(Input::SubmitMessage { message, on_busy });
     }
 
-    fn model(&mut self, result: Result<Completion, StepFailure>) {
-        let attempt_id = *self.world.models.last().expect("a model attempt is under way");
-        self.take(Input::StepFinished { attempt_id, result });
+    fn finish_step(&mut self, result: Result<Completion, ModelAttemptFailure>) {
+        let attempt_id =
+            *self.simulation.model_attempts.last().expect("a model attempt is under way");
+        self.apply_input(Input::ModelFinished { attempt_id, result });
     }
 
-    pub(crate) fn says(&mut self, text: &str, calls: Vec<(&str, Arguments)>) {
+    pub(crate) fn complete_step(&mut self, text: &str, calls: Vec<(&str, Arguments)>) {
         let thinking = Reasoning::Thinking { text: "hm".into(), signature: Some("sig".into()) };
         let redacted = Reasoning::Redacted { payload: "opaque".into() };
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
@@ -536,17 +561,17 @@ impl Story {
             reasoning: vec![thinking, redacted],
             calls: calls.collect(),
         };
-        let usage = Usage { input_tokens: 120, output_tokens: 30, cached_tokens: 100 };
-        self.model(Ok(Completion { message, usage, stop_reason }));
+        let usage = TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 100 };
+        self.finish_step(Ok(Completion { message, usage, stop_reason }));
     }
 
     fn call(&self, tool: &str) -> CallId {
-        let run = self.world.state.active.run.as_ref().expect("a run is going");
+        let run = self.simulation.state.active.run.as_ref().expect("a run is going");
         run.calls.iter().find(|call| call.tool == tool).expect("it was called").call_id
     }
 
-    pub(crate) fn running(&self, tool: &str) -> (CallId, AttemptId) {
-        let run = self.world.state.active.run.as_ref().expect("a run is going");
+    pub(crate) fn running_attempt(&self, tool: &str) -> (CallId, AttemptId) {
+        let run = self.simulation.state.active.run.as_ref().expect("a run is going");
         let call = run.calls.iter().find(|call| call.tool == tool).expect("it was called");
         let CallPhase::Running { attempt_id, .. } = call.phase else {
             panic!("{tool} does not run: {:?}", call.phase);
@@ -554,36 +579,50 @@ impl Story {
         (call.call_id, attempt_id)
     }
 
-    pub(crate) fn ends(&mut self, tool: &str, outcome: ToolOutcome) {
-        let (call_id, attempt_id) = self.running(tool);
-        self.take(Input::ToolFinished { call_id, attempt_id, outcome });
+    pub(crate) fn finish_tool(&mut self, tool: &str, outcome: ToolOutcome) {
+        let (call_id, attempt_id) = self.running_attempt(tool);
+        self.apply_input(Input::ToolFinished { call_id, attempt_id, outcome });
     }
 
-    fn decide(&mut self, answer: ApprovalAnswer, grants: bool) {
-        let open = self.world.state.active.approvals.first().expect("a question waits");
+    fn answer_approval(&mut self, answer: ApprovalAnswer, grants: bool) {
+        let open = self.simulation.state.active.approvals.first().expect("a question waits");
         let approval_id = open.approval.approval_id;
         let (by, role, surface) = (user("ann"), Role::Approver, Surface::Dashboard);
         let condition = Some("args.quantity < 100".to_owned());
-        let for_session = grants.then_some(GrantWish { condition });
-        self.take(Input::DecideApproval { approval_id, answer, for_session, by, role, surface });
+        let for_session = grants.then_some(GrantRequest { condition });
+        self.apply_input(Input::AnswerApproval {
+            approval_id,
+            answer,
+            for_session,
+            by,
+            role,
+            surface,
+        });
     }
 
     /// A person's word on the question that has no steps.
-    pub(crate) fn resolve(&mut self, resolution: Resolution) {
-        let mut open = self.world.state.active.approvals.iter();
+    pub(crate) fn resolve_approval(&mut self, resolution: Resolution) {
+        let mut open = self.simulation.state.active.approvals.iter();
         let open = open.find(|open| open.approval.steps().is_empty()).expect("a question waits");
         let approval_id = open.approval.approval_id;
         let reason = Some("I looked".to_owned());
         let answer = ApprovalAnswer::Resolve { resolution, reason };
         let (by, role, surface) = (user("bob"), Role::Approver, Surface::Cli);
         let for_session = None;
-        self.take(Input::DecideApproval { approval_id, answer, for_session, by, role, surface });
+        self.apply_input(Input::AnswerApproval {
+            approval_id,
+            answer,
+            for_session,
+            by,
+            role,
+            surface,
+        });
     }
 
-    fn wake_at_next(&mut self) {
-        if let Some(next) = self.world.state.next_wake() {
-            self.world.now = self.world.now.max(next);
-            self.take(Input::Wake);
+    fn advance_to_next_wake(&mut self) {
+        if let Some(next) = self.simulation.state.next_wake() {
+            self.simulation.now = self.simulation.now.max(next);
+            self.apply_input(Input::Wake);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! `GREENROOM_SIM_STEPS` says how many, `GREENROOM_SIM_SEED` where to begin. A life that breaks a
 //! promise prints its seed; with that seed it is the first one, and breaks again in the same way.
 
-use crate::{chance::Chance, world::World};
+use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use std::{
     panic::resume_unwind,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -11,22 +11,22 @@ use std::{
 };
 
 const STEPS_DEFAULT: u64 = 1_000_000;
-const STEPS_PER_LIFE: u64 = 500;
+const STEPS_PER_SESSION: u64 = 500;
 const SEED_DEFAULT: u64 = 1;
 /// Steps of a session that goes on from the middle of another.
-const STEPS_OF_A_FORK: u64 = 60;
+const STEPS_PER_FORK: u64 = 60;
 
 #[test]
-fn no_promise_breaks_in_a_long_run() {
-    let steps = from_environment("GREENROOM_SIM_STEPS", STEPS_DEFAULT);
-    let first = from_environment("GREENROOM_SIM_SEED", SEED_DEFAULT);
-    let lives = usize::try_from(steps.div_ceil(STEPS_PER_LIFE)).expect("there is time for them");
-    let seeds = std::iter::successors(Some(first), |seed| Some(Chance::new(*seed).next()));
+fn invariants_hold_in_a_long_run() {
+    let steps = env_or("GREENROOM_SIM_STEPS", STEPS_DEFAULT);
+    let first = env_or("GREENROOM_SIM_SEED", SEED_DEFAULT);
+    let lives = usize::try_from(steps.div_ceil(STEPS_PER_SESSION)).expect("there is time for them");
+    let seeds = std::iter::successors(Some(first), |seed| Some(SeededRng::new(*seed).next()));
     let seeds: Vec<_> = seeds.take(lives).collect();
     let (next, alone) = (AtomicUsize::new(0), AtomicU64::new(0));
     let lead = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Relaxed)) {
-            alone.fetch_add(live(*seed), Relaxed);
+            alone.fetch_add(simulate_session(*seed), Relaxed);
         }
     };
     thread::scope(|scope| {
@@ -41,18 +41,18 @@ fn no_promise_breaks_in_a_long_run() {
 }
 
 /// One life; how many exclusive calls began in it.
-fn live(seed: u64) -> u64 {
-    let shown = ShownOnPanic { seed };
-    let chance = &mut Chance::new(seed);
-    let mut world = World::new(seed);
+fn simulate_session(seed: u64) -> u64 {
+    let shown = PrintSeedOnPanic { seed };
+    let chance = &mut SeededRng::new(seed);
+    let mut world = SessionSimulation::new(seed);
     world.create(chance);
-    for _ in 0..STEPS_PER_LIFE {
+    for _ in 0..STEPS_PER_SESSION {
         world.step(chance.next());
     }
-    let alone = world.turns.began_alone();
+    let alone = world.locks.exclusive_starts();
     if chance.one_in(4) {
         let mut fork = world.fork(chance);
-        for _ in 0..STEPS_OF_A_FORK {
+        for _ in 0..STEPS_PER_FORK {
             fork.step(chance.next());
         }
         fork.finish(chance.next());
@@ -62,20 +62,20 @@ fn live(seed: u64) -> u64 {
     u64::from(alone)
 }
 
-fn from_environment(name: &str, default: u64) -> u64 {
+fn env_or(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text}"))
 }
 
-struct ShownOnPanic {
+struct PrintSeedOnPanic {
     seed: u64,
 }
 
-impl Drop for ShownOnPanic {
+impl Drop for PrintSeedOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
             let seed = self.seed;
-            eprintln!("replay: GREENROOM_SIM_SEED={seed} GREENROOM_SIM_STEPS={STEPS_PER_LIFE}");
+            eprintln!("replay: GREENROOM_SIM_SEED={seed} GREENROOM_SIM_STEPS={STEPS_PER_SESSION}");
         }
     }
 }

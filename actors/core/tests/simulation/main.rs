@@ -5,15 +5,15 @@
 //! many steps as it is told, [`interleavings`] lets everybody decide on one plan at once, and
 //! [`histories`] keeps one rich life on file.
 
-mod asking;
-mod chance;
+mod elicitation_history;
+mod exclusive_locks;
 mod histories;
 mod interleavings;
+mod invariants;
 mod long_run;
-mod people;
 mod properties;
+mod rng;
 mod rules;
-mod turns;
-mod watch;
+mod session_simulation;
+mod users;
 mod workers;
-mod world;

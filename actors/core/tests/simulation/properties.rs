@@ -1,14 +1,14 @@
 //! Short random lives, shrunk when one breaks. `PROPTEST_CASES` raises their number.
 
-use crate::{chance::Chance, world::World};
+use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use proptest::{
     prelude::*,
     test_runner::{Config, RngSeed},
 };
 
-fn live(seed: u64, steps: &[u64]) {
-    let mut world = World::new(seed);
-    world.create(&mut Chance::new(seed));
+fn simulate(seed: u64, steps: &[u64]) {
+    let mut world = SessionSimulation::new(seed);
+    world.create(&mut SeededRng::new(seed));
     for entropy in steps {
         world.step(*entropy);
     }
@@ -23,10 +23,10 @@ proptest! {
     })]
 
     #[test]
-    fn every_life_keeps_every_promise(
+    fn invariants_hold_in_every_simulation(
         seed in any::<u64>(),
         steps in prop::collection::vec(any::<u64>(), 1..200),
     ) {
-        live(seed, &steps);
+        simulate(seed, &steps);
     }
 }

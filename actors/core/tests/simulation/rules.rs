@@ -1,20 +1,20 @@
 //! Rules of every kind: agents, tables and tools.
 
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 use greenroom_core::{
     agent::AgentProfile,
-    approval::{ApprovalRules, Overdue, Role, Timing},
-    budget::{Budget, Measure, Scope},
+    approval::{ApprovalDeadlines, DeadlineAction, DeadlineRule, Role},
+    budget::{Budget, BudgetMeasure, BudgetScope},
     call::RetryPolicy,
     context::StartedWorkflow,
     delegation,
     env::Rules,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, BUILT_IN, BudgetLimit, Catalog, CostRule, Expression, Period, Preset, Risk,
-        RiskSource, ServerFacts, Settings, Tool, ToolBook, schema,
+        Autonomy, BUILT_IN_SERVER, BudgetLimit, BudgetPeriod, Catalog, CostRule, Expression,
+        MatrixPreset, Risk, RiskSource, ServerProfile, Settings, Tool, ToolRegistry, schema,
     },
-    trace::Trace,
+    trace_context::TraceContext,
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -24,19 +24,20 @@ pub(crate) fn agent_name() -> AgentName {
 }
 
 /// Rules drawn by chance.
-pub(crate) fn draw(chance: &mut Chance) -> Rules {
-    let mut agent = AgentProfile::named(agent_name());
+pub(crate) fn random_rules(chance: &mut SeededRng) -> Rules {
+    let mut agent = AgentProfile::new(agent_name());
     agent.models = vec!["small".to_owned(), "spare".to_owned()];
     agent.max_steps = *chance.pick(&[1, 2, 3, 5]);
     agent.headless = chance.one_in(8);
-    agent.approvals = approvals(chance);
+    agent.approval_deadlines = approvals(chance);
     agent.budgets = budgets(chance);
-    let preset = *chance.pick(&Preset::ALL);
+    let preset = *chance.pick(&MatrixPreset::ALL);
     let retries_max = *chance.pick(&[0, 1, 3]);
-    let tools = Arc::new(book(retries_max, false));
+    let tools = Arc::new(build_registry(retries_max, false));
     let mut rules = Rules::new(Arc::new(agent), Arc::new(preset.into()), tools);
     rules.context.compact_at = *chance.pick(&[None, Some(1), Some(70)]);
-    rules.context.windows = Arc::new(["small", "spare"].map(|it| (it.to_owned(), 1)).into());
+    rules.context.context_windows =
+        Arc::new(["small", "spare"].map(|it| (it.to_owned(), 1)).into());
     rules.parallel_calls_max = *chance.pick(&[1, 2, 3, 8]);
     rules.queued_messages_max = *chance.pick(&[0, 1, 4]);
     rules.model_retry.retries_max = *chance.pick(&[0, 1, 3]);
@@ -46,20 +47,22 @@ pub(crate) fn draw(chance: &mut Chance) -> Rules {
 /// The unit of what tools cost.
 pub(crate) const UNIT: &str = "gold";
 /// The tools that cost something, whatever they are passed.
-pub(crate) const DEAR: [&str; 3] = ["low", "high", "critical"];
+pub(crate) const COSTLY_TOOLS: [&str; 3] = ["low", "high", "critical"];
 
 /// Budgets of every sort, often too small.
-fn budgets(chance: &mut Chance) -> Vec<Budget> {
+fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
     let mut budgets = Vec::new();
-    for scope in [Scope::Run, Scope::Session, Scope::User] {
-        for measure in [Measure::Tokens, Measure::Usd, Measure::unit(UNIT)] {
+    for scope in [BudgetScope::Run, BudgetScope::Session, BudgetScope::User] {
+        for measure in [BudgetMeasure::Tokens, BudgetMeasure::Usd, BudgetMeasure::from_unit(UNIT)] {
             if chance.one_in(8) {
                 let limit = *chance.pick(&[1.0, 20.0, 1000.0]);
                 let period = match scope {
-                    Scope::Run | Scope::Session => Period::Total,
+                    BudgetScope::Run | BudgetScope::Session => BudgetPeriod::Total,
                     // A child's alone.
-                    Scope::Parent => continue,
-                    Scope::User => *chance.pick(&[Period::Day, Period::Month, Period::Total]),
+                    BudgetScope::Parent => continue,
+                    BudgetScope::User => {
+                        *chance.pick(&[BudgetPeriod::Day, BudgetPeriod::Month, BudgetPeriod::Total])
+                    }
                 };
                 budgets.push(Budget { scope, period, measure, limit });
             }
@@ -69,33 +72,39 @@ fn budgets(chance: &mut Chance) -> Vec<Budget> {
 }
 
 /// What a user may spend, if that is limited.
-pub(crate) fn limit(chance: &mut Chance) -> Option<BudgetLimit> {
+pub(crate) fn limit(chance: &mut SeededRng) -> Option<BudgetLimit> {
     let amount = *chance.pick(&[1.0, 5.0, 100.0]);
-    let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: Period::Total };
+    let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: BudgetPeriod::Total };
     chance.one_in(3).then_some(limit)
 }
 
 /// Deadlines of every sort.
-fn approvals(chance: &mut Chance) -> ApprovalRules {
+fn approvals(chance: &mut SeededRng) -> ApprovalDeadlines {
     let deadline =
         *chance.pick(&[None, Some(Duration::from_secs(60)), Some(Duration::from_millis(1))]);
-    let escalate = |within_ms| Overdue::Escalate { to: Role::Approver, within_ms };
-    let choices =
-        [Overdue::Deny, Overdue::Wait, escalate(None), escalate(Some(0)), escalate(Some(30_000))];
-    ApprovalRules::always(Timing { deadline, then: *chance.pick(&choices) })
+    let escalate = |within_ms| DeadlineAction::Escalate { to: Role::Approver, within_ms };
+    let choices = [
+        DeadlineAction::Deny,
+        DeadlineAction::Wait,
+        escalate(None),
+        escalate(Some(0)),
+        escalate(Some(30_000)),
+    ];
+    ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, action: *chance.pick(&choices) })
 }
 
 /// The tools; `fewer` as after a server went away.
-pub(crate) fn book(retries_max: u32, fewer: bool) -> ToolBook {
-    ToolBook::new(tools(retries_max, fewer))
+pub(crate) fn build_registry(retries_max: u32, fewer: bool) -> ToolRegistry {
+    ToolRegistry::new(tools(retries_max, fewer))
 }
 
 /// All tools, and the one by which tasks are handed to other agents (S8).
-pub(crate) fn book_with_delegate(retries_max: u32) -> ToolBook {
-    let server = ServerFacts { name: BUILT_IN.to_owned(), trusted: true, unavailable: None };
-    let name = ToolName::parse(delegation::DELEGATE).expect("it is short");
-    let delegate = Catalog::default().describe(&server, &delegation::tool([]), name);
-    ToolBook::new(tools(retries_max, false).into_iter().chain([delegate]))
+pub(crate) fn build_registry_with_delegate(retries_max: u32) -> ToolRegistry {
+    let server =
+        ServerProfile { name: BUILT_IN_SERVER.to_owned(), trusted: true, unavailable_reason: None };
+    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("it is short");
+    let delegate = Catalog::default().resolve_tool(&server, &delegation::delegate_tool([]), name);
+    ToolRegistry::new(tools(retries_max, false).into_iter().chain([delegate]))
 }
 
 fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
@@ -136,14 +145,14 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
             timeout: None,
             result_bytes_max: 1024,
             retry: RetryPolicy { retries_max, ..RetryPolicy::default() },
-            unavailable: None,
-            denied: None,
+            unavailable_reason: None,
+            denial_reason: None,
             constraints: Vec::new(),
-            cost: DEAR.contains(&name).then(|| CostRule {
+            cost: COSTLY_TOOLS.contains(&name).then(|| CostRule {
                 amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it is valid"),
                 unit: UNIT.to_owned(),
             }),
-            cache: None,
+            cache_ttl: None,
             exclusive: name.starts_with("alone").then(|| {
                 let key = "has(args.text) && args.text == 'plain' ? 'wallet' : 'ledger'";
                 Expression::compile(key).expect("it is valid")
@@ -154,7 +163,7 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
 }
 
 /// What models call: tools that are there, and things that are not.
-pub(crate) const CALLED: [&str; 13] = [
+pub(crate) const CALLED_TOOLS: [&str; 13] = [
     "read",
     "read_guessed",
     "low",
@@ -170,14 +179,14 @@ pub(crate) const CALLED: [&str; 13] = [
     "\u{202e}\u{0}",
 ];
 
-pub(crate) fn settings(chance: &mut Chance) -> Settings {
+pub(crate) fn settings(chance: &mut SeededRng) -> Settings {
     let mut settings = Settings {
         autonomy_level: *chance.pick(&Autonomy::ALL),
         require_confirmation: chance.one_in(2),
         ..Settings::default()
     };
     if chance.one_in(4) {
-        let blocked = ToolName::parse(CALLED[chance.below(8)]).expect("it is short");
+        let blocked = ToolName::parse(CALLED_TOOLS[chance.below(8)]).expect("it is short");
         settings.blocked_tools.insert(blocked);
     }
     settings.budget_limit = limit(chance);
@@ -186,23 +195,23 @@ pub(crate) fn settings(chance: &mut Chance) -> Settings {
 }
 
 /// A workflow that narrows what its run may do, now and then.
-pub(crate) fn workflow(chance: &mut Chance) -> Arc<StartedWorkflow> {
+pub(crate) fn workflow(chance: &mut SeededRng) -> Arc<StartedWorkflow> {
     let levels = [None, Some(Autonomy::ReadOnly), Some(Autonomy::Assisted)];
     Arc::new(StartedWorkflow {
         autonomy: *chance.pick(&levels),
         tools: chance.one_in(2).then(|| vec!["high*".to_owned(), "read".to_owned()]),
         preflight: chance.one_in(3),
-        ..workflow_of_story()
+        ..full_workflow()
     })
 }
 
 /// The span of a trace that a message is sent in, now and then.
-pub(crate) fn traceparent(chance: &mut Chance) -> Option<Trace> {
-    chance.one_in(4).then_some(Trace { trace_id: 7, span_id: 7 })
+pub(crate) fn traceparent(chance: &mut SeededRng) -> Option<TraceContext> {
+    chance.one_in(4).then_some(TraceContext { trace_id: 7, span_id: 7 })
 }
 
 /// A workflow with everything in it.
-pub(crate) fn workflow_of_story() -> StartedWorkflow {
+pub(crate) fn full_workflow() -> StartedWorkflow {
     StartedWorkflow {
         name: "restock".to_owned(),
         inputs: [("n".to_owned(), 1.into())].into_iter().collect(),

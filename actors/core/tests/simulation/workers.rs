@@ -1,22 +1,22 @@
 //! What models, tools and time do. They answer only what they were asked, once, however late.
 
-use crate::{chance::Chance, rules, world::World};
+use crate::{rng::SeededRng, rules, session_simulation::SessionSimulation};
 use greenroom_core::{
-    approval::{Elicitation, Wanted},
-    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    approval::{Elicitation, ElicitationMode},
+    call::{CallPhase, ToolOutcome, ToolOutput, outcome::RetryHint},
     ids::{AttemptId, CallId},
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     model::{completion::Completion, delta::StopReason, failure::ModelFailure},
-    preflight::SUBMIT_PLAN,
-    session::{Input, Lifecycle, Run, SessionEvent, StepFailure, StepPhase},
-    usage::Usage,
+    preflight::SUBMIT_PLAN_TOOL,
+    session::{Input, Lifecycle, ModelAttemptFailure, Run, SessionEvent, StepPhase},
+    usage::TokenUsage,
 };
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-impl World {
-    pub(crate) fn a_model_answers(&mut self, chance: &mut Chance) {
+impl SessionSimulation {
+    pub(crate) fn finish_model_attempt(&mut self, chance: &mut SeededRng) {
         let is_planning = self.state.active.run.as_ref().is_some_and(Run::is_planning);
         let result = match chance.below(8) {
             2..7 if is_planning => Ok(plan(chance)),
@@ -28,7 +28,7 @@ impl World {
                 Ok(completion(chance, calls))
             }
         };
-        self.model_answer(chance, result);
+        self.send_step_result(chance, result);
     }
 
     fn has_approved_plan(&self) -> bool {
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// G14: what was approved, done as it was approved or nearly so, now and then twice.
-    fn planned_calls(&self, chance: &mut Chance) -> Completion {
+    fn planned_calls(&self, chance: &mut SeededRng) -> Completion {
         let run = self.state.active.run.as_ref();
         let plan = run.and_then(|run| run.preflight.approved()).expect("somebody approved it");
         let mut calls = Vec::new();
@@ -55,38 +55,43 @@ impl World {
         completion
     }
 
-    pub(crate) fn a_model_answers_finally(&mut self, chance: &mut Chance) {
+    pub(crate) fn finish_model_without_calls(&mut self, chance: &mut SeededRng) {
         let result = Ok(completion(chance, 0));
-        self.model_answer(chance, result);
+        self.send_step_result(chance, result);
     }
 
-    fn model_answer(&mut self, chance: &mut Chance, result: Result<Completion, StepFailure>) {
-        let Some(attempt_id) = chance.take(&mut self.models) else { return };
+    fn send_step_result(
+        &mut self,
+        chance: &mut SeededRng,
+        result: Result<Completion, ModelAttemptFailure>,
+    ) {
+        let Some(attempt_id) = chance.take(&mut self.model_attempts) else { return };
         let is_wanted = self.state.active.run.as_ref().is_some_and(|run| {
             matches!(run.phase, StepPhase::Streaming { attempt_id: wanted, .. } if wanted == attempt_id)
         });
-        let decision =
-            self.take(Input::StepFinished { attempt_id, result }).expect("facts are never refused");
+        let decision = self
+            .apply_input(Input::ModelFinished { attempt_id, result })
+            .expect("facts are never refused");
         if !is_wanted {
             assert_eq!((decision.events, decision.effects), (vec![], vec![]), "a stale answer");
         }
     }
 
-    pub(crate) fn a_tool_answers(&mut self, chance: &mut Chance) {
-        let Some((call_id, attempt_id)) = chance.take(&mut self.tools) else { return };
+    pub(crate) fn finish_tool_attempt(&mut self, chance: &mut SeededRng) {
+        let Some((call_id, attempt_id)) = chance.take(&mut self.tool_attempts) else { return };
         let outcome = outcome(chance);
         if let ToolOutcome::NotSent { .. }
-        | ToolOutcome::Failed { hint: RepeatHint::DidNotRun, .. } = outcome
+        | ToolOutcome::Failed { hint: RetryHint::DidNotRun, .. } = outcome
         {
-            self.watch.did_not_run.insert(attempt_id);
+            self.invariants.not_run_attempts.insert(attempt_id);
         }
         if !matches!(outcome, ToolOutcome::TimedOut { .. } | ToolOutcome::Crashed { .. }) {
-            self.watch.answered.insert(attempt_id);
+            self.invariants.reported_attempts.insert(attempt_id);
         }
-        let is_wanted = self.is_wanted(call_id, attempt_id);
+        let is_wanted = self.is_current_attempt(call_id, attempt_id);
         let is_open = self.state.active.lifecycle == Lifecycle::Open;
         let decision = self
-            .take(Input::ToolFinished { call_id, attempt_id, outcome })
+            .apply_input(Input::ToolFinished { call_id, attempt_id, outcome })
             .expect("facts are never refused");
         if !is_wanted {
             // R1: recorded, and nothing else.
@@ -97,11 +102,11 @@ impl World {
         }
     }
 
-    pub(crate) fn a_tool_progresses(&mut self, chance: &mut Chance) {
-        if self.tools.is_empty() {
+    pub(crate) fn report_tool_progress(&mut self, chance: &mut SeededRng) {
+        if self.tool_attempts.is_empty() {
             return;
         }
-        let (call_id, attempt_id) = *chance.pick(&self.tools);
+        let (call_id, attempt_id) = *chance.pick(&self.tool_attempts);
         let numbers = [0.1 + 0.2, 1e300, f64::NAN, f64::INFINITY, -0.0, 5e-324];
         let (progress, total) = (*chance.pick(&numbers), *chance.pick(&numbers));
         let input = Input::ToolProgressed {
@@ -109,44 +114,54 @@ impl World {
             attempt_id,
             progress,
             total: Some(total),
-            message: Some(chance.text()),
+            message: Some(chance.tricky_text()),
         };
         let before = self.state.active.clone();
-        let is_wanted = self.is_wanted(call_id, attempt_id);
-        let decision = self.take(input).expect("facts are never refused");
+        let is_wanted = self.is_current_attempt(call_id, attempt_id);
+        let decision = self.apply_input(input).expect("facts are never refused");
         assert_eq!(decision.events.len(), usize::from(is_wanted));
         assert_eq!(self.state.active, before);
     }
 
     /// T1: a running tool asks a person something, and sometimes thinks better of it.
-    pub(crate) fn a_tool_asks(&mut self, chance: &mut Chance) {
-        if self.tools.is_empty() {
+    pub(crate) fn start_or_withdraw_elicitation(&mut self, chance: &mut SeededRng) {
+        if self.tool_attempts.is_empty() {
             return;
         }
-        let (call_id, attempt_id) = *chance.pick(&self.tools);
-        let open = self.watch.asks.iter().find(|(asking, _)| *asking == attempt_id).copied();
+        let (call_id, attempt_id) = *chance.pick(&self.tool_attempts);
+        let open = self
+            .invariants
+            .open_elicitations
+            .iter()
+            .find(|(asking, _)| *asking == attempt_id)
+            .copied();
         if let Some((_, ask)) = open.filter(|_| chance.one_in(2)) {
-            self.watch.asks.remove(&(attempt_id, ask));
-            self.take(Input::ToolAskWithdrawn { attempt_id, ask })
+            self.invariants.open_elicitations.remove(&(attempt_id, ask));
+            self.apply_input(Input::ElicitationWithdrawn { attempt_id, elicitation_number: ask })
                 .expect("facts are never refused");
             return;
         }
-        self.asked += 1;
-        let ask = self.asked;
-        if !self.is_lost() && self.is_wanted(call_id, attempt_id) {
-            self.watch.asks.insert((attempt_id, ask));
+        self.elicitations_asked += 1;
+        let ask = self.elicitations_asked;
+        if !self.is_decision_lost() && self.is_current_attempt(call_id, attempt_id) {
+            self.invariants.open_elicitations.insert((attempt_id, ask));
         }
         let wanted = match chance.below(4) {
-            0 => Wanted::Url { url: "https://example.org/sign".to_owned() },
-            1 => Wanted::Url { url: "javascript:alert(1)".to_owned() },
-            _ => Wanted::Form { schema: json!({"type": "object", "required": ["n"]}) },
+            0 => ElicitationMode::Url { url: "https://example.org/sign".to_owned() },
+            1 => ElicitationMode::Url { url: "javascript:alert(1)".to_owned() },
+            _ => ElicitationMode::Form { schema: json!({"type": "object", "required": ["n"]}) },
         };
-        let elicitation = Elicitation { message: chance.text(), wanted };
-        self.take(Input::ToolAsked { call_id, attempt_id, ask, elicitation })
-            .expect("facts are never refused");
+        let elicitation = Elicitation { message: chance.tricky_text(), mode: wanted };
+        self.apply_input(Input::ElicitationRequested {
+            call_id,
+            attempt_id,
+            elicitation_number: ask,
+            elicitation,
+        })
+        .expect("facts are never refused");
     }
 
-    fn is_wanted(&self, call_id: CallId, attempt_id: AttemptId) -> bool {
+    fn is_current_attempt(&self, call_id: CallId, attempt_id: AttemptId) -> bool {
         let mut calls = self.state.active.run.iter().flat_map(|run| &run.calls);
         calls.any(|call| {
             let runs =
@@ -155,39 +170,42 @@ impl World {
         })
     }
 
-    pub(crate) fn time_passes(&mut self, chance: &mut Chance) {
+    pub(crate) fn advance_time(&mut self, chance: &mut SeededRng) {
         let millis = *chance.pick(&[0, 1, 500, 2_000, 30_000, 61_000]);
-        self.now = self.now.after(Duration::from_millis(millis));
+        self.now = self.now.saturating_add(Duration::from_millis(millis));
         if !chance.one_in(3) {
             self.wake();
         }
     }
 
-    pub(crate) fn tools_change(&mut self, chance: &mut Chance) {
-        self.rules.tools = Arc::new(rules::book(2, chance.one_in(2)));
+    pub(crate) fn change_tools(&mut self, chance: &mut SeededRng) {
+        self.rules.tools = Arc::new(rules::build_registry(2, chance.one_in(2)));
     }
 }
 
-fn completion(chance: &mut Chance, calls: usize) -> Completion {
+fn completion(chance: &mut SeededRng, calls: usize) -> Completion {
     let reasoning = match chance.below(4) {
-        0 => vec![Reasoning::Thinking { text: chance.text(), signature: Some(chance.text()) }],
-        1 => vec![Reasoning::Redacted { payload: chance.text() }],
+        0 => vec![Reasoning::Thinking {
+            text: chance.tricky_text(),
+            signature: Some(chance.tricky_text()),
+        }],
+        1 => vec![Reasoning::Redacted { payload: chance.tricky_text() }],
         _ => vec![],
     };
     let calls = (0..calls).map(|_| call(chance)).collect();
     let reasons = [StopReason::EndTurn, StopReason::ToolUse, StopReason::MaxTokens];
-    let message = AssistantMessage { text: chance.text(), reasoning, calls };
+    let message = AssistantMessage { text: chance.tricky_text(), reasoning, calls };
     let input_tokens = *chance.pick(&[0, 7, u64::MAX]);
-    let usage = Usage { input_tokens, output_tokens: 3, cached_tokens: 1 };
+    let usage = TokenUsage { input_tokens, output_tokens: 3, cached_tokens: 1 };
     Completion { message, usage, stop_reason: *chance.pick(&reasons) }
 }
 
 /// A plan, now and then one that can't be read.
-fn plan(chance: &mut Chance) -> Completion {
-    let step = |chance: &mut Chance| {
+fn plan(chance: &mut SeededRng) -> Completion {
+    let step = |chance: &mut SeededRng| {
         // Mostly what people are asked about.
-        let tools = ["high", "high_again", "high_beside", *chance.pick(&rules::CALLED)];
-        let mut step = json!({"description": chance.text(), "tool": chance.pick(&tools)});
+        let tools = ["high", "high_again", "high_beside", *chance.pick(&rules::CALLED_TOOLS)];
+        let mut step = json!({"description": chance.tricky_text(), "tool": chance.pick(&tools)});
         match chance.below(4) {
             0 => {}
             1 => step["arguments"] = chance.pick(&[json!(1), json!([]), json!({"n": 2})]).clone(),
@@ -197,55 +215,57 @@ fn plan(chance: &mut Chance) -> Completion {
     };
     let steps: Vec<_> = (0..1 + chance.below(5)).map(|_| step(chance)).collect();
     let arguments = match chance.below(8) {
-        0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
-        1 => Arguments::Json(json!({"steps": chance.text()})),
-        _ => Arguments::Json(json!({"steps": steps, "warnings": [chance.text()]})),
+        0 => Arguments::Malformed { raw: chance.tricky_text(), error: "not JSON".to_owned() },
+        1 => Arguments::Json(json!({"steps": chance.tricky_text()})),
+        _ => Arguments::Json(json!({"steps": steps, "warnings": [chance.tricky_text()]})),
     };
-    let tool = SUBMIT_PLAN.to_owned();
-    let (call_id, provider_id) = (CallId(Uuid::nil()), chance.text());
+    let tool = SUBMIT_PLAN_TOOL.to_owned();
+    let (call_id, provider_id) = (CallId(Uuid::nil()), chance.tricky_text());
     let others = chance.below(2);
     let mut completion = completion(chance, others);
     completion.message.calls.push(ProposedCall { call_id, provider_id, tool, arguments });
     completion
 }
 
-fn call(chance: &mut Chance) -> ProposedCall {
+fn call(chance: &mut SeededRng) -> ProposedCall {
     let any = f64::from_bits(chance.next());
     let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
     let arguments = match chance.below(8) {
-        0 => Arguments::Malformed { raw: chance.text(), error: "not JSON".to_owned() },
+        0 => Arguments::Malformed { raw: chance.tricky_text(), error: "not JSON".to_owned() },
         1 => Arguments::Json(json!([1, "not an object"])),
         2 => Arguments::Json(Value::Null),
         3 => Arguments::Json(json!({"n": i64::MIN, "m": u64::MAX, "x": odd})),
         4 | 5 => Arguments::Json(json!({"n": 1})),
-        _ => Arguments::Json(json!({"n": odd, "text": chance.text(), "deep": {"b": [], "a": {}}})),
+        _ => Arguments::Json(
+            json!({"n": odd, "text": chance.tricky_text(), "deep": {"b": [], "a": {}}}),
+        ),
     };
     ProposedCall {
         call_id: CallId(Uuid::nil()),
-        provider_id: chance.text(),
-        tool: (*chance.pick(&rules::CALLED)).to_owned(),
+        provider_id: chance.tricky_text(),
+        tool: (*chance.pick(&rules::CALLED_TOOLS)).to_owned(),
         arguments,
     }
 }
 
-fn failure(chance: &mut Chance) -> StepFailure {
-    let message = chance.text();
+fn failure(chance: &mut SeededRng) -> ModelAttemptFailure {
+    let message = chance.tricky_text();
     let failure = match chance.below(5) {
         0 => ModelFailure::permanent(message),
         4 => ModelFailure::circuit_open(message, Duration::from_secs(chance.next() % 99)),
-        1 => ModelFailure::of_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
+        1 => ModelFailure::from_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
         _ => ModelFailure::temporary(message),
     };
-    let usage = Usage { input_tokens: chance.next() % 99, ..Usage::default() };
-    StepFailure { failure, streamed: chance.one_in(2), usage }
+    let usage = TokenUsage { input_tokens: chance.next() % 99, ..TokenUsage::default() };
+    ModelAttemptFailure { failure, streamed: chance.one_in(2), usage }
 }
 
-fn outcome(chance: &mut Chance) -> ToolOutcome {
-    let error = chance.text();
+fn outcome(chance: &mut SeededRng) -> ToolOutcome {
+    let error = chance.tricky_text();
     match chance.below(10) {
-        0 => ToolOutcome::Failed { error, hint: RepeatHint::Unsaid },
-        1 => ToolOutcome::Failed { error, hint: RepeatHint::Temporary },
-        2 => ToolOutcome::Failed { error, hint: RepeatHint::DidNotRun },
+        0 => ToolOutcome::Failed { error, hint: RetryHint::Unspecified },
+        1 => ToolOutcome::Failed { error, hint: RetryHint::Temporary },
+        2 => ToolOutcome::Failed { error, hint: RetryHint::DidNotRun },
         3 => ToolOutcome::NotSent { error },
         4 => ToolOutcome::TimedOut { after_ms: 30_000 },
         5 => ToolOutcome::Crashed { error },

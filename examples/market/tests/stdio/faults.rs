@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::harness::{Desk, Era, lines_of};
+use crate::harness::{Era, TestDir, read_json_lines};
 
 const TEST_TOOLS: (&str, &str) = ("MARKET_TEST_TOOLS", "1");
 
 #[test]
 fn the_test_tools_are_listed_only_when_asked_for() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS]);
     let list = market.request("tools/list", json!({}));
     let names: Vec<&str> = list["result"]["tools"]
@@ -32,18 +32,19 @@ fn the_test_tools_are_listed_only_when_asked_for() {
 
 #[test]
 fn a_huge_result_is_one_line() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open_with(Era::Stateless, &[TEST_TOOLS]);
     const BYTES: usize = 5_000_000;
     let result = market.call_with("test_huge_result", json!({ "bytes": BYTES }), json!({}));
     assert_eq!(result["content"][0]["text"].as_str().unwrap().len(), BYTES);
-    let (error, _) = market.refused("test_huge_result", json!({ "bytes": 67_108_865 }));
+    let (error, _) =
+        market.call_expecting_error("test_huge_result", json!({ "bytes": 67_108_865 }));
     assert_eq!(error["code"], "invalid_arguments");
 }
 
 #[test]
 fn odd_values_and_noise_do_not_break_the_conversation() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS]);
     let odd = market.call("test_odd_values", json!({}));
     assert_eq!(odd["nan"], "NaN");
@@ -54,16 +55,17 @@ fn odd_values_and_noise_do_not_break_the_conversation() {
     let id = market.start_call("test_noise", json!({}), json!({}));
     assert_eq!(market.line().unwrap(), b"debug: this line is not JSON\n");
     assert!(String::from_utf8(market.line().unwrap()).is_err());
-    assert_eq!(market.answer_to(id).unwrap()["result"]["isError"], false);
+    assert_eq!(market.response_to(id).unwrap()["result"]["isError"], false);
 }
 
 #[test]
 fn a_scripted_failure_and_the_request_metadata_come_back() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let log = desk.log();
     let log = ("MARKET_LOG", log.to_str().unwrap());
     let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS, log]);
-    let (error, text) = market.refused("test_fail", json!({ "message": "rate limit exceeded" }));
+    let (error, text) =
+        market.call_expecting_error("test_fail", json!({ "message": "rate limit exceeded" }));
     assert_eq!(text, "rate limit exceeded");
     assert_eq!(error["code"], "scripted");
 
@@ -71,7 +73,7 @@ fn a_scripted_failure_and_the_request_metadata_come_back() {
     let seen = market.call_with("test_request_meta", json!({}), meta.clone());
     assert_eq!(seen["structuredContent"]["_meta"], meta);
 
-    let calls = lines_of(&desk.log());
+    let calls = read_json_lines(&desk.log());
     let expected = [
         json!({ "tool": "test_fail", "arguments": { "message": "rate limit exceeded" }, "_meta": {} }),
         json!({ "tool": "test_request_meta", "arguments": {}, "_meta": meta }),
@@ -81,24 +83,24 @@ fn a_scripted_failure_and_the_request_metadata_come_back() {
 
 #[test]
 fn a_crash_ends_the_process() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open_with(Era::Stateless, &[TEST_TOOLS]);
     let id = market.start_call("test_crash", json!({}), json!({}));
-    assert_eq!(market.answer_to(id), None);
-    assert_eq!(market.ended().code(), Some(1));
+    assert_eq!(market.response_to(id), None);
+    assert_eq!(market.wait_for_exit().code(), Some(1));
 }
 
 /// D3: the effect took place, the answer never came, and the key tells.
 #[test]
 fn a_crash_after_the_effect_is_healed_by_the_key() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let exit = [("MARKET_EXIT_DURING", "wallet_transfer")];
     let pay = json!({ "to": "Aura", "amount": 1_000_000 });
     let meta = json!({ "greenroom/idempotency_key": "pay" });
     let mut market = desk.open_with(Era::Stateless, &exit);
     let id = market.start_call("wallet_transfer", pay.clone(), meta.clone());
-    assert_eq!(market.answer_to(id), None);
-    assert_eq!(market.ended().code(), Some(1));
+    assert_eq!(market.response_to(id), None);
+    assert_eq!(market.wait_for_exit().code(), Some(1));
     assert_eq!(desk.records().len(), 1);
 
     let mut market = desk.open_with(Era::Stateless, &exit);
@@ -109,7 +111,7 @@ fn a_crash_after_the_effect_is_healed_by_the_key() {
 
 #[test]
 fn a_hanging_tool_leaves_the_others_answering() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let hang = ("MARKET_HANG", "create_bookmark");
     let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS, hang]);
     let test = market.start_call("test_hang", json!({}), json!({}));
@@ -131,7 +133,7 @@ fn a_hanging_tool_leaves_the_others_answering() {
 
 #[test]
 fn a_flood_on_stderr_leaves_stdout_alone() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open_with(Era::Stateless, &[("MARKET_STDERR_FLOOD", "1")]);
     for _ in 0..300 {
         assert!(market.stderr_line().starts_with(b"market: noise ~~~"));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Only ever reached by a server that has stopped answering.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How the conversation is opened, and what each request carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,11 +29,11 @@ pub(crate) enum Era {
 pub(crate) const ERAS: [Era; 2] = [Era::Handshake, Era::Stateless];
 
 /// A folder for one test's record file.
-pub(crate) struct Desk {
+pub(crate) struct TestDir {
     folder: TempDir,
 }
 
-impl Desk {
+impl TestDir {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -47,14 +47,14 @@ impl Desk {
     }
 
     pub(crate) fn records(&self) -> Vec<Value> {
-        lines_of(&self.file())
+        read_json_lines(&self.file())
     }
 
-    pub(crate) fn open(&self, era: Era) -> Market {
+    pub(crate) fn open(&self, era: Era) -> MarketProcess {
         self.open_with(era, &[])
     }
 
-    pub(crate) fn open_with(&self, era: Era, environment: &[(&str, &str)]) -> Market {
+    pub(crate) fn open_with(&self, era: Era, environment: &[(&str, &str)]) -> MarketProcess {
         let mut market = self.spawn(environment);
         market.era = era;
         if era == Era::Handshake {
@@ -64,7 +64,7 @@ impl Desk {
     }
 
     /// Starts the binary and says nothing to it yet.
-    pub(crate) fn spawn(&self, environment: &[(&str, &str)]) -> Market {
+    pub(crate) fn spawn(&self, environment: &[(&str, &str)]) -> MarketProcess {
         let mut child = Command::new(env!("CARGO_BIN_EXE_greenroom-market"))
             .env_clear()
             .env("MARKET_FILE", self.file())
@@ -76,7 +76,7 @@ impl Desk {
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        Market {
+        MarketProcess {
             stdin: child.stdin.take(),
             stdout: lines(stdout),
             stderr: lines(stderr),
@@ -89,7 +89,7 @@ impl Desk {
     }
 }
 
-pub(crate) fn lines_of(path: &Path) -> Vec<Value> {
+pub(crate) fn read_json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -109,7 +109,7 @@ fn lines(mut from: impl std::io::BufRead + Send + 'static) -> Receiver<Vec<u8>> 
 }
 
 /// One running server and the conversation with it.
-pub(crate) struct Market {
+pub(crate) struct MarketProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Receiver<Vec<u8>>,
@@ -120,7 +120,7 @@ pub(crate) struct Market {
     answers: VecDeque<Value>,
 }
 
-impl Market {
+impl MarketProcess {
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
         let answer = self.request(
             "initialize",
@@ -159,10 +159,10 @@ impl Market {
 
     /// The next line of stdout, whatever it holds; `None` when the server has ended.
     pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
-        match self.stdout.recv_timeout(PATIENCE) {
+        match self.stdout.recv_timeout(RESPONSE_TIMEOUT) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer in {PATIENCE:?}"),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer in {RESPONSE_TIMEOUT:?}"),
         }
     }
 
@@ -171,7 +171,7 @@ impl Market {
     }
 
     /// The answer to one request; other messages are kept for later.
-    pub(crate) fn answer_to(&mut self, id: u64) -> Option<Value> {
+    pub(crate) fn response_to(&mut self, id: u64) -> Option<Value> {
         if let Some(place) = self.answers.iter().position(|answer| answer["id"] == id) {
             return self.answers.remove(place);
         }
@@ -206,7 +206,7 @@ impl Market {
 
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.start(method, params);
-        self.answer_to(id).expect("the server ended instead of answering")
+        self.response_to(id).expect("the server ended instead of answering")
     }
 
     pub(crate) fn start_call(&mut self, tool: &str, arguments: Value, meta: Value) -> u64 {
@@ -217,7 +217,7 @@ impl Market {
     /// The whole tool result.
     pub(crate) fn call_with(&mut self, tool: &str, arguments: Value, meta: Value) -> Value {
         let id = self.start_call(tool, arguments, meta);
-        let answer = self.answer_to(id).expect("the server ended instead of answering");
+        let answer = self.response_to(id).expect("the server ended instead of answering");
         assert!(answer.get("error").is_none(), "{tool}: {answer}");
         answer["result"].clone()
     }
@@ -238,7 +238,7 @@ impl Market {
     }
 
     /// The `error` object and the text of a call that must fail.
-    pub(crate) fn refused(&mut self, tool: &str, arguments: Value) -> (Value, String) {
+    pub(crate) fn call_expecting_error(&mut self, tool: &str, arguments: Value) -> (Value, String) {
         let result = self.call_with(tool, arguments, json!({}));
         assert_eq!(result["isError"], true, "{tool}: {result}");
         let text = result["content"][0]["text"].as_str().unwrap().to_owned();
@@ -253,12 +253,12 @@ impl Market {
     }
 
     /// Waits for a server that ends by itself.
-    pub(crate) fn ended(mut self) -> ExitStatus {
+    pub(crate) fn wait_for_exit(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
     pub(crate) fn stderr_line(&mut self) -> Vec<u8> {
-        self.stderr.recv_timeout(PATIENCE).unwrap()
+        self.stderr.recv_timeout(RESPONSE_TIMEOUT).unwrap()
     }
 
     /// Ends the server as a crash would.
@@ -268,7 +268,7 @@ impl Market {
     }
 }
 
-impl Drop for Market {
+impl Drop for MarketProcess {
     fn drop(&mut self) {
         // A failed test must not leave a server behind; one that has ended is fine.
         drop(self.child.kill());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Desk, ERAS, Era};
+use crate::harness::{ERAS, Era, TestDir};
 
 const READ_ONLY: [&str; 14] = [
     "search_item",
@@ -40,7 +40,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn the_handshake_era_is_served() {
     for version in ["2024-11-05", "2025-06-18", "2025-11-25"] {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.spawn(&[]);
         let answer = market.initialize(version);
         assert_eq!(answer["result"]["protocolVersion"], version);
@@ -53,7 +53,7 @@ fn the_handshake_era_is_served() {
 
 #[test]
 fn the_stateless_era_is_served() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Stateless);
     let found = market.request("server/discover", json!({}));
     let versions = found["result"]["supportedVersions"].as_array().unwrap();
@@ -65,7 +65,7 @@ fn the_stateless_era_is_served() {
 
 #[test]
 fn a_client_may_probe_and_then_shake_hands() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.spawn(&[]);
     let refused = market.request("server/discover", json!({}));
     assert_eq!(refused["error"]["code"], -32602, "a probe without metadata is refused, not fatal");
@@ -76,7 +76,7 @@ fn a_client_may_probe_and_then_shake_hands() {
 #[test]
 fn every_tool_has_a_strict_schema_and_honest_hints() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         let list = market.request("tools/list", json!({}))["result"].clone();
         assert_eq!(names(&list), [&READ_ONLY[..], &WRITING[..]].concat());
@@ -107,7 +107,7 @@ fn every_tool_has_a_strict_schema_and_honest_hints() {
 
 #[test]
 fn an_unknown_tool_is_a_protocol_error() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     let answer = market.request("tools/call", json!({ "name": "test_crash", "arguments": {} }));
     assert_eq!(answer["error"]["code"], -32602);
@@ -117,7 +117,7 @@ fn an_unknown_tool_is_a_protocol_error() {
 #[test]
 fn the_server_ends_with_its_client() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open_with(era, &[("MARKET_HANG", "list_bookmarks")]);
         market.start_call("list_bookmarks", json!({}), json!({}));
         let scan = json!({ "region_id": 10_000_002, "seconds": 600 });

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Desk, ERAS, Era};
+use crate::harness::{ERAS, Era, TestDir};
 
 #[test]
 fn tritanium_in_the_forge_has_its_price() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         let found = market.call("search_item", json!({ "query": "TRIT" }));
         assert_eq!(found["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
@@ -25,7 +25,7 @@ fn tritanium_in_the_forge_has_its_price() {
 
 #[test]
 fn losses_come_as_ids_whose_names_are_looked_up_in_parallel() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Stateless);
     let losses = market.call("get_war_losses", json!({ "region_id": 10_000_030 }));
     assert_eq!(losses["days"], 7);
@@ -41,7 +41,7 @@ fn losses_come_as_ids_whose_names_are_looked_up_in_parallel() {
         .collect();
     let names: Vec<Value> = asked
         .into_iter()
-        .map(|id| market.answer_to(id).unwrap()["result"]["structuredContent"]["name"].clone())
+        .map(|id| market.response_to(id).unwrap()["result"]["structuredContent"]["name"].clone())
         .collect();
     let expected = ["Scourge Heavy Missile", "Damage Control II", "Rifter", "Slasher", "Stabber"];
     assert_eq!(names, expected);
@@ -49,7 +49,7 @@ fn losses_come_as_ids_whose_names_are_looked_up_in_parallel() {
 
 #[test]
 fn regions_are_compared_cheapest_first() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     let compared = market.call("compare_regions", json!({ "type_id": 34 }));
     let prices: Vec<f64> = compared["regions"]
@@ -73,7 +73,7 @@ fn regions_are_compared_cheapest_first() {
 #[test]
 fn the_production_cost_fails_twice_and_then_answers() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         for _ in 0..2 {
             let result =
@@ -92,7 +92,8 @@ fn the_production_cost_fails_twice_and_then_answers() {
         let aloud = json!({ "region_id": 10_000_002, "type_id": 587 });
         assert_eq!(market.call("get_production_cost", aloud), cost);
         // Another question has its own count.
-        let (error, _) = market.refused("get_production_cost", json!({ "type_id": 622 }));
+        let (error, _) =
+            market.call_expecting_error("get_production_cost", json!({ "type_id": 622 }));
         assert_eq!(error["code"], "temporary");
     }
 }
@@ -100,10 +101,11 @@ fn the_production_cost_fails_twice_and_then_answers() {
 /// R3: one type never recovers.
 #[test]
 fn the_production_cost_of_a_vexor_never_recovers() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Stateless);
     for _ in 0..5 {
-        let (error, _) = market.refused("get_production_cost", json!({ "type_id": 626 }));
+        let (error, _) =
+            market.call_expecting_error("get_production_cost", json!({ "type_id": 626 }));
         assert_eq!(error["code"], "temporary");
         assert_eq!(error["retryable"], true);
     }
@@ -111,7 +113,7 @@ fn the_production_cost_of_a_vexor_never_recovers() {
 
 #[test]
 fn economics_agree_with_the_ranking() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     let ranked =
         market.call("get_economic_opportunities", json!({ "region_id": 10_000_002, "limit": 3 }));
@@ -128,7 +130,7 @@ fn economics_agree_with_the_ranking() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     let cases = [
         ("get_item_info", json!({ "type_id": 99_999 }), "unknown_type", "unknown type_id 99999"),
@@ -175,7 +177,7 @@ fn what_is_wrong_is_named() {
         ),
     ];
     for (tool, arguments, code, fragment) in cases {
-        let (error, text) = market.refused(tool, arguments);
+        let (error, text) = market.call_expecting_error(tool, arguments);
         assert_eq!(error["code"], code, "{tool}: {text}");
         assert_eq!(error["retryable"], false, "{tool}");
         assert!(text.contains(fragment), "{tool}: {text}");

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::harness::{Desk, ERAS, Era};
+use crate::harness::{ERAS, Era, TestDir};
 
 #[test]
 fn a_scan_reports_progress_to_who_asked_for_it() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         let ask = json!({ "region_id": 10_000_030, "seconds": 0.05 });
         let result =
@@ -39,7 +39,7 @@ fn a_scan_reports_progress_to_who_asked_for_it() {
 #[test]
 fn a_cancelled_scan_stops_and_says_so_in_the_record() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         let ask = json!({ "region_id": 10_000_002, "seconds": 600 });
         let id = market.start_call("scan_opportunities", ask, json!({ "progressToken": 7 }));
@@ -63,9 +63,9 @@ fn a_cancelled_scan_stops_and_says_so_in_the_record() {
 
 #[test]
 fn a_scan_of_an_unknown_region_fails_at_once() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Stateless);
     let ask = json!({ "region_id": 7, "seconds": 600 });
-    let (error, _) = market.refused("scan_opportunities", ask);
+    let (error, _) = market.call_expecting_error("scan_opportunities", ask);
     assert_eq!(error["code"], "unknown_region");
 }

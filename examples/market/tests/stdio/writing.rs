@@ -4,7 +4,7 @@ use std::{fs::OpenOptions, io::Write as _};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Desk, ERAS, Era};
+use crate::harness::{ERAS, Era, TestDir};
 
 fn order(quantity: u64) -> Value {
     json!({
@@ -16,7 +16,7 @@ fn order(quantity: u64) -> Value {
 #[test]
 fn an_order_is_one_line_of_the_record() {
     for era in ERAS {
-        let desk = Desk::new();
+        let desk = TestDir::new();
         let mut market = desk.open(era);
         let placed = market.call_keyed("market_order_create", order(1000), Some("k1"));
         let expected = json!({
@@ -42,7 +42,7 @@ fn an_order_is_one_line_of_the_record() {
 /// D3: the same call under the same key is done once.
 #[test]
 fn the_same_key_twice_is_recorded_once() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Stateless);
     let first = market.call_keyed("market_order_create", order(1000), Some("k1"));
     let meta = json!({ "greenroom/idempotency_key": "k1" });
@@ -68,7 +68,7 @@ fn the_same_key_twice_is_recorded_once() {
 
 #[test]
 fn a_restart_keeps_everything() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     market.call("create_shopping_list", json!({ "name": "Rifter run" }));
     market.call("create_shopping_list", json!({ "name": "Spare" }));
@@ -87,7 +87,7 @@ fn a_restart_keeps_everything() {
         "items": [{ "type_id": 34, "name": "Tritanium", "quantity": 27_000 }],
     });
     assert_eq!(list, expected);
-    let (error, _) = market.refused("get_shopping_list", json!({ "list_id": 2 }));
+    let (error, _) = market.call_expecting_error("get_shopping_list", json!({ "list_id": 2 }));
     assert_eq!(error["code"], "unknown_list");
     let bookmarks = market.call("list_bookmarks", json!({}));
     let home = json!({ "bookmark_id": 1, "name": "Trade hub", "system": "Jita" });
@@ -105,7 +105,7 @@ fn a_restart_keeps_everything() {
 
 #[test]
 fn a_cut_off_last_line_is_ignored_and_reported() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
     market.call_keyed("market_order_create", order(1), Some("k1"));
     market.kill();
@@ -124,7 +124,7 @@ fn a_cut_off_last_line_is_ignored_and_reported() {
 
 #[test]
 fn a_record_that_is_none_stops_the_start() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     std::fs::write(desk.file(), "{\"tool\":\"mystery\"}\n").unwrap();
     let (status, errors) = desk.spawn(&[]).close();
     assert_eq!(status.code(), Some(1));
@@ -134,12 +134,13 @@ fn a_record_that_is_none_stops_the_start() {
 
 #[test]
 fn the_wallet_can_not_be_overdrawn() {
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut market = desk.open(Era::Handshake);
-    let (error, text) = market.refused("wallet_transfer", json!({ "to": "Aura", "amount": 2e9 }));
+    let (error, text) =
+        market.call_expecting_error("wallet_transfer", json!({ "to": "Aura", "amount": 2e9 }));
     assert_eq!(error["code"], "insufficient_funds");
     assert_eq!(text, "the transfer needs 2000000000.00 ISK but the wallet holds 1250000000.00 ISK");
-    let (error, _) = market.refused("market_order_create", order(1_000_000_000));
+    let (error, _) = market.call_expecting_error("market_order_create", order(1_000_000_000));
     assert_eq!(error["code"], "insufficient_funds");
     assert_eq!(desk.records().len(), 0);
 }
@@ -149,7 +150,7 @@ fn the_wallet_can_not_be_overdrawn() {
 #[test]
 fn concurrent_writes_are_each_recorded_once() {
     const EACH: usize = 50;
-    let desk = Desk::new();
+    let desk = TestDir::new();
     let mut servers = [desk.open(Era::Handshake), desk.open(Era::Stateless)];
     let mut asked = Vec::new();
     for number in 0..EACH {
@@ -163,7 +164,7 @@ fn concurrent_writes_are_each_recorded_once() {
     let mut ids: Vec<u64> = asked
         .into_iter()
         .map(|(which, id)| {
-            let answer = servers[which].answer_to(id).unwrap();
+            let answer = servers[which].response_to(id).unwrap();
             answer["result"]["structuredContent"]["list_id"].as_u64().unwrap()
         })
         .collect();

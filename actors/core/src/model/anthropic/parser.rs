@@ -9,49 +9,49 @@ use crate::{
         delta::{Delta, StopReason},
         failure,
         failure::ModelFailure,
-        sse::Event,
-        stream::{self, Wire},
+        sse::SseEvent,
+        stream_parser::{self, EventDecoder},
     },
-    usage::Usage,
+    usage::TokenUsage,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
 /// Parses a streamed answer.
-pub type Parser = stream::Parser<Reader>;
+pub type Parser = stream_parser::StreamParser<AnthropicDecoder>;
 
 /// Parses an answer that is one JSON body.
 pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
-    let text = stream::body_text(body);
-    let Some(message) = stream::parse::<WireMessage>(&text)? else {
-        return Err(stream::unexpected(&text));
+    let text = stream_parser::body_text(body);
+    let Some(message) = stream_parser::parse_json::<WireMessage>(&text)? else {
+        return Err(stream_parser::unexpected(&text));
     };
     if message.error.is_some() {
         return Err(failure_in(&text));
     }
-    let Some(content) = message.content else { return Err(stream::unexpected(&text)) };
-    let (mut reader, mut out) = (Reader::default(), Vec::new());
+    let Some(content) = message.content else { return Err(stream_parser::unexpected(&text)) };
+    let (mut reader, mut out) = (AnthropicDecoder::default(), Vec::new());
     for (position, block) in content.into_iter().enumerate() {
-        reader.start(u32::try_from(position).ok(), block, &mut out)?;
-        reader.stop(&mut out);
+        reader.start_block(u32::try_from(position).ok(), block, &mut out)?;
+        reader.finish_blocks(&mut out);
     }
-    tell_usage(message.usage, &mut out);
-    tell_stop(message.stop_reason, &mut out);
-    stream::fold(out)
+    push_usage(message.usage, &mut out);
+    push_stop_reason(message.stop_reason, &mut out);
+    stream_parser::fold(out)
 }
 
 /// What is known of the stream so far.
 #[derive(Debug, Default)]
-pub struct Reader {
-    blocks: Vec<Block>,
+pub struct AnthropicDecoder {
+    blocks: Vec<OpenBlock>,
 }
 
 /// A block that is no plain text.
 #[derive(Debug)]
-struct Block {
+struct OpenBlock {
     /// The index on the wire; lax servers repeat it.
-    wire: u32,
+    wire_index: u32,
     /// Ours: the same, or a free one.
     index: u32,
     is_call: bool,
@@ -63,7 +63,7 @@ struct Block {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
-struct Kind<'a> {
+struct EventType<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Text<'a>>,
 }
@@ -121,33 +121,35 @@ struct WireUsage {
     cache_creation_input_tokens: Option<u64>,
 }
 
-impl Wire for Reader {
-    fn read(&mut self, event: &Event<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
+impl EventDecoder for AnthropicDecoder {
+    fn decode(&mut self, event: &SseEvent<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
         let data: &str = &event.data;
-        if data.trim() == stream::DONE {
+        if data.trim() == stream_parser::DONE {
             return Ok(());
         }
         let Some(WireEvent { kind, index, delta, content_block, message, usage, error }) =
-            stream::parse::<WireEvent<'_>>(data)?
+            stream_parser::parse_json::<WireEvent<'_>>(data)?
         else {
-            return unreadable(event);
+            return check_unparsed_event(event);
         };
         let kind = kind.map_or(Cow::Borrowed(&*event.name), |kind| kind.0);
         match &*kind {
             "content_block_delta" => {
                 if let Some(delta) = delta {
-                    self.delta(index, delta, out);
+                    self.apply_delta(index, delta, out);
                 }
             }
-            "content_block_start" => self.start(index, content_block.unwrap_or_default(), out)?,
-            "content_block_stop" => self.stop(out),
-            "message_start" => tell_usage(message.and_then(|message| message.usage), out),
+            "content_block_start" => {
+                self.start_block(index, content_block.unwrap_or_default(), out)?
+            }
+            "content_block_stop" => self.finish_blocks(out),
+            "message_start" => push_usage(message.and_then(|message| message.usage), out),
             "message_delta" => {
-                tell_usage(usage, out);
-                tell_stop(delta.and_then(|delta| delta.stop_reason), out);
+                push_usage(usage, out);
+                push_stop_reason(delta.and_then(|delta| delta.stop_reason), out);
             }
             "message_stop" => {
-                self.stop(out);
+                self.finish_blocks(out);
                 out.push(Delta::Finished);
             }
             "error" => return Err(failure_in(data)),
@@ -158,13 +160,13 @@ impl Wire for Reader {
         Ok(())
     }
 
-    fn end(&mut self, _out: &mut Vec<Delta>) {
+    fn finish(&mut self, _out: &mut Vec<Delta>) {
         // A message without `message_stop` was cut: no server we know leaves it out.
     }
 }
 
-impl Reader {
-    fn start(
+impl AnthropicDecoder {
+    fn start_block(
         &mut self,
         wire: Option<u32>,
         block: WireBlock,
@@ -177,13 +179,13 @@ impl Reader {
                     !input.is_null() && input.as_object().is_none_or(|object| !object.is_empty())
                 });
                 let input = input.map(|input| input.to_string());
-                let index = self.open(wire, true, input)?;
+                let index = self.open_block(wire, true, input)?;
                 let provider_id = block.id.unwrap_or_default();
                 let tool = block.name.unwrap_or_default();
                 out.push(Delta::CallStarted { index, provider_id, tool });
             }
             "thinking" => {
-                let index = self.open(wire, false, None)?;
+                let index = self.open_block(wire, false, None)?;
                 out.push(Delta::ReasoningStarted { index, redacted: None });
                 if let Some(text) = filled(block.thinking) {
                     out.push(Delta::Reasoning { index, text });
@@ -193,7 +195,7 @@ impl Reader {
                 }
             }
             "redacted_thinking" => {
-                let index = self.open(wire, false, None)?;
+                let index = self.open_block(wire, false, None)?;
                 let redacted = Some(block.data.unwrap_or_default());
                 out.push(Delta::ReasoningStarted { index, redacted });
             }
@@ -201,13 +203,13 @@ impl Reader {
             // A tool that the provider runs itself, its result, and whatever is added later. Its
             // pieces must not be taken for those of an earlier call with the same index.
             _ => {
-                self.open(wire, false, None)?;
+                self.open_block(wire, false, None)?;
             }
         }
         Ok(())
     }
 
-    fn delta(&mut self, wire: Option<u32>, delta: WireDelta<'_>, out: &mut Vec<Delta>) {
+    fn apply_delta(&mut self, wire: Option<u32>, delta: WireDelta<'_>, out: &mut Vec<Delta>) {
         match delta.kind.as_ref().map_or("", |kind| &*kind.0) {
             "text_delta" => out.extend(filled(delta.text).map(Delta::Text)),
             "input_json_delta" => {
@@ -233,7 +235,7 @@ impl Reader {
 
     /// A block has ended: no pieces of what it brought whole will come. Blocks do not overlap, so
     /// that this goes for all.
-    fn stop(&mut self, out: &mut Vec<Delta>) {
+    fn finish_blocks(&mut self, out: &mut Vec<Delta>) {
         for block in &mut self.blocks {
             if let Some(fragment) = block.input.take() {
                 out.push(Delta::CallArguments { index: block.index, fragment });
@@ -241,7 +243,7 @@ impl Reader {
         }
     }
 
-    fn open(
+    fn open_block(
         &mut self,
         wire: Option<u32>,
         is_call: bool,
@@ -256,15 +258,15 @@ impl Reader {
         let is_free = |index: &u32| self.blocks.iter().all(|block| block.index != *index);
         let index = wire.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
         let wire = wire.unwrap_or(index);
-        self.blocks.push(Block { wire, index, is_call, input });
+        self.blocks.push(OpenBlock { wire_index: wire, index, is_call, input });
         Ok(index)
     }
 
     /// The latest block of that index, or the latest of all where there is no index.
-    fn block(&mut self, wire: Option<u32>) -> Option<&mut Block> {
+    fn block(&mut self, wire: Option<u32>) -> Option<&mut OpenBlock> {
         let mut blocks = self.blocks.iter_mut().rev();
         match wire {
-            Some(wire) => blocks.find(|block| block.wire == wire),
+            Some(wire) => blocks.find(|block| block.wire_index == wire),
             None => blocks.next(),
         }
     }
@@ -274,7 +276,7 @@ fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-fn tell_usage(usage: Option<WireUsage>, out: &mut Vec<Delta>) {
+fn push_usage(usage: Option<WireUsage>, out: &mut Vec<Delta>) {
     let Some(usage) = usage else { return };
     let cached_tokens = usage.cache_read_input_tokens.unwrap_or(0);
     let input_tokens = usage
@@ -283,10 +285,10 @@ fn tell_usage(usage: Option<WireUsage>, out: &mut Vec<Delta>) {
         .saturating_add(cached_tokens)
         .saturating_add(usage.cache_creation_input_tokens.unwrap_or(0));
     let output_tokens = usage.output_tokens.unwrap_or(0);
-    out.push(Delta::Usage(Usage { input_tokens, output_tokens, cached_tokens }));
+    out.push(Delta::Usage(TokenUsage { input_tokens, output_tokens, cached_tokens }));
 }
 
-fn tell_stop(reason: Option<String>, out: &mut Vec<Delta>) {
+fn push_stop_reason(reason: Option<String>, out: &mut Vec<Delta>) {
     let Some(reason) = filled(reason) else { return };
     out.push(Delta::Stopped(match &*reason {
         "tool_use" => StopReason::ToolUse,
@@ -298,9 +300,9 @@ fn tell_stop(reason: Option<String>, out: &mut Vec<Delta>) {
 }
 
 /// JSON that does not fit our types: no matter in an event we don't know.
-fn unreadable(event: &Event<'_>) -> Result<(), ModelFailure> {
+fn check_unparsed_event(event: &SseEvent<'_>) -> Result<(), ModelFailure> {
     let data: &str = &event.data;
-    let kind = serde_json::from_str::<Kind<'_>>(data).ok().and_then(|kind| kind.kind);
+    let kind = serde_json::from_str::<EventType<'_>>(data).ok().and_then(|kind| kind.kind);
     match kind.as_ref().map_or(&*event.name, |kind| &*kind.0) {
         "error" => Err(failure_in(data)),
         "message_start"
@@ -309,11 +311,11 @@ fn unreadable(event: &Event<'_>) -> Result<(), ModelFailure> {
         | "content_block_start"
         | "content_block_delta"
         | "content_block_stop"
-        | "" => Err(stream::unexpected(data)),
+        | "" => Err(stream_parser::unexpected(data)),
         _ => Ok(()),
     }
 }
 
 fn failure_in(data: &str) -> ModelFailure {
-    failure::of_value(&serde_json::from_str(data).unwrap_or_default())
+    failure::from_error_value(&serde_json::from_str(data).unwrap_or_default())
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     message::{AssistantMessage, Reasoning},
-    model::request::{self, Exchange, ModelRequest, Turn},
+    model::request::{self, CallWithResult, ModelRequest, Turn},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,31 +16,34 @@ const CONTINUE: &str = "Continue.";
 /// Both parts of the system prompt, the last tool and the newest message end in cache marks, so that
 /// the next step pays for what is new. Four are as many as the format allows.
 pub fn encode(request: &ModelRequest) -> Vec<u8> {
-    let turns = request::transcript(&request.messages, |id| Some(request::plain(id)));
-    let mut tools: Vec<_> = request::declared(&request.tools)
+    let turns =
+        request::build_turns(&request.messages, |id| Some(request::replace_illegal_chars(id)));
+    let mut tools: Vec<_> = request::wire_tools(&request.tools)
         .into_iter()
         .map(|(name, tool)| WireTool {
             name,
             description: &tool.description,
-            input_schema: request::input_schema(&tool.input_schema),
+            input_schema: request::wire_input_schema(&tool.input_schema),
             cache_control: None,
         })
         .collect();
-    let forced = request.forced_tool.as_deref().map(request::tool_name);
+    let forced = request.forced_tool.as_deref().map(request::wire_tool_name);
     // The format demands tools where the conversation has calls.
-    let retired_only = (tools.is_empty() && called(&turns).next().is_some()).then(|| {
-        let names: BTreeSet<_> = called(&turns).collect();
-        tools.extend(names.into_iter().map(retired));
-        Choice { kind: "none", name: None }
+    let retired_only = (tools.is_empty() && called_tools(&turns).next().is_some()).then(|| {
+        let names: BTreeSet<_> = called_tools(&turns).collect();
+        tools.extend(names.into_iter().map(retired_tool));
+        ToolChoice { kind: "none", name: None }
     });
     // Thinking and a forced call exclude each other.
-    let thinking = forced.as_ref().map(|_| Kind { kind: "disabled" });
-    let forced = forced.map(|name| Choice { kind: "tool", name: Some(name) });
+    let thinking = forced.as_ref().map(|_| TypeTag { kind: "disabled" });
+    let forced = forced.map(|name| ToolChoice { kind: "tool", name: Some(name) });
     if let Some(last) = tools.last_mut() {
         last.cache_control = Some(EPHEMERAL);
     }
-    let marked =
-        |text| Block { cache_control: Some(EPHEMERAL), ..Block::of(Content::Text { text }) };
+    let marked = |text| ContentBlock {
+        cache_control: Some(EPHEMERAL),
+        ..ContentBlock::from_content(Content::Text { text })
+    };
     let system = request.system.parts().map(marked).collect();
     let body = Body {
         model: &request.model,
@@ -50,7 +53,7 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
         tools,
         tool_choice: forced.or(retired_only),
         thinking,
-        messages: messages(&turns),
+        messages: encode_messages(&turns),
     };
     request::to_json(&body)
 }
@@ -61,13 +64,13 @@ struct Body<'a> {
     max_tokens: u32,
     stream: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    system: Vec<Block<'a>>,
+    system: Vec<ContentBlock<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<Choice<'a>>,
+    tool_choice: Option<ToolChoice<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    thinking: Option<Kind>,
+    thinking: Option<TypeTag>,
     messages: Vec<WireMessage<'a>>,
 }
 
@@ -78,44 +81,44 @@ struct WireTool<'a> {
     description: &'a str,
     input_schema: Cow<'a, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<Kind>,
+    cache_control: Option<TypeTag>,
 }
 
 #[derive(Clone, Copy, Serialize)]
-struct Kind {
+struct TypeTag {
     #[serde(rename = "type")]
     kind: &'static str,
 }
 
 #[derive(Serialize)]
-struct Choice<'a> {
+struct ToolChoice<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<Cow<'a, str>>,
 }
 
-const EPHEMERAL: Kind = Kind { kind: "ephemeral" };
+const EPHEMERAL: TypeTag = TypeTag { kind: "ephemeral" };
 
 #[derive(Serialize)]
 struct WireMessage<'a> {
-    role: Role,
-    content: Vec<Block<'a>>,
+    role: MessageRole,
+    content: Vec<ContentBlock<'a>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Role {
+enum MessageRole {
     User,
     Assistant,
 }
 
 #[derive(Serialize)]
-struct Block<'a> {
+struct ContentBlock<'a> {
     #[serde(flatten)]
     content: Content<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<Kind>,
+    cache_control: Option<TypeTag>,
 }
 
 #[derive(Serialize)]
@@ -144,35 +147,42 @@ enum Content<'a> {
     },
 }
 
-impl<'a> Block<'a> {
-    fn of(content: Content<'a>) -> Self {
+impl<'a> ContentBlock<'a> {
+    fn from_content(content: Content<'a>) -> Self {
         Self { content, cache_control: None }
     }
 }
 
 /// The turns as messages of alternating roles, a user's first and last.
-fn messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
+fn encode_messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
     let mut messages: Vec<WireMessage<'a>> = Vec::with_capacity(turns.len() + 1);
     for turn in turns {
         match turn {
             Turn::User(texts) => {
-                let content = texts.iter().map(|text| Block::of(Content::Text { text }));
-                user(&mut messages, content);
+                let content =
+                    texts.iter().map(|text| ContentBlock::from_content(Content::Text { text }));
+                push_user_blocks(&mut messages, content);
             }
             Turn::Assistant(said, exchanges) => {
-                if messages.last().is_none_or(|last| last.role == Role::Assistant) {
-                    user(&mut messages, [Block::of(Content::Text { text: CONTINUE })]);
+                if messages.last().is_none_or(|last| last.role == MessageRole::Assistant) {
+                    push_user_blocks(
+                        &mut messages,
+                        [ContentBlock::from_content(Content::Text { text: CONTINUE })],
+                    );
                 }
-                let content = said_blocks(said, exchanges);
-                messages.push(WireMessage { role: Role::Assistant, content });
+                let content = assistant_blocks(said, exchanges);
+                messages.push(WireMessage { role: MessageRole::Assistant, content });
                 if !exchanges.is_empty() {
-                    user(&mut messages, exchanges.iter().map(result_block));
+                    push_user_blocks(&mut messages, exchanges.iter().map(result_block));
                 }
             }
         }
     }
-    if messages.last().is_none_or(|last| last.role == Role::Assistant) {
-        user(&mut messages, [Block::of(Content::Text { text: CONTINUE })]);
+    if messages.last().is_none_or(|last| last.role == MessageRole::Assistant) {
+        push_user_blocks(
+            &mut messages,
+            [ContentBlock::from_content(Content::Text { text: CONTINUE })],
+        );
     }
     if let Some(block) = messages.last_mut().and_then(|last| last.content.last_mut()) {
         block.cache_control = Some(EPHEMERAL);
@@ -181,17 +191,23 @@ fn messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
 }
 
 /// Adds to the user's turn: results and the text after them are one message.
-fn user<'a>(messages: &mut Vec<WireMessage<'a>>, blocks: impl IntoIterator<Item = Block<'a>>) {
-    match messages.last_mut().filter(|last| last.role == Role::User) {
+fn push_user_blocks<'a>(
+    messages: &mut Vec<WireMessage<'a>>,
+    blocks: impl IntoIterator<Item = ContentBlock<'a>>,
+) {
+    match messages.last_mut().filter(|last| last.role == MessageRole::User) {
         Some(last) => last.content.extend(blocks),
         None => {
             let content = blocks.into_iter().collect();
-            messages.push(WireMessage { role: Role::User, content });
+            messages.push(WireMessage { role: MessageRole::User, content });
         }
     }
 }
 
-fn said_blocks<'a>(said: &'a AssistantMessage, exchanges: &'a [Exchange<'a>]) -> Vec<Block<'a>> {
+fn assistant_blocks<'a>(
+    said: &'a AssistantMessage,
+    exchanges: &'a [CallWithResult<'a>],
+) -> Vec<ContentBlock<'a>> {
     let thoughts = said.reasoning.iter().filter_map(|block| match block {
         // Unsigned thinking is refused: it is another provider's, or was cut off.
         Reasoning::Thinking { text, signature } => {
@@ -209,18 +225,18 @@ fn said_blocks<'a>(said: &'a AssistantMessage, exchanges: &'a [Exchange<'a>]) ->
         name: &exchange.tool,
         input: &exchange.arguments,
     });
-    thoughts.chain(text).chain(calls).map(Block::of).collect()
+    thoughts.chain(text).chain(calls).map(ContentBlock::from_content).collect()
 }
 
-fn result_block<'a>(exchange: &'a Exchange<'a>) -> Block<'a> {
-    Block::of(Content::ToolResult {
+fn result_block<'a>(exchange: &'a CallWithResult<'a>) -> ContentBlock<'a> {
+    ContentBlock::from_content(Content::ToolResult {
         tool_use_id: &exchange.id,
         content: exchange.result,
         is_error: exchange.is_error,
     })
 }
 
-fn called<'a>(turns: &'a [Turn<'a>]) -> impl Iterator<Item = &'a str> {
+fn called_tools<'a>(turns: &'a [Turn<'a>]) -> impl Iterator<Item = &'a str> {
     turns
         .iter()
         .flat_map(|turn| match turn {
@@ -231,11 +247,11 @@ fn called<'a>(turns: &'a [Turn<'a>]) -> impl Iterator<Item = &'a str> {
 }
 
 /// The declaration of a tool that the conversation has called and that is not offered any more.
-fn retired(name: &str) -> WireTool<'_> {
+fn retired_tool(name: &str) -> WireTool<'_> {
     WireTool {
         name: Cow::Borrowed(name),
         description: "No longer available.",
-        input_schema: Cow::Owned(request::input_schema(&Value::Null).into_owned()),
+        input_schema: Cow::Owned(request::wire_input_schema(&Value::Null).into_owned()),
         cache_control: None,
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Pure; [`super`] says who calls. Shapes of the wire are private to the files below.
 
-mod calls;
+mod call_tracker;
 mod parser;
 mod request;
 
 pub use parser::{Parser, parse_message};
-pub use request::{Options, encode};
+pub use request::{EncodeOptions, encode};

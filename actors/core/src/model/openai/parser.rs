@@ -3,49 +3,49 @@
 //! Unknown fields are skipped; missing and null ones are as good as absent. Only the first choice
 //! is read: we ask for no other.
 
-use super::calls::{Calls, WireCall, WireFunction};
+use super::call_tracker::{CallTracker, WireCallPiece, WireFunctionPiece};
 use crate::{
     model::{
         completion::Completion,
         delta::{Delta, StopReason},
         failure,
         failure::ModelFailure,
-        sse::Event,
-        stream::{self, Wire},
+        sse::SseEvent,
+        stream_parser::{self, EventDecoder},
     },
-    usage::Usage,
+    usage::TokenUsage,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
 /// Parses a streamed answer.
-pub type Parser = stream::Parser<Reader>;
+pub type Parser = stream_parser::StreamParser<OpenAiDecoder>;
 
 /// Parses an answer that is one JSON body.
 pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
-    let text = stream::body_text(body);
-    let Some(chunk) = stream::parse::<Chunk<'_>>(&text)? else {
-        return Err(stream::unexpected(&text));
+    let text = stream_parser::body_text(body);
+    let Some(chunk) = stream_parser::parse_json::<Chunk<'_>>(&text)? else {
+        return Err(stream_parser::unexpected(&text));
     };
-    let (mut reader, mut out) = (Reader::default(), Vec::new());
+    let (mut reader, mut out) = (OpenAiDecoder::default(), Vec::new());
     reader.fail_on_error(&chunk, &text)?;
     let choice = chunk.choices.unwrap_or_default().into_iter().find(Choice::is_first);
     let Some((message, reason)) =
         choice.and_then(|choice| Some((choice.message?, choice.finish_reason)))
     else {
-        return Err(stream::unexpected(&text));
+        return Err(stream_parser::unexpected(&text));
     };
-    reader.message(*message, &mut out)?;
-    reader.stop(reason.map(|reason| reason.0), &mut out)?;
-    tell_usage(chunk.usage, &mut out);
-    stream::fold(out)
+    reader.apply_message(*message, &mut out)?;
+    reader.apply_finish_reason(reason.map(|reason| reason.0), &mut out)?;
+    push_usage(chunk.usage, &mut out);
+    stream_parser::fold(out)
 }
 
 /// What is known of the stream so far.
 #[derive(Debug, Default)]
-pub struct Reader {
-    calls: Calls,
+pub struct OpenAiDecoder {
+    calls: CallTracker,
     is_thinking: bool,
     is_refused: bool,
     /// A `finish_reason` came: only usage may follow.
@@ -69,22 +69,22 @@ struct Chunk<'a> {
 struct Choice<'a> {
     index: Option<u32>,
     // Boxed: large and mostly empty, and a choice is moved a few times.
-    delta: Option<Box<Piece>>,
-    message: Option<Box<Piece>>,
+    delta: Option<Box<PartialMessage>>,
+    message: Option<Box<PartialMessage>>,
     #[serde(borrow)]
     finish_reason: Option<Text<'a>>,
 }
 
 /// A piece of a message, or all of it.
 #[derive(Deserialize)]
-struct Piece {
+struct PartialMessage {
     /// Text, or with some servers a list of parts.
     content: Option<Value>,
     refusal: Option<String>,
     reasoning_content: Option<String>,
     reasoning: Option<Value>,
-    tool_calls: Option<Vec<WireCall>>,
-    function_call: Option<WireFunction>,
+    tool_calls: Option<Vec<WireCallPiece>>,
+    function_call: Option<WireFunctionPiece>,
 }
 
 impl Choice<'_> {
@@ -93,32 +93,32 @@ impl Choice<'_> {
     }
 }
 
-impl Wire for Reader {
-    fn read(&mut self, event: &Event<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
+impl EventDecoder for OpenAiDecoder {
+    fn decode(&mut self, event: &SseEvent<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
         let data: &str = &event.data;
-        if data.trim() == stream::DONE {
+        if data.trim() == stream_parser::DONE {
             out.push(Delta::Finished);
             return Ok(());
         }
         if event.name == "error" {
-            stream::parse::<serde::de::IgnoredAny>(data)?;
+            stream_parser::parse_json::<serde::de::IgnoredAny>(data)?;
             return Err(failure_in(data));
         }
-        let Some(chunk) = stream::parse::<Chunk<'_>>(data)? else {
-            return Err(stream::unexpected(data));
+        let Some(chunk) = stream_parser::parse_json::<Chunk<'_>>(data)? else {
+            return Err(stream_parser::unexpected(data));
         };
         self.fail_on_error(&chunk, data)?;
         for choice in chunk.choices.into_iter().flatten().filter(Choice::is_first) {
             if let Some(piece) = choice.delta {
-                self.message(*piece, out)?;
+                self.apply_message(*piece, out)?;
             }
-            self.stop(choice.finish_reason.map(|reason| reason.0), out)?;
+            self.apply_finish_reason(choice.finish_reason.map(|reason| reason.0), out)?;
         }
-        tell_usage(chunk.usage, out);
+        push_usage(chunk.usage, out);
         Ok(())
     }
 
-    fn end(&mut self, out: &mut Vec<Delta>) {
+    fn finish(&mut self, out: &mut Vec<Delta>) {
         // Some servers close after the `finish_reason`, without `[DONE]`: nothing is missing.
         if self.is_stopped {
             out.push(Delta::Finished);
@@ -126,13 +126,17 @@ impl Wire for Reader {
     }
 }
 
-impl Reader {
+impl OpenAiDecoder {
     fn fail_on_error(&self, chunk: &Chunk<'_>, data: &str) -> Result<(), ModelFailure> {
         let is_error = chunk.object.as_ref().is_some_and(|object| object.0 == "error");
         if is_error || chunk.error.is_some() { Err(failure_in(data)) } else { Ok(()) }
     }
 
-    fn message(&mut self, piece: Piece, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
+    fn apply_message(
+        &mut self,
+        piece: PartialMessage,
+        out: &mut Vec<Delta>,
+    ) -> Result<(), ModelFailure> {
         // Where both names are used, both say the same.
         let thought = filled(piece.reasoning_content).or_else(|| text_of(piece.reasoning?));
         if let Some(text) = thought {
@@ -147,15 +151,15 @@ impl Reader {
             out.push(Delta::Text(refusal));
         }
         for call in piece.tool_calls.into_iter().flatten() {
-            self.calls.read(call, out)?;
+            self.calls.add_piece(call, out)?;
         }
         match piece.function_call {
-            Some(function) => self.calls.read_legacy(function, out),
+            Some(function) => self.calls.add_legacy_piece(function, out),
             None => Ok(()),
         }
     }
 
-    fn stop(
+    fn apply_finish_reason(
         &mut self,
         reason: Option<Cow<'_, str>>,
         out: &mut Vec<Delta>,
@@ -196,14 +200,14 @@ fn text_of(content: Value) -> Option<String> {
     filled(Some(text))
 }
 
-fn tell_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
+fn push_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
     let Some(usage) = usage else { return };
     let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64);
     let details = usage.get("prompt_tokens_details");
     let cached = details
         .and_then(|details| number(details, "cached_tokens"))
         .or_else(|| number(&usage, "prompt_cache_hit_tokens"));
-    out.push(Delta::Usage(Usage {
+    out.push(Delta::Usage(TokenUsage {
         input_tokens: number(&usage, "prompt_tokens").unwrap_or(0),
         output_tokens: number(&usage, "completion_tokens").unwrap_or(0),
         cached_tokens: cached.unwrap_or(0),
@@ -211,5 +215,5 @@ fn tell_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
 }
 
 fn failure_in(data: &str) -> ModelFailure {
-    failure::of_value(&serde_json::from_str(data).unwrap_or_default())
+    failure::from_error_value(&serde_json::from_str(data).unwrap_or_default())
 }

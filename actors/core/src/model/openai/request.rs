@@ -2,7 +2,7 @@
 
 use crate::{
     message::{AssistantMessage, Reasoning},
-    model::request::{self, Exchange, ModelRequest, Turn},
+    model::request::{self, CallWithResult, ModelRequest, Turn},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ const CALL_ID_CHARS_MAX: usize = 40;
 
 /// In what the servers differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct EncodeOptions {
     /// Send `max_tokens`, which most compatible servers know, and not `max_completion_tokens`,
     /// which OpenAI's newer models demand.
     pub legacy_max_tokens: bool,
@@ -23,17 +23,17 @@ pub struct Options {
 }
 
 /// The body of `POST /chat/completions`.
-pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
-    let keep = |id| Some(Cow::Borrowed(id)).filter(|id: &Cow<'_, str>| fits(id));
-    let turns = request::transcript(&request.messages, keep);
-    let tools = request::declared(&request.tools)
+pub fn encode(request: &ModelRequest, options: EncodeOptions) -> Vec<u8> {
+    let keep = |id| Some(Cow::Borrowed(id)).filter(|id: &Cow<'_, str>| is_valid_call_id(id));
+    let turns = request::build_turns(&request.messages, keep);
+    let tools = request::wire_tools(&request.tools)
         .into_iter()
         .map(|(name, tool)| WireTool {
             kind: FUNCTION,
             function: Function {
                 name,
                 description: &tool.description,
-                parameters: request::input_schema(&tool.input_schema),
+                parameters: request::wire_input_schema(&tool.input_schema),
             },
         })
         .collect();
@@ -46,11 +46,11 @@ pub fn encode(request: &ModelRequest, options: Options) -> Vec<u8> {
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools,
-        tool_choice: request.forced_tool.as_deref().map(|tool| Choice {
+        tool_choice: request.forced_tool.as_deref().map(|tool| FunctionChoice {
             kind: FUNCTION,
-            function: Named { name: request::tool_name(tool) },
+            function: Named { name: request::wire_tool_name(tool) },
         }),
-        messages: messages(&system, &turns, options),
+        messages: encode_messages(&system, &turns, options),
     };
     request::to_json(&body)
 }
@@ -69,7 +69,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<Choice<'a>>,
+    tool_choice: Option<FunctionChoice<'a>>,
     messages: Vec<WireMessage<'a>>,
 }
 
@@ -86,7 +86,7 @@ struct WireTool<'a> {
 }
 
 #[derive(Serialize)]
-struct Choice<'a> {
+struct FunctionChoice<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     function: Named<'a>,
@@ -143,7 +143,11 @@ struct CalledFunction<'a> {
     arguments: String,
 }
 
-fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>], options: Options) -> Vec<WireMessage<'a>> {
+fn encode_messages<'a>(
+    system: &'a str,
+    turns: &'a [Turn<'a>],
+    options: EncodeOptions,
+) -> Vec<WireMessage<'a>> {
     let mut messages = Vec::with_capacity(turns.len() + 1);
     if !system.trim().is_empty() {
         messages.push(WireMessage::System { content: system });
@@ -159,7 +163,7 @@ fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>], options: Options) -> Vec
             }),
             Turn::Assistant(said, exchanges) => {
                 messages.push(assistant(said, exchanges, options));
-                messages.extend(exchanges.iter().map(tool));
+                messages.extend(exchanges.iter().map(tool_message));
             }
         }
     }
@@ -168,8 +172,8 @@ fn messages<'a>(system: &'a str, turns: &'a [Turn<'a>], options: Options) -> Vec
 
 fn assistant<'a>(
     said: &'a AssistantMessage,
-    exchanges: &'a [Exchange<'a>],
-    options: Options,
+    exchanges: &'a [CallWithResult<'a>],
+    options: EncodeOptions,
 ) -> WireMessage<'a> {
     let tool_calls = exchanges.iter().map(|exchange| WireCall {
         id: &exchange.id,
@@ -189,7 +193,7 @@ fn thoughts(said: &AssistantMessage) -> String {
     readable.collect()
 }
 
-fn tool<'a>(exchange: &'a Exchange<'a>) -> WireMessage<'a> {
+fn tool_message<'a>(exchange: &'a CallWithResult<'a>) -> WireMessage<'a> {
     let (result, tool_call_id) = (exchange.result, &*exchange.id);
     // The format has no flag for it: the text must say that it tells of a failure.
     let says = result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
@@ -204,7 +208,7 @@ fn text_of(arguments: &Map<String, Value>) -> String {
     serde_json::to_string(arguments).expect("maps with text keys are always JSON")
 }
 
-fn fits(id: &str) -> bool {
+fn is_valid_call_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic();
     !id.is_empty() && id.len() <= CALL_ID_CHARS_MAX && id.bytes().all(is_plain)
 }

@@ -6,29 +6,29 @@
 //! is the judge's business. `check` bounds what may be written, [`Facts`] is what expressions see,
 //! `number` lets whole and fractional numbers meet.
 
-mod check;
-mod facts;
-mod number;
+mod context;
+mod mixed_arithmetic;
+mod validation;
 
-pub use facts::Facts;
+pub use context::ExpressionContext;
 
-use crate::{limits, text::cut};
+use crate::{limits, text::truncate};
 use cel::{Env, ExecutionError, Value, parser::PrattParser};
-use check::Weight;
 use serde::{Deserialize, Deserializer, de};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, LazyLock},
 };
+use validation::WorkBound;
 
 /// Bytes of an expression that its errors quote.
-const SOURCE_TOLD_BYTES: usize = 256;
+const SOURCE_EXCERPT_BYTES: usize = 256;
 
 /// Every function there is. None of them reads a clock or anything else outside of its arguments.
-static FUNCTIONS: LazyLock<Arc<Env>> = LazyLock::new(|| {
+static CEL_ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut functions = Env::default().with_optional_support(false).with_stdlib();
-    number::declare(&mut functions);
+    mixed_arithmetic::register_functions(&mut functions);
     Arc::new(functions)
 });
 
@@ -37,7 +37,7 @@ static FUNCTIONS: LazyLock<Arc<Env>> = LazyLock::new(|| {
 pub struct Expression {
     source: Arc<str>,
     tree: Arc<cel::IdedExpr>,
-    weight: Weight,
+    work_bound: WorkBound,
 }
 
 impl Expression {
@@ -45,18 +45,18 @@ impl Expression {
     pub fn compile(source: &str) -> Result<Self, String> {
         let bytes_max = limits::EXPRESSION_BYTES_MAX;
         if source.len() > bytes_max {
-            let start = cut(source, SOURCE_TOLD_BYTES);
+            let start = truncate(source, SOURCE_EXCERPT_BYTES);
             return Err(format!("the expression `{start}…` has more than {bytes_max} bytes"));
         }
         let quoted = |problem: String| {
-            let start = cut(source, SOURCE_TOLD_BYTES);
+            let start = truncate(source, SOURCE_EXCERPT_BYTES);
             let rest = if start.len() < source.len() { "…" } else { "" };
             format!("the expression `{start}{rest}` is not valid: {problem}")
         };
-        check::signs(source).map_err(quoted)?;
-        let mut tree = contained(|| parse(source)).map_err(quoted)?;
-        let weight = check::prepare(&mut tree).map_err(quoted)?;
-        Ok(Self { source: source.into(), tree: Arc::new(tree), weight })
+        validation::validate_operator_count(source).map_err(quoted)?;
+        let mut tree = catch_panic(|| parse(source)).map_err(quoted)?;
+        let weight = validation::check_and_rewrite(&mut tree).map_err(quoted)?;
+        Ok(Self { source: source.into(), tree: Arc::new(tree), work_bound: weight })
     }
 
     /// As it is written.
@@ -65,17 +65,17 @@ impl Expression {
     }
 
     /// Whether it is true.
-    pub fn is_true(&self, facts: &Facts) -> Result<bool, String> {
+    pub fn evaluate_bool(&self, facts: &ExpressionContext) -> Result<bool, String> {
         let value = self.evaluate(facts)?;
         if let Value::Bool(truth) = value {
             return Ok(truth);
         }
-        Err(self.must_give("true or false", &value))
+        Err(self.type_error("true or false", &value))
     }
 
     /// The number it gives. It may be infinite or NaN.
     #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
-    pub fn number(&self, facts: &Facts) -> Result<f64, String> {
+    pub fn evaluate_number(&self, facts: &ExpressionContext) -> Result<f64, String> {
         let value = self.evaluate(facts)?;
         if let Value::Int(number) = value {
             return Ok(number as f64);
@@ -83,27 +83,28 @@ impl Expression {
         if let Value::Float(number) = value {
             return Ok(number);
         }
-        Err(self.must_give("a number", &value))
+        Err(self.type_error("a number", &value))
     }
 
     /// The text it gives.
-    pub fn text(&self, facts: &Facts) -> Result<String, String> {
+    pub fn evaluate_text(&self, facts: &ExpressionContext) -> Result<String, String> {
         let value = self.evaluate(facts)?;
         if let Value::String(text) = &value {
             return Ok(text.as_ref().clone());
         }
-        Err(self.must_give("a text", &value))
+        Err(self.type_error("a text", &value))
     }
 
-    fn must_give(&self, wanted: &str, found: &Value) -> String {
+    fn type_error(&self, wanted: &str, found: &Value) -> String {
         format!("`{self}` must give {wanted}, not {}", found.type_of())
     }
 
-    fn evaluate(&self, facts: &Facts) -> Result<Value, String> {
-        if self.weight.work(facts) > limits::EXPRESSION_WORK_MAX {
+    fn evaluate(&self, facts: &ExpressionContext) -> Result<Value, String> {
+        if self.work_bound.for_context(facts) > limits::EXPRESSION_WORK_MAX {
             return Err(format!("`{self}` would take too long with arguments of this size"));
         }
-        let value = contained(|| Value::resolve(&self.tree, facts.context()).map_err(explained));
+        let value =
+            catch_panic(|| Value::resolve(&self.tree, facts.cel_context()).map_err(explain_error));
         value.map_err(|problem| format!("`{self}` can't be evaluated: {problem}"))
     }
 }
@@ -119,16 +120,16 @@ fn parse(source: &str) -> Result<cel::IdedExpr, String> {
 }
 
 /// Runs what the library does, and makes an error of its panics.
-fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn catch_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err("the expression language failed on it".to_owned()))
 }
 
 /// What went wrong, for people. Names and types are told; values are not, since they may be long
 /// or secret.
-fn explained(error: ExecutionError) -> String {
+fn explain_error(error: ExecutionError) -> String {
     if let ExecutionError::NoSuchKey(name) = &error {
-        return format!("there is no `{}`", cut(name, 128));
+        return format!("there is no `{}`", truncate(name, 128));
     }
     if let ExecutionError::UnsupportedBinaryOperator(operator, left, right) = &error {
         return format!("{} and {} don't go with `{operator}`", left.type_of(), right.type_of());
@@ -145,7 +146,7 @@ fn explained(error: ExecutionError) -> String {
         ExecutionError::UnexpectedType { .. } | ExecutionError::FunctionError { .. }
     );
     if is_silent_on_values {
-        return cut(&error.to_string(), 256).to_owned();
+        return truncate(&error.to_string(), 256).to_owned();
     }
     if matches!(error, ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_)) {
         return "it divides by zero".to_owned();

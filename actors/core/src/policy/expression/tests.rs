@@ -15,7 +15,7 @@ fn user() -> Settings {
     .unwrap()
 }
 
-fn try_seen(arguments: &Json, settings: &Settings) -> Result<Facts, String> {
+fn try_context(arguments: &Json, settings: &Settings) -> Result<ExpressionContext, String> {
     let matrix = Matrix::default();
     let judging = JudgeContext {
         settings,
@@ -24,17 +24,17 @@ fn try_seen(arguments: &Json, settings: &Settings) -> Result<Facts, String> {
         user: "ann",
         session: "s-1",
         agent: "trader",
-        remaining: None,
+        remaining_budget: None,
     };
-    Facts::of(arguments, &judging)
+    ExpressionContext::new(arguments, &judging)
 }
 
-fn seen(arguments: &Json) -> Facts {
-    try_seen(arguments, &user()).unwrap()
+fn context(arguments: &Json) -> ExpressionContext {
+    try_context(arguments, &user()).unwrap()
 }
 
 fn truth(source: &str, arguments: &Json) -> Result<bool, String> {
-    Expression::compile(source).unwrap().is_true(&seen(arguments))
+    Expression::compile(source).unwrap().evaluate_bool(&context(arguments))
 }
 
 const REGIONS: &str = "user.allowed_regions == null || args.region_id in user.allowed_regions";
@@ -77,8 +77,12 @@ fn g5_conditions_over_arguments_user_and_session() {
 #[test]
 fn g4_no_restriction_is_null() {
     for source in [REGIONS, "user.allowed_regions == null && user.budget_limit == null"] {
-        let facts = try_seen(&json!({}), &Settings::default()).unwrap();
-        assert_eq!(Expression::compile(source).unwrap().is_true(&facts), Ok(true), "{source}");
+        let facts = try_context(&json!({}), &Settings::default()).unwrap();
+        assert_eq!(
+            Expression::compile(source).unwrap().evaluate_bool(&facts),
+            Ok(true),
+            "{source}"
+        );
     }
 }
 
@@ -106,9 +110,9 @@ fn g5_what_can_t_be_evaluated_says_why() {
 }
 
 #[test]
-fn g5_numbers_meet_whatever_they_are_written_like() {
+fn g5_integers_and_floats_mix() {
     let number = |source: &str, arguments: Json| {
-        Expression::compile(source).unwrap().number(&seen(&arguments))
+        Expression::compile(source).unwrap().evaluate_number(&context(&arguments))
     };
     let cost = "args.quantity * args.price";
     for (arguments, expected) in [
@@ -125,7 +129,7 @@ fn g5_numbers_meet_whatever_they_are_written_like() {
 }
 
 #[test]
-fn g5_mistakes_are_found_before_anything_runs() {
+fn g5_invalid_expressions_are_rejected_when_compiled() {
     for (source, expected) in [
         ("", "is not valid"),
         ("args.", "is not valid"),
@@ -186,7 +190,7 @@ fn g5_hostile_expressions_are_refused_or_harmless() {
         }
     }
     let evaluate_all = move || {
-        let facts = seen(&json!({"x": 1}));
+        let facts = context(&json!({"x": 1}));
         let compiled: Vec<_> =
             sources.iter().filter_map(|source| Expression::compile(source).ok()).collect();
         compiled.iter().for_each(|expression| drop(expression.evaluate(&facts)));
@@ -223,14 +227,14 @@ fn g5_work_grows_with_the_arguments_and_is_bounded() {
 #[test]
 fn g5_deep_arguments_are_refused() {
     let nested = (0..127).fold(json!(1), |inner, _| json!([inner]));
-    try_seen(&nested, &user()).unwrap();
-    let error = try_seen(&json!([nested]), &user()).unwrap_err();
+    try_context(&nested, &user()).unwrap();
+    let error = try_context(&json!([nested]), &user()).unwrap_err();
     assert_eq!(error, "the arguments are nested deeper than 128 levels");
 }
 
 #[test]
 fn g5_a_panic_inside_the_language_is_an_error() {
-    let error = contained::<()>(|| panic!("inside")).unwrap_err();
+    let error = catch_panic::<()>(|| panic!("inside")).unwrap_err();
     assert_eq!(error, "the expression language failed on it");
 }
 
@@ -257,7 +261,7 @@ proptest! {
     /// No arguments break an expression; and a region is let through only if it is the user's.
     #[test]
     fn g5_arbitrary_arguments_never_panic(arguments in any_json()) {
-        let facts = seen(&arguments);
+        let facts = context(&arguments);
         for source in [
             "args.list.all(x, x.a + 1 > args.region_id * 2.5)",
             "args.list[0] - args.list[1] < args['region_id'] / 3",
@@ -265,9 +269,9 @@ proptest! {
             "-args.region_id > double(args.region_id) && int(args.region_id) != 0",
             "args == args.list && args.list.map(x, [x, args]) == [args]",
         ] {
-            drop(Expression::compile(source).unwrap().is_true(&facts));
+            drop(Expression::compile(source).unwrap().evaluate_bool(&facts));
         }
-        if Expression::compile(REGIONS).unwrap().is_true(&facts) == Ok(true) {
+        if Expression::compile(REGIONS).unwrap().evaluate_bool(&facts) == Ok(true) {
             let region = arguments["region_id"].as_f64();
             prop_assert!(region == Some(10000002.0) || region == Some(10000043.0));
         }
@@ -286,7 +290,7 @@ proptest! {
         ], 0..40)
     ) {
         if let Ok(expression) = Expression::compile(&parts.concat()) {
-            drop(expression.is_true(&seen(&json!({"x": [1, 2]}))));
+            drop(expression.evaluate_bool(&context(&json!({"x": [1, 2]}))));
         }
     }
 }

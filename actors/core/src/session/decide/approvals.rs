@@ -2,80 +2,85 @@
 //! each kind of question is about stands in [`super::plans`], [`super::budgets`],
 //! [`super::unknown`] and [`super::elicitations`].
 
-use super::{Deciding, Rejection, Reply, plans};
+use super::{DecisionBuilder, Rejection, Reply, plans};
 use crate::{
     approval::{
-        Approval, ApprovalEnd, ClosedApproval, ElicitationAnswer, GrantWish, OpenApproval, Overdue,
-        Question, Resolution, Role, Surface, Timing, Word,
+        Approval, ApprovalOutcome, ApprovalSubject, ClosedApproval, DeadlineAction, DeadlineRule,
+        ElicitationAnswer, GrantRequest, OpenApproval, RecordedAnswer, Resolution, Role, Surface,
     },
-    call::FailReason,
+    call::CallFailureReason,
     ids::{ApprovalId, UserId},
     policy::Risk,
-    session::{ApprovalAnswer, RunFailure, SessionEvent},
+    session::{ApprovalAnswer, RunFailureCode, SessionEvent},
 };
 use std::{sync::Arc, time::Duration};
 
 /// Who answers, and through what.
 #[derive(Clone, Debug)]
-pub(super) struct Person {
+pub(super) struct Respondent {
     pub(super) by: UserId,
     pub(super) role: Role,
     pub(super) surface: Surface,
 }
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Asks people; the calls that the question is about wait for the answer.
-    pub(super) fn ask(&mut self, question: Question, purpose: String, max_risk_level: Risk) {
+    pub(super) fn request_approval(
+        &mut self,
+        question: ApprovalSubject,
+        purpose: String,
+        max_risk_level: Risk,
+    ) {
         let now = self.env.now;
-        let timing = self.env.rules.agent.approvals.timing(question.kind(), max_risk_level);
-        let Timing { deadline, then: on_deadline } = timing;
+        let timing = self.env.rules.agent.approval_deadlines.rule(question.kind(), max_risk_level);
+        let DeadlineRule { timeout: deadline, action: on_deadline } = timing;
         let approval = Approval {
             approval_id: ApprovalId(self.env.uuid()),
-            question,
+            subject: question,
             purpose,
             max_risk_level,
             requested_at: now,
-            deadline: deadline.map(|time| now.after(time)),
+            deadline: deadline.map(|time| now.saturating_add(time)),
             on_deadline,
         };
         self.emit(SessionEvent::ApprovalRequested { approval: Arc::new(approval) });
     }
 
-    pub(super) fn decide_approval(
+    pub(super) fn decide_answer_approval(
         &mut self,
         approval_id: ApprovalId,
         answer: ApprovalAnswer,
-        for_session: Option<GrantWish>,
-        person: &Person,
+        for_session: Option<GrantRequest>,
+        person: &Respondent,
     ) -> Result<Reply, Rejection> {
         let Some(open) = self.active.open_approval(approval_id).cloned() else {
             let closed = self.session.closed_approval(approval_id);
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
-            let answer = answer.to(&closed.approval.question);
-            return repeated_or_refused(closed, &answer, for_session.as_ref(), &person.by);
+            let answer = answer.normalized_for(&closed.approval.subject);
+            return answer_closed_approval(closed, &answer, for_session.as_ref(), &person.by);
         };
-        let answer = answer.to(&open.approval.question);
-        let reply = match (&open.approval.question, answer) {
+        let answer = answer.normalized_for(&open.approval.subject);
+        let reply = match (&open.approval.subject, answer) {
             (
-                Question::Plan { .. },
-                answer @ (ApprovalAnswer::Whole { .. } | ApprovalAnswer::Steps(_)),
-            ) => self.decide_plan(&open, answer, for_session, person)?,
+                ApprovalSubject::Plan { .. },
+                answer @ (ApprovalAnswer::Overall { .. } | ApprovalAnswer::Steps(_)),
+            ) => self.decide_plan_answer(&open, answer, for_session, person)?,
             (question, ApprovalAnswer::Resolve { resolution, reason })
-                if question.takes(&resolution) =>
+                if question.accepts(&resolution) =>
             {
-                self.must_be_theirs(&open, person.role)?;
+                self.ensure_can_answer(&open, person.role)?;
                 if for_session.is_some() {
                     let problem = "only the steps of a plan can be approved for the session";
                     return Err(Rejection::InvalidGrant { problem: problem.to_owned() });
                 }
                 let at = self.env.now;
-                let Person { by, surface, .. } = person.clone();
-                let word = Word { resolution, reason, by, surface, at };
+                let Respondent { by, surface, .. } = person.clone();
+                let word = RecordedAnswer { resolution, reason, by, surface, at };
                 self.resolve(&open, word)?
             }
             (question, _) => {
-                let decisions = question.kind().decisions();
-                return Err(Rejection::WrongDecision { decisions });
+                let decisions = question.kind().allowed_answers();
+                return Err(Rejection::UnsupportedAnswer { allowed: decisions });
             }
         };
         self.advance();
@@ -83,14 +88,18 @@ impl Deciding<'_> {
     }
 
     /// Whether the time has not passed, and the question is for people of that role.
-    pub(super) fn must_be_theirs(&self, open: &OpenApproval, role: Role) -> Result<(), Rejection> {
+    pub(super) fn ensure_can_answer(
+        &self,
+        open: &OpenApproval,
+        role: Role,
+    ) -> Result<(), Rejection> {
         let is_late = open.due_at().is_some_and(|due| due <= self.env.now);
         // Where it is late, the desk's wake-up, which records that, is on its way.
         let least = match (&open.escalation, open.approval.on_deadline) {
-            (Some(_), _) | (None, Overdue::Deny) if is_late => {
+            (Some(_), _) | (None, DeadlineAction::Deny) if is_late => {
                 return Err(Rejection::ApprovalExpired);
             }
-            (None, Overdue::Escalate { to, .. }) if is_late => Some(to),
+            (None, DeadlineAction::Escalate { to, .. }) if is_late => Some(to),
             (escalation, _) => escalation.map(|escalation| escalation.to),
         };
         match least.filter(|least| role < *least) {
@@ -100,37 +109,51 @@ impl Deciding<'_> {
     }
 
     /// Takes a word on a question without steps: it is decided by it, whole.
-    fn resolve(&mut self, open: &OpenApproval, word: Word) -> Result<Reply, Rejection> {
+    fn resolve(&mut self, open: &OpenApproval, word: RecordedAnswer) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
-        match &open.approval.question {
-            Question::Budget(asked) => self.resolve_budget(approval_id, asked, word)?,
-            Question::UnknownOutcome(asked) => self.resolve_unknown(approval_id, asked, word)?,
-            Question::Preflight(checklist) => {
+        match &open.approval.subject {
+            ApprovalSubject::Budget(asked) => {
+                self.resolve_budget_raise(approval_id, asked, word)?
+            }
+            ApprovalSubject::UnknownOutcome(asked) => {
+                self.resolve_unknown_outcome(approval_id, asked, word)?
+            }
+            ApprovalSubject::Preflight(checklist) => {
                 self.resolve_preflight(approval_id, checklist, word)?;
             }
-            Question::Elicitation(asked) => self.resolve_elicitation(approval_id, asked, word)?,
-            Question::Plan { .. } => {}
+            ApprovalSubject::Elicitation(asked) => {
+                self.resolve_elicitation(approval_id, asked, word)?
+            }
+            ApprovalSubject::Plan { .. } => {}
         }
-        Ok(Reply::Decided { closed: true, repeated: false })
+        Ok(Reply::Answered { closed: true, repeated: false })
     }
 
     /// Records the word that decides a question without steps.
-    pub(super) fn note_word(&mut self, approval_id: ApprovalId, word: Word) {
+    pub(super) fn emit_answer(&mut self, approval_id: ApprovalId, word: RecordedAnswer) {
         let word = Some(Box::new(word));
-        let event =
-            SessionEvent::ApprovalDecided { approval_id, steps: Vec::new(), word, closed: true };
+        let event = SessionEvent::ApprovalDecided {
+            approval_id,
+            steps: Vec::new(),
+            answer: word,
+            closed: true,
+        };
         self.emit(event);
     }
 
     /// Does what is due about the questions whose time is up.
-    pub(super) fn expire_due(&mut self) {
+    pub(super) fn expire_overdue(&mut self) {
         let now = self.env.now;
         let is_due = |open: &&OpenApproval| open.due_at().is_some_and(|due| due <= now);
         let due: Vec<_> = self.active.approvals.iter().filter(is_due).cloned().collect();
         for open in due {
             match (open.escalation, open.approval.on_deadline) {
-                (None, Overdue::Escalate { to, within_ms }) => self.escalate(&open, to, within_ms),
-                (Some(_), _) | (None, Overdue::Deny | Overdue::Wait) => self.expire(&open),
+                (None, DeadlineAction::Escalate { to, within_ms }) => {
+                    self.escalate(&open, to, within_ms)
+                }
+                (Some(_), _) | (None, DeadlineAction::Deny | DeadlineAction::Wait) => {
+                    self.expire(&open)
+                }
             }
         }
     }
@@ -140,7 +163,7 @@ impl Deciding<'_> {
     fn escalate(&mut self, open: &OpenApproval, to: Role, within_ms: Option<u64>) {
         let approval_id = open.approval.approval_id;
         let since = open.approval.deadline.unwrap_or(self.env.now);
-        let deadline = within_ms.map(|within| since.after(Duration::from_millis(within)));
+        let deadline = within_ms.map(|within| since.saturating_add(Duration::from_millis(within)));
         self.emit(SessionEvent::ApprovalEscalated { approval_id, to, deadline });
         if deadline.is_some_and(|deadline| deadline <= self.env.now) {
             self.expire(open);
@@ -155,33 +178,33 @@ impl Deciding<'_> {
             return;
         }
         self.emit(SessionEvent::ApprovalExpired { approval_id });
-        match &open.approval.question {
-            Question::Plan { .. } => {
+        match &open.approval.subject {
+            ApprovalSubject::Plan { .. } => {
                 for step in open.undecided() {
                     let error = "nobody answered in time whether this call may run".to_owned();
-                    self.fail_call(step.call_id, FailReason::Expired, error, false);
+                    self.fail_call(step.call_id, CallFailureReason::Expired, error, false);
                 }
             }
-            Question::Budget(asked) => {
+            ApprovalSubject::Budget(asked) => {
                 let error =
                     format!("nobody answered in time whether to raise the {}", asked.budget);
-                self.fail_run(RunFailure::ApprovalExpired, error);
+                self.fail_run(RunFailureCode::ApprovalExpired, error);
             }
-            Question::Preflight(_) => {
+            ApprovalSubject::Preflight(_) => {
                 let error = "nobody answered in time whether the plan may be carried out";
-                self.fail_run(RunFailure::ApprovalExpired, error.to_owned());
+                self.fail_run(RunFailureCode::ApprovalExpired, error.to_owned());
             }
-            Question::Elicitation(asked) => {
-                self.answer_tool(asked, ElicitationAnswer::Cancelled);
+            ApprovalSubject::Elicitation(asked) => {
+                self.answer_elicitation(asked, ElicitationAnswer::Cancelled);
             }
             // It has no deadline.
-            Question::UnknownOutcome(_) => {}
+            ApprovalSubject::UnknownOutcome(_) => {}
         }
     }
 }
 
-impl Question {
-    fn takes(&self, resolution: &Resolution) -> bool {
+impl ApprovalSubject {
+    fn accepts(&self, resolution: &Resolution) -> bool {
         match resolution {
             Resolution::Retry | Resolution::Done(_) | Resolution::Failed => {
                 matches!(self, Self::UnknownOutcome(_))
@@ -195,28 +218,29 @@ impl Question {
 }
 
 /// An answer to a closed question: the same person's same answer is fine, any other is refused.
-fn repeated_or_refused(
+fn answer_closed_approval(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
-    for_session: Option<&GrantWish>,
+    for_session: Option<&GrantRequest>,
     by: &UserId,
 ) -> Result<Reply, Rejection> {
-    let is_decided = closed.end == ApprovalEnd::Decided;
+    let is_decided = closed.outcome == ApprovalOutcome::Decided;
     let repeated = match answer {
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
-            let is_same = |first: &Word| first.by == *by && first.resolution == *resolution;
-            for_session.is_none() && closed.word.as_ref().is_some_and(is_same)
+            let is_same =
+                |first: &RecordedAnswer| first.by == *by && first.resolution == *resolution;
+            for_session.is_none() && closed.answer.as_ref().is_some_and(is_same)
         }
-        ApprovalAnswer::Whole { .. } | ApprovalAnswer::Steps(_) => {
+        ApprovalAnswer::Overall { .. } | ApprovalAnswer::Steps(_) => {
             plans::is_repeated(closed, answer, for_session, by)?
         }
     };
     if repeated {
-        return Ok(Reply::Decided { closed: is_decided, repeated: true });
+        return Ok(Reply::Answered { closed: is_decided, repeated: true });
     }
-    match closed.end {
-        ApprovalEnd::Expired => Err(Rejection::ApprovalExpired),
-        ApprovalEnd::Cancelled => Err(Rejection::ApprovalCancelled),
-        ApprovalEnd::Decided => Err(plans::decided_otherwise(closed, answer)),
+    match closed.outcome {
+        ApprovalOutcome::Expired => Err(Rejection::ApprovalExpired),
+        ApprovalOutcome::Cancelled => Err(Rejection::ApprovalCancelled),
+        ApprovalOutcome::Decided => Err(plans::conflict_rejection(closed, answer)),
     }
 }

@@ -1,11 +1,11 @@
 //! Tool calls: proposing them, whose turn it is, and what an attempt's end leads to (S3, R1 to R3).
 //! Whether one may run stands in [`super::judging`].
 
-use super::{Deciding, Reply, judging::Judged};
+use super::{DecisionBuilder, Reply, authorization::AuthorizationOutcome};
 use crate::{
     call::{
-        Call, CallPhase, FailReason, RetryPolicy, ToolOutcome,
-        retry::{Failure, Next, after_failure},
+        Call, CallFailureReason, CallPhase, RetryPolicy, ToolOutcome,
+        retry::{CallFailure, FailureAction, classify_failure},
     },
     ids::{AttemptId, CallId, RunId},
     json::Digest,
@@ -13,49 +13,49 @@ use crate::{
     message::{Message, ProposedCall},
     policy::{Risk, Tool},
     session::{Effect, Lifecycle, SessionEvent},
-    text::cut,
+    text::truncate,
 };
 use std::{sync::Arc, time::Duration};
 
 /// What is told of a call whose last attempt is not all there is to it.
-const EARLIER: &str = ". An earlier attempt may have taken effect";
+const EARLIER_ATTEMPT_NOTE: &str = ". An earlier attempt may have taken effect";
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Records the calls of a complete message, judges each, and asks for those that must be
     /// asked for, all in this one commit.
     pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
         let propose = |call: ProposedCall| {
             let call_id = CallId(self.env.uuid());
             let tool = self.tool(&call.tool);
-            self.propose(call_id, &call, tool.as_deref());
-            (call_id, self.judge_call(call_id, &call, tool))
+            self.emit_call_started(call_id, &call, tool.as_deref());
+            (call_id, self.authorize_call(call_id, &call, tool))
         };
         let judged = proposed.into_iter().map(propose).collect();
-        self.ask_about(judged);
+        self.request_approvals(judged);
     }
 
     /// Asks for what the calls lack: a person's word, or room in a budget.
-    pub(super) fn ask_about(&mut self, judged: Vec<(CallId, Judged)>) {
+    pub(super) fn request_approvals(&mut self, judged: Vec<(CallId, AuthorizationOutcome)>) {
         let (mut asks, mut unfunded) = (Vec::new(), Vec::new());
         for (call_id, judged) in judged {
             match judged {
-                Judged::Settled => {}
-                Judged::Ask(ask) => asks.push(ask),
-                Judged::Unfunded(cost) => unfunded.push((call_id, cost)),
+                AuthorizationOutcome::Settled => {}
+                AuthorizationOutcome::NeedsApproval(ask) => asks.push(ask),
+                AuthorizationOutcome::NeedsBudget(cost) => unfunded.push((call_id, cost)),
             }
         }
-        self.ask_for_plan(asks);
-        self.ask_for_budget(unfunded);
+        self.request_plan_approval(asks);
+        self.request_budget_raises(unfunded);
     }
 
-    fn propose(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
+    fn emit_call_started(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
         self.emit(SessionEvent::ToolCallStarted {
             call_id,
             provider_id: call.provider_id.clone(),
             tool: call.tool.clone(),
             server: tool.map(|tool| tool.server.clone()),
             arguments: Arc::new(call.arguments.clone()),
-            digest: Digest::of(&call.arguments.to_value()),
+            digest: Digest::hash_json(&call.arguments.to_value()),
             risk: tool.map_or(Risk::default(), |tool| tool.risk),
             parallel: tool.is_some_and(|tool| tool.parallel),
             repeatable: tool.is_some_and(|tool| tool.repeatable),
@@ -69,15 +69,15 @@ impl Deciding<'_> {
         loop {
             let (mut all_begun, mut lacking) = (true, Vec::new());
             for (call_id, attempt) in self.due_calls() {
-                match self.lacks_by_now(call_id) {
-                    None => all_begun &= self.start_in_turn(call_id, attempt),
+                match self.recheck_before_attempt(call_id) {
+                    None => all_begun &= self.start_or_acquire_lock(call_id, attempt),
                     Some(judged) => {
                         all_begun = false;
                         lacking.push((call_id, judged));
                     }
                 }
             }
-            self.ask_about(lacking);
+            self.request_approvals(lacking);
             // One that can't begin has ended, or waits for people; others may have its place.
             if all_begun {
                 return;
@@ -89,9 +89,9 @@ impl Deciding<'_> {
     fn due_calls(&self) -> Vec<(CallId, u32)> {
         let Some(run) = &self.active.run else { return Vec::new() };
         // One that backs off keeps its place: it needs it again when its time comes.
-        let mut places_taken = run.calls.iter().filter(|call| call.is_under_way()).count();
+        let mut places_taken = run.calls.iter().filter(|call| call.is_in_progress()).count();
         let places = self.env.rules.parallel_calls_max.max(1);
-        let mut children_places = self.children_places();
+        let mut children_places = self.free_child_slots();
         let mut serial_is_taken = false;
         let mut due = Vec::new();
         for call in &run.calls {
@@ -128,12 +128,12 @@ impl Deciding<'_> {
             let call = call.clone();
             if self.start_child(&call, run_id, attempt).is_none() {
                 let error = "`agent` and `task` must say what is to be done".to_owned();
-                self.fail_call(call_id, FailReason::InvalidArguments, error, false);
+                self.fail_call(call_id, CallFailureReason::InvalidArguments, error, false);
                 return false;
             }
             return true;
         }
-        let (tool, arguments) = (call.tool.clone(), call.passed());
+        let (tool, arguments) = (call.tool.clone(), call.effective_arguments());
         let attempt_id = AttemptId(self.env.uuid());
         let child = None;
         self.emit(SessionEvent::ToolCallAttemptStarted { call_id, attempt_id, attempt, child });
@@ -141,14 +141,14 @@ impl Deciding<'_> {
         true
     }
 
-    pub(super) fn tool_finished(
+    pub(super) fn decide_tool_finished(
         &mut self,
         call_id: CallId,
         finished: AttemptId,
         outcome: ToolOutcome,
     ) -> Reply {
         let Some(call) = self.call(call_id) else {
-            return self.result_of_past_call(call_id, finished, &outcome);
+            return self.record_late_result(call_id, finished, &outcome);
         };
         let (tool, repeatable) = (call.tool.clone(), call.repeatable);
         let (attempt, failures) = match call.phase {
@@ -166,21 +166,23 @@ impl Deciding<'_> {
                 return Reply::Done;
             }
         };
-        self.forget_asks_of(finished);
-        match after_failure(&outcome, repeatable) {
+        self.cancel_elicitations_of(finished);
+        match classify_failure(&outcome, repeatable) {
             None => {
                 let ToolOutcome::Completed(output) = outcome else { return Reply::Done };
                 self.emit(SessionEvent::ToolCallCompleted { call_id, tool, output });
             }
-            Some(Next::Fail(Failure { reason, error })) => {
+            Some(FailureAction::Fail(CallFailure { reason, error })) => {
                 self.fail_call(call_id, reason, error, false);
             }
-            Some(Next::Unknown { reason }) => self.ask_for_outcome(call_id, &reason),
-            Some(Next::Retry { reason, otherwise }) => {
+            Some(FailureAction::OutcomeUnknown { reason }) => {
+                self.request_outcome(call_id, &reason)
+            }
+            Some(FailureAction::Retry { reason, final_failure: otherwise }) => {
                 let policy = self.retry_policy(&tool);
-                if policy.allows_another_after(failures) {
-                    let delay = policy.delay(failures, self.env.unit());
-                    let maybe_ran = otherwise.reason.is_open();
+                if policy.allows_retry_after(failures) {
+                    let delay = policy.delay(failures, self.env.random_fraction());
+                    let maybe_ran = otherwise.reason.leaves_effect_unknown();
                     self.retry_call(call_id, attempt, failures, delay, reason, maybe_ran);
                 } else {
                     let exhausted = policy.retries_max > 0;
@@ -188,20 +190,20 @@ impl Deciding<'_> {
                 }
             }
         }
-        self.close_child_left_by(call_id);
+        self.close_child_of_finished_call(call_id);
         self.advance();
         Reply::Done
     }
 
     /// The step went on without the attempt, or its run was cancelled. What came of it is worth
     /// knowing: it may be all that is ever heard of an unknown outcome.
-    fn result_of_past_call(
+    fn record_late_result(
         &mut self,
         call_id: CallId,
         attempt_id: AttemptId,
         outcome: &ToolOutcome,
     ) -> Reply {
-        let run_id = self.run_of_past_call(call_id);
+        let run_id = self.run_of_earlier_call(call_id);
         if run_id.is_some() && self.active.lifecycle == Lifecycle::Open {
             let summary = summary(outcome);
             self.emit_for(run_id, None, SessionEvent::LateResult { call_id, attempt_id, summary });
@@ -209,9 +211,9 @@ impl Deciding<'_> {
         Reply::Done
     }
 
-    fn run_of_past_call(&self, call_id: CallId) -> Option<RunId> {
+    fn run_of_earlier_call(&self, call_id: CallId) -> Option<RunId> {
         // What comes late is of a call not long ago.
-        let mut messages = self.session.conversation.newest_first_after(0);
+        let mut messages = self.session.conversation.newest_first_from(0);
         let proposes = |message: &Message| match message {
             Message::Assistant(said) => said.calls.iter().any(|call| call.call_id == call_id),
             Message::User { .. } | Message::ToolResults(_) => false,
@@ -235,7 +237,7 @@ impl Deciding<'_> {
     ) {
         let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let until = self.env.now.after(delay);
+        let until = self.env.now.saturating_add(delay);
         self.emit(SessionEvent::ToolCallRetrying {
             call_id,
             tool,
@@ -253,27 +255,27 @@ impl Deciding<'_> {
     pub(super) fn fail_call(
         &mut self,
         call_id: CallId,
-        reason: FailReason,
+        reason: CallFailureReason,
         error: String,
         retries_exhausted: bool,
     ) {
-        use FailReason as R;
+        use CallFailureReason as R;
         let Some(call) = self.call(call_id) else { return };
         let was_cut_off = reason == R::Cancelled
             && (matches!(call.phase, CallPhase::Running { .. })
-                || self.active.child_of(call_id).is_some());
-        let maybe_ran = call.maybe_ran || reason.is_open() || was_cut_off;
+                || self.active.child_for_call(call_id).is_some());
+        let maybe_ran = call.maybe_ran || reason.leaves_effect_unknown() || was_cut_off;
         let tool = call.tool.clone();
         let (reason, error) = match reason {
             reason if !call.maybe_ran || call.risk == Risk::ReadOnly => (reason, error),
             // These tell it themselves.
             R::Timeout | R::Crashed | R::Cancelled => (reason, error),
-            R::Rejected | R::Expired => (reason, format!("{error}{EARLIER}")),
+            R::Rejected | R::Expired => (reason, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
             R::Error
             | R::InvalidArguments
             | R::UnknownTool
             | R::Unavailable
-            | R::OutcomeUnknown => (R::OutcomeUnknown, format!("{error}{EARLIER}")),
+            | R::OutcomeUnknown => (R::OutcomeUnknown, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
         };
         self.emit(SessionEvent::ToolCallFailed {
             call_id,
@@ -285,7 +287,7 @@ impl Deciding<'_> {
         });
     }
 
-    pub(super) fn tool_progressed(
+    pub(super) fn decide_tool_progressed(
         &mut self,
         call_id: CallId,
         reported: AttemptId,
@@ -296,7 +298,8 @@ impl Deciding<'_> {
         let Some(call) = self.call(call_id) else { return Reply::Done };
         let tool = call.tool.clone();
         if matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == reported) {
-            let shorten = |text: String| cut(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned();
+            let shorten =
+                |text: String| truncate(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned();
             let message = message.map(shorten);
             // JSON has no infinity and no NaN.
             let progress = if progress.is_finite() { progress } else { 0.0 };
@@ -329,5 +332,5 @@ fn summary(outcome: &ToolOutcome) -> String {
         ToolOutcome::TimedOut { after_ms } => format!("no answer within {after_ms} ms"),
         ToolOutcome::Crashed { error } => format!("crashed: {error}"),
     };
-    cut(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned()
+    truncate(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned()
 }

@@ -1,27 +1,27 @@
 //! Cancelling (S6): everything open gets an end, and the session is usable at once.
 
-use super::{Deciding, Rejection, Reply};
+use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
-    call::{Call, CallPhase, FailReason},
+    call::{Call, CallFailureReason, CallPhase},
     ids::{MessageId, RunId, UserId},
     model::completion::Completion,
-    session::{Effect, RunFailure, SessionEvent, StepPhase},
-    usage::{Spending, Usage},
+    session::{Effect, RunFailureCode, SessionEvent, StepPhase},
+    usage::{ModelUsage, TokenUsage},
 };
 
-impl Deciding<'_> {
-    pub(super) fn cancel(
+impl DecisionBuilder<'_> {
+    pub(super) fn decide_cancel_run(
         &mut self,
         wanted: Option<RunId>,
         by: UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
         let running = self.active.run.as_ref().map(|run| run.run_id);
-        let run_id = wanted.or(running).ok_or(Rejection::NoRun)?;
+        let run_id = wanted.or(running).ok_or(Rejection::NoActiveRun)?;
         if running == Some(run_id) {
             self.cancel_run(&by, partial);
         } else if self.active.queue.iter().any(|queued| queued.run_id == run_id) {
-            let usage = Spending::default();
+            let usage = ModelUsage::default();
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(Some(run_id), None, event);
         } else {
@@ -36,25 +36,25 @@ impl Deciding<'_> {
         if self.active.run.is_none() {
             return;
         }
-        let message_id = self.end_everything("the run was cancelled", by, partial);
+        let message_id = self.end_open_work("the run was cancelled", by, partial);
         let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
         self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
     }
 
     /// Ends the run that is going, because it can't go on: its questions, its calls, itself.
-    pub(super) fn fail_run(&mut self, code: RunFailure, error: String) {
+    pub(super) fn fail_run(&mut self, code: RunFailureCode, error: String) {
         if self.active.run.is_none() {
             return;
         }
         if let Some(owner) = self.owner() {
-            self.end_everything("the run ended", &owner, None);
+            self.end_open_work("the run ended", &owner, None);
         }
         let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
         self.emit(SessionEvent::RunFailed { code, error, usage });
     }
 
     /// Ends all that is open in the run; tells which message was stopped.
-    fn end_everything(
+    fn end_open_work(
         &mut self,
         why: &str,
         by: &UserId,
@@ -74,16 +74,16 @@ impl Deciding<'_> {
                 self.stop_message(partial)
             }
             StepPhase::BackingOff { .. } => self.stop_message(None),
-            StepPhase::Between | StepPhase::Calling => None,
+            StepPhase::BetweenSteps | StepPhase::RunningCalls => None,
         }
     }
 
     fn cancel_call(&mut self, call: &Call, why: &str, by: &UserId) {
         let call_id = call.call_id;
-        self.close_child_of(call_id, by);
+        self.close_child_for_call(call_id, by);
         let error = match call.phase {
             CallPhase::Running { .. } | CallPhase::BackingOff { .. }
-                if let Some(child) = self.active.child_of(call_id) =>
+                if let Some(child) = self.active.child_for_call(call_id) =>
             {
                 let (agent, child) = (&child.agent, child.session_id);
                 format!(
@@ -117,7 +117,7 @@ impl Deciding<'_> {
             | CallPhase::BackingOff { .. }
             | CallPhase::Finished(_) => format!("{why}; the call did not take effect"),
         };
-        self.fail_call(call_id, FailReason::Cancelled, error, false);
+        self.fail_call(call_id, CallFailureReason::Cancelled, error, false);
     }
 
     /// Keeps what was said so far as a stopped message; without a word of it, there is none. What
@@ -136,8 +136,8 @@ impl Deciding<'_> {
             }),
             None => self.discard_message("the run was cancelled"),
         }
-        if kept.is_some() || usage != Usage::default() {
-            let usage = self.spending(usage);
+        if kept.is_some() || usage != TokenUsage::default() {
+            let usage = self.price_usage(usage);
             self.emit(SessionEvent::StepCompleted { usage, stop_reason });
         }
         kept

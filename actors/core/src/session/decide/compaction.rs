@@ -1,30 +1,32 @@
 //! Summarising the older part of a conversation before a step that has no room for it (C4). A model
 //! call of its own, between steps; if it fails, the run goes on with what has room.
 
-use super::Deciding;
+use super::DecisionBuilder;
 use crate::{
-    context::{Compact, summary_of},
+    context::{CompactionPlanner, extract_summary},
     ids::AttemptId,
     message::Message,
     model::completion::Completion,
-    session::{Compacted, Compaction, Effect, SessionEvent},
-    usage::Spending,
+    session::{CompactionPhase, ConversationSummary, Effect, SessionEvent},
+    usage::ModelUsage,
 };
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Starts the call for a summary if the next step should have one; false if it should not.
     pub(super) fn start_compacting(&mut self) -> bool {
         let Some(run) = &self.active.run else { return false };
-        if run.compaction != Compaction::Idle {
+        if run.compaction != CompactionPhase::Idle {
             return false;
         }
-        let now = self.active.said_in_step_of(Some(run.run_id));
-        let said: Vec<&Message> = self.said.iter().chain(&now).collect();
+        let now = self.active.step_messages_for_run(Some(run.run_id));
+        let said: Vec<&Message> = self.new_messages.iter().chain(&now).collect();
         let conversation = &self.session.conversation;
         let model = self.model();
-        let compacted = self.compacted();
+        let compacted = self.current_summary();
         let (rules, before) = (self.env.rules, compacted.as_ref());
-        match (Compact { rules, run, model: &model, before }).through(conversation, &said) {
+        match (CompactionPlanner { rules, run, model: &model, before })
+            .messages_to_summarise(conversation, &said)
+        {
             Some(through) => {
                 self.start_compacting_attempt(through, 1);
                 true
@@ -34,16 +36,16 @@ impl Deciding<'_> {
     }
 
     /// What stands for older messages by now.
-    fn compacted(&self) -> Option<Compacted> {
+    fn current_summary(&self) -> Option<ConversationSummary> {
         let newest = self.events.iter().rev().find_map(|record| {
             if let SessionEvent::ContextCompacted { through, summary, .. } = &record.event {
                 let conversation = &self.session.conversation;
-                Some(Compacted::new(conversation, *through, summary.clone()))
+                Some(ConversationSummary::new(conversation, *through, summary.clone()))
             } else {
                 None
             }
         });
-        newest.or_else(|| self.session.compacted.clone())
+        newest.or_else(|| self.session.summary.clone())
     }
 
     /// Starts attempt number `attempt` of the call for a summary. There is no message of it.
@@ -64,22 +66,22 @@ impl Deciding<'_> {
     }
 
     /// The model answered with a summary, or with nothing of use.
-    pub(super) fn summarised(&mut self, through: u64, completion: Completion) {
-        let usage = self.spending(completion.usage);
+    pub(super) fn complete_compaction(&mut self, through: u64, completion: Completion) {
+        let usage = self.price_usage(completion.usage);
         let model = self.model();
         let run = self.active.run.as_ref();
         let text = &completion.message.text;
-        let summary = run.and_then(|run| summary_of(text, run, self.env.rules, &model));
+        let summary = run.and_then(|run| extract_summary(text, run, self.env.rules, &model));
         match summary {
             Some(summary) => {
                 let summary = summary.into();
                 self.emit(SessionEvent::ContextCompacted { through, summary, usage });
             }
-            None => self.not_summarised("the model gave no summary".to_owned(), usage),
+            None => self.fail_compaction("the model gave no summary".to_owned(), usage),
         }
     }
 
-    pub(super) fn not_summarised(&mut self, reason: String, usage: Spending) {
+    pub(super) fn fail_compaction(&mut self, reason: String, usage: ModelUsage) {
         self.emit(SessionEvent::ContextCompactionFailed { reason, usage });
     }
 }

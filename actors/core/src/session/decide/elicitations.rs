@@ -1,19 +1,22 @@
 //! Questions of running tools to people (T1). The call goes on running: it is the tool that waits.
 //! Whatever ends the attempt ends its questions.
 
-use super::{Deciding, Rejection, Reply};
+use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
-    approval::{Elicitation, ElicitationAnswer, ElicitationQuestion, Question, Resolution, Word},
+    approval::{
+        ApprovalSubject, Elicitation, ElicitationAnswer, RecordedAnswer, Resolution,
+        ToolElicitation,
+    },
     call::CallPhase,
     ids::{ApprovalId, AttemptId, CallId},
     limits::ELICITATIONS_PER_ATTEMPT_MAX,
     session::{Effect, SessionEvent},
-    text::cut,
+    text::truncate,
 };
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Asks a person. With nobody there to ask, the tool is told that nobody will say (G13).
-    pub(super) fn tool_asked(
+    pub(super) fn decide_elicitation_requested(
         &mut self,
         call_id: CallId,
         attempt_id: AttemptId,
@@ -28,39 +31,57 @@ impl Deciding<'_> {
         let (tool, risk) = (call.tool.clone(), call.risk);
         let known = self.env.rules.tool(&tool);
         let server = known.map(|tool| tool.server.to_string()).unwrap_or_default();
-        let answer = match elicitation.checked() {
+        let answer = match elicitation.validated() {
             Ok(_) if self.env.rules.agent.headless => ElicitationAnswer::Declined,
             Ok(elicitation) if ask <= ELICITATIONS_PER_ATTEMPT_MAX => {
-                let purpose = format!("Answer {}", cut(&tool, 128));
-                let asked =
-                    ElicitationQuestion { call_id, attempt_id, ask, tool, server, elicitation };
-                self.ask(Question::Elicitation(asked), purpose, risk);
+                let purpose = format!("Answer {}", truncate(&tool, 128));
+                let asked = ToolElicitation {
+                    call_id,
+                    attempt_id,
+                    elicitation_number: ask,
+                    tool,
+                    server,
+                    elicitation,
+                };
+                self.request_approval(ApprovalSubject::Elicitation(asked), purpose, risk);
                 return Reply::Done;
             }
             Ok(_) | Err(_) => ElicitationAnswer::Cancelled,
         };
-        self.effects.push(Effect::AnswerTool { attempt_id, ask, answer });
+        self.effects.push(Effect::AnswerElicitation {
+            attempt_id,
+            elicitation_number: ask,
+            answer,
+        });
         Reply::Done
     }
 
     /// The tool does not wait any more.
-    pub(super) fn tool_ask_withdrawn(&mut self, attempt_id: AttemptId, ask: u32) -> Reply {
-        self.forget_asks(|asked| asked.attempt_id == attempt_id && asked.ask == ask);
+    pub(super) fn decide_elicitation_withdrawn(
+        &mut self,
+        attempt_id: AttemptId,
+        ask: u32,
+    ) -> Reply {
+        self.cancel_elicitations(|asked| {
+            asked.attempt_id == attempt_id && asked.elicitation_number == ask
+        });
         Reply::Done
     }
 
     /// The attempt is over: nobody waits for answers to its questions.
-    pub(super) fn forget_asks_of(&mut self, attempt_id: AttemptId) {
-        self.forget_asks(|asked| asked.attempt_id == attempt_id);
+    pub(super) fn cancel_elicitations_of(&mut self, attempt_id: AttemptId) {
+        self.cancel_elicitations(|asked| asked.attempt_id == attempt_id);
     }
 
-    fn forget_asks(&mut self, is_moot: impl Fn(&ElicitationQuestion) -> bool) {
-        let moot = self.active.approvals.iter().filter_map(|open| match &open.approval.question {
-            Question::Elicitation(asked) => is_moot(asked).then_some(open.approval.approval_id),
-            Question::Plan { .. }
-            | Question::Budget(_)
-            | Question::UnknownOutcome(_)
-            | Question::Preflight(_) => None,
+    fn cancel_elicitations(&mut self, is_moot: impl Fn(&ToolElicitation) -> bool) {
+        let moot = self.active.approvals.iter().filter_map(|open| match &open.approval.subject {
+            ApprovalSubject::Elicitation(asked) => {
+                is_moot(asked).then_some(open.approval.approval_id)
+            }
+            ApprovalSubject::Plan { .. }
+            | ApprovalSubject::Budget(_)
+            | ApprovalSubject::UnknownOutcome(_)
+            | ApprovalSubject::Preflight(_) => None,
         });
         for approval_id in moot.collect::<Vec<_>>() {
             self.emit(SessionEvent::ApprovalCancelled { approval_id });
@@ -70,13 +91,13 @@ impl Deciding<'_> {
     pub(super) fn resolve_elicitation(
         &mut self,
         approval_id: ApprovalId,
-        asked: &ElicitationQuestion,
-        word: Word,
+        asked: &ToolElicitation,
+        word: RecordedAnswer,
     ) -> Result<(), Rejection> {
         let answer = match &word.resolution {
             Resolution::Answer(value) => asked
                 .elicitation
-                .accept(value)
+                .validate_answer(value)
                 .map_err(|problem| Rejection::InvalidAnswer { problem })?,
             Resolution::Reject => ElicitationAnswer::Declined,
             Resolution::Retry
@@ -86,13 +107,21 @@ impl Deciding<'_> {
             | Resolution::Stop
             | Resolution::Approve(_) => return Ok(()),
         };
-        self.note_word(approval_id, word);
-        self.answer_tool(asked, answer);
+        self.emit_answer(approval_id, word);
+        self.answer_elicitation(asked, answer);
         Ok(())
     }
 
-    pub(super) fn answer_tool(&mut self, asked: &ElicitationQuestion, answer: ElicitationAnswer) {
-        let ElicitationQuestion { attempt_id, ask, .. } = *asked;
-        self.effects.push(Effect::AnswerTool { attempt_id, ask, answer });
+    pub(super) fn answer_elicitation(
+        &mut self,
+        asked: &ToolElicitation,
+        answer: ElicitationAnswer,
+    ) {
+        let ToolElicitation { attempt_id, elicitation_number: ask, .. } = *asked;
+        self.effects.push(Effect::AnswerElicitation {
+            attempt_id,
+            elicitation_number: ask,
+            answer,
+        });
     }
 }

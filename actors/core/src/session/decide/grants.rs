@@ -1,23 +1,23 @@
 //! What a person's approval covers beyond the call it was asked for (G9).
 
-use super::{Deciding, Rejection, Reply};
+use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
-    approval::{Grant, GrantWish, StepDecision},
+    approval::{Grant, GrantRequest, PlanStepDecision},
     ids::{GrantId, UserId},
     limits::GRANTS_MAX,
     policy::{Expression, Risk},
     session::SessionEvent,
 };
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// The grants that `wish` makes of the approved steps: one for each tool.
-    pub(super) fn wished_grants(
+    pub(super) fn requested_grants(
         &self,
-        wish: Option<&GrantWish>,
-        decisions: &[StepDecision],
+        wish: Option<&GrantRequest>,
+        decisions: &[PlanStepDecision],
         by: &UserId,
     ) -> Result<Vec<Grant>, Rejection> {
-        let Some(GrantWish { condition }) = wish else { return Ok(Vec::new()) };
+        let Some(GrantRequest { condition }) = wish else { return Ok(Vec::new()) };
         let invalid = |problem: String| Rejection::InvalidGrant { problem };
         if let Some(condition) = condition {
             let compiled = Expression::compile(condition);
@@ -53,7 +53,7 @@ impl Deciding<'_> {
         Ok(grants)
     }
 
-    pub(super) fn revoke_grants(
+    pub(super) fn decide_revoke_grants(
         &mut self,
         wanted: Option<GrantId>,
         by: &UserId,

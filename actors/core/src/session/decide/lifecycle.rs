@@ -1,18 +1,18 @@
 //! Creating, changing and closing a session (S1).
 
-use super::{Deciding, Rejection, Reply};
+use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
     feedback::Feedback,
     ids::{AgentName, RunId, UserId},
     limits::FEEDBACK_PER_SESSION_MAX,
     model::completion::Completion,
-    policy::{Settings, SettingsPatch, Widening},
+    policy::{Settings, SettingsPatch, WideningError},
     session::{Lifecycle, SessionEvent},
-    usage::Spending,
+    usage::ModelUsage,
 };
 
-impl Deciding<'_> {
-    pub(super) fn create(
+impl DecisionBuilder<'_> {
+    pub(super) fn decide_create_session(
         &mut self,
         owner: UserId,
         agent: AgentName,
@@ -24,18 +24,20 @@ impl Deciding<'_> {
         Reply::Done
     }
 
-    pub(super) fn change_settings(
+    pub(super) fn decide_change_settings(
         &mut self,
         change: SettingsPatch,
         title: Option<Option<String>>,
         by: UserId,
     ) -> Result<Reply, Rejection> {
-        self.must_be_open()?;
-        let settings = change.onto(&self.active.settings);
+        self.ensure_open()?;
+        let settings = change.apply_unchecked(&self.active.settings);
         let title = title.unwrap_or_else(|| self.active.title.clone());
-        if self.child_of.is_some() {
-            let widens = |error: Widening| Rejection::WidensChild { problem: error.to_string() };
-            settings.check_within(&self.active.settings).map_err(widens)?;
+        if self.owner_and_parent.is_some() {
+            let widens = |error: WideningError| Rejection::ChildSettingsWidened {
+                problem: error.to_string(),
+            };
+            settings.validate_within(&self.active.settings).map_err(widens)?;
         }
         self.set_settings(settings, title, by);
         Ok(Reply::Done)
@@ -50,46 +52,50 @@ impl Deciding<'_> {
         }
     }
 
-    pub(super) fn close(&mut self, by: UserId, partial: Option<Completion>) -> Reply {
+    pub(super) fn decide_close_session(
+        &mut self,
+        by: UserId,
+        partial: Option<Completion>,
+    ) -> Reply {
         if self.active.lifecycle == Lifecycle::Closed {
             return Reply::Done;
         }
         self.cancel_run(&by, partial);
-        if !self.close_if_done() {
-            self.close_for_good(by);
+        if !self.close_if_child() {
+            self.close_session(by);
         }
         Reply::Done
     }
 
     /// What is queued does not run, and nothing more is taken.
-    pub(super) fn close_for_good(&mut self, by: UserId) {
+    pub(super) fn close_session(&mut self, by: UserId) {
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
-            let (by, usage) = (by.clone(), Spending::default());
+            let (by, usage) = (by.clone(), ModelUsage::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(run_id, None, event);
         }
         self.emit_for(None, None, SessionEvent::SessionClosed { by });
     }
 
-    pub(super) fn must_be_open(&self) -> Result<(), Rejection> {
+    pub(super) fn ensure_open(&self) -> Result<(), Rejection> {
         match self.active.lifecycle {
             Lifecycle::Open => Ok(()),
             Lifecycle::Closed => Err(Rejection::SessionClosed),
-            Lifecycle::Vacant => Err(Rejection::UnknownSession),
+            Lifecycle::NotCreated => Err(Rejection::UnknownSession),
         }
     }
 
     /// Keeps it. Of a closed session, too: what was said can still be judged.
-    pub(super) fn give_feedback(
+    pub(super) fn decide_give_feedback(
         &mut self,
         feedback: Feedback,
         run_id: Option<RunId>,
         by: UserId,
     ) -> Result<Reply, Rejection> {
         let limit = FEEDBACK_PER_SESSION_MAX;
-        if self.session.feedback >= limit {
-            return Err(Rejection::TooMuchFeedback { limit });
+        if self.session.feedback_count >= limit {
+            return Err(Rejection::FeedbackLimitReached { limit });
         }
         self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by });
         Ok(Reply::Done)

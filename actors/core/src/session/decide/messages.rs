@@ -1,9 +1,9 @@
 //! Taking messages and starting their runs (S4, S5).
 
-use super::{Deciding, Rejection, Reply};
+use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
     context::StartedWorkflow,
-    delegation::Errand,
+    delegation::ChildTask,
     ids::{MessageId, RunId, UserId},
     json::Digest,
     model::completion::Completion,
@@ -11,18 +11,18 @@ use crate::{
     text::headline,
 };
 
-impl Deciding<'_> {
-    pub(super) fn submit(
+impl DecisionBuilder<'_> {
+    pub(super) fn decide_submit_message(
         &mut self,
         message: NewMessage,
         on_busy: OnBusy,
     ) -> Result<Reply, Rejection> {
-        if let Some(reply) = self.taken_before(&message.message_id, message.digest)? {
+        if let Some(reply) = self.repeated_submission(&message.message_id, message.digest)? {
             return Ok(reply);
         }
-        self.must_be_open()?;
-        self.must_take_messages(on_busy == OnBusy::Steer)?;
-        let message = self.queued(message);
+        self.ensure_open()?;
+        self.ensure_accepts_messages(on_busy == OnBusy::Steer)?;
+        let message = self.to_queued_message(message);
         let own_run_id = message.run_id;
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
             return Ok(self.start_at_once(message));
@@ -51,45 +51,45 @@ impl Deciding<'_> {
         if steers {
             let after_decision = !self.active.approvals.is_empty();
             self.emit(queued(Some(Steering { own_run_id, after_decision })));
-            return Ok(Reply::Steered { run_id, seq: self.head, after_decision });
+            return Ok(Reply::Steered { run_id, seq: self.last_seq, after_decision });
         }
         self.emit_for(Some(own_run_id), None, queued(None));
-        Ok(Reply::Submitted { run_id: own_run_id, seq: self.head, repeated: false })
+        Ok(Reply::Submitted { run_id: own_run_id, seq: self.last_seq, repeated: false })
     }
 
-    pub(super) fn interrupt(
+    pub(super) fn decide_interrupt(
         &mut self,
         message: NewMessage,
         by: &UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
-        if let Some(reply) = self.taken_before(&message.message_id, message.digest)? {
+        if let Some(reply) = self.repeated_submission(&message.message_id, message.digest)? {
             return Ok(reply);
         }
-        self.must_be_open()?;
-        self.must_take_messages(false)?;
+        self.ensure_open()?;
+        self.ensure_accepts_messages(false)?;
         self.cancel_run(by, partial);
-        let message = self.queued(message);
+        let message = self.to_queued_message(message);
         Ok(self.start_at_once(message))
     }
 
     /// The message with a run to be.
-    fn queued(&self, message: NewMessage) -> QueuedMessage {
+    fn to_queued_message(&self, message: NewMessage) -> QueuedMessage {
         let NewMessage { message_id, text, digest, preflight, workflow, traceparent } = message;
         let run_id = RunId(self.env.uuid());
         // A workflow that wants a plan gets one, whatever else is said: it may only narrow.
         let by_workflow = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
-        let preflight = by_workflow || self.wants_preflight(preflight);
+        let preflight = by_workflow || self.should_preflight(preflight);
         QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent }
     }
 
     /// Whether a message's run begins with a plan: as it says itself, else as the session does.
-    fn wants_preflight(&self, said: Option<bool>) -> bool {
+    fn should_preflight(&self, said: Option<bool>) -> bool {
         said.unwrap_or(self.active.settings.preflight)
     }
 
     /// The answer to a message that was taken before (S5).
-    fn taken_before(
+    fn repeated_submission(
         &self,
         message_id: &MessageId,
         digest: Digest,
@@ -103,10 +103,10 @@ impl Deciding<'_> {
     }
 
     /// Starts with a child's task.
-    pub(super) fn begin_task(&mut self, errand: &Errand) -> Reply {
-        let message = self.queued(NewMessage {
+    pub(super) fn start_child_task(&mut self, errand: &ChildTask) -> Reply {
+        let message = self.to_queued_message(NewMessage {
             message_id: errand.message_id(),
-            text: errand.task.clone(),
+            text: errand.prompt.clone(),
             digest: errand.digest(),
             preflight: None,
             workflow: None,
@@ -116,7 +116,7 @@ impl Deciding<'_> {
     }
 
     fn start_at_once(&mut self, message: QueuedMessage) -> Reply {
-        let (run_id, seq) = (message.run_id, self.head.next());
+        let (run_id, seq) = (message.run_id, self.last_seq.next());
         self.start_run(message);
         self.advance();
         Reply::Submitted { run_id, seq, repeated: false }
@@ -125,7 +125,7 @@ impl Deciding<'_> {
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
         let QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent } =
             message;
-        let title = self.title_of_first(&text, workflow.as_deref());
+        let title = self.derive_title(&text, workflow.as_deref());
         let accepted =
             SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
         self.emit_for(Some(run_id), None, accepted);
@@ -136,7 +136,7 @@ impl Deciding<'_> {
 
     /// What a session without a title is called by its message: the beginning of that, or else its
     /// workflow's name.
-    fn title_of_first(&self, text: &str, workflow: Option<&StartedWorkflow>) -> Option<String> {
+    fn derive_title(&self, text: &str, workflow: Option<&StartedWorkflow>) -> Option<String> {
         if self.active.title.is_some() {
             return None;
         }

@@ -23,40 +23,40 @@
 //! Every family ends in [`Deciding::advance`], which starts whatever may start now.
 
 mod approvals;
+mod authorization;
 mod budgets;
 mod calls;
 mod cancel;
 mod compaction;
 mod delegation;
 mod elicitations;
+mod exclusive_locks;
 mod grants;
-mod judging;
 mod lifecycle;
 mod messages;
 mod plans;
 mod preflight;
-mod restart;
+mod rehydration;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod unknown;
+mod unknown_outcomes;
 
 use super::{
-    Active, Effect, EventRecord, Input, Lifecycle, RunFailure, SessionEvent, SessionState,
+    ActiveState, Effect, EventRecord, Input, Lifecycle, RunFailureCode, SessionEvent, SessionState,
     StepPhase,
 };
 use crate::{
-    approval::{Role, StepDecision, Word},
-    budget::Claim,
+    approval::{PlanStepDecision, RecordedAnswer, Role},
+    budget::SpendingPrecondition,
     delegation::Parent,
     env::Env,
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId},
     message::Message,
-    preflight::Preflight,
-    usage::Spending,
+    preflight::PreflightPhase,
+    usage::ModelUsage,
 };
-use approvals::Person;
+use approvals::Respondent;
 use std::sync::Arc;
 
 /// What an input leads to.
@@ -65,7 +65,7 @@ pub struct Decision {
     /// To be committed, as one. May be empty.
     pub events: Vec<EventRecord>,
     /// What must hold of the user's spending when they are committed; else it is decided anew.
-    pub claims: Vec<Claim>,
+    pub preconditions: Vec<SpendingPrecondition>,
     /// To be performed once the events are committed.
     pub effects: Vec<Effect>,
     /// For whoever asked.
@@ -96,7 +96,7 @@ pub enum Reply {
         after_decision: bool,
     },
     /// The answer is taken (G11).
-    Decided {
+    Answered {
         /// Whether every step is decided now.
         closed: bool,
         /// Whether the same answer had been given before.
@@ -129,13 +129,13 @@ pub enum Rejection {
     },
     /// The session does another one's task and takes no other (S8).
     #[error("the session works for session {parent}; it takes messages only to steer its run")]
-    WorksForAnother {
+    IsChildSession {
         /// That session.
         parent: SessionId,
     },
     /// A child's settings may only be narrowed (S8).
     #[error("{problem}")]
-    WidensChild {
+    ChildSettingsWidened {
         /// What would be wider.
         problem: String,
     },
@@ -153,7 +153,7 @@ pub enum Rejection {
     },
     /// Nothing runs that could be cancelled.
     #[error("no run is going")]
-    NoRun,
+    NoActiveRun,
     /// The named run neither runs nor waits.
     #[error("run {run_id} is not going")]
     RunNotActive {
@@ -170,15 +170,15 @@ pub enum Rejection {
     #[error("this was already decided; the same again must say the same of `for_session`, too")]
     AlreadyDecided {
         /// What was decided first of a plan.
-        first: Vec<StepDecision>,
+        decisions: Vec<PlanStepDecision>,
         /// What was said first to a question without steps.
-        word: Option<Box<Word>>,
+        answer: Option<Box<RecordedAnswer>>,
     },
     /// The decision is none that answers this kind of question.
-    #[error("a decision on this is {decisions}")]
-    WrongDecision {
+    #[error("a decision on this is {allowed}")]
+    UnsupportedAnswer {
         /// Those that do.
-        decisions: &'static str,
+        allowed: &'static str,
     },
     /// The answer can't be carried out; the question waits still.
     #[error("the answer can't be taken: {problem}")]
@@ -220,7 +220,7 @@ pub enum Rejection {
     },
     /// People have said enough about this session.
     #[error("feedback was given {limit} times already")]
-    TooMuchFeedback {
+    FeedbackLimitReached {
         /// The limit.
         limit: u32,
     },
@@ -232,23 +232,23 @@ pub enum Rejection {
     },
     /// The answer decides nothing, or a step twice.
     #[error("the answer must decide at least one step, and none of them twice")]
-    UnclearAnswer,
+    AmbiguousAnswer,
 }
 
 /// Decides what `input` leads to.
 pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decision, Rejection> {
-    let mut deciding = Deciding::new(state, env);
+    let mut deciding = DecisionBuilder::new(state, env);
     let d = &mut deciding;
-    let exists = state.active.lifecycle != Lifecycle::Vacant;
+    let exists = state.active.lifecycle != Lifecycle::NotCreated;
     let reply = match input {
         Input::CreateSession { .. } | Input::ForkSession { .. } | Input::CreateChild { .. }
             if exists =>
         {
             return Err(Rejection::SessionExists);
         }
-        Input::CreateChild { errand } => d.create_child(&errand),
+        Input::CreateChild { task: errand } => d.decide_create_child(&errand),
         Input::CreateSession { owner, agent, title, settings } => {
-            d.create(owner, agent, title, settings)
+            d.decide_create_session(owner, agent, title, settings)
         }
         Input::ForkSession { from, at_seq, owner, agent, title, settings, conversation } => {
             d.emit(SessionEvent::SessionForked {
@@ -263,92 +263,111 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             Reply::Done
         }
         _ if !exists => return Err(Rejection::UnknownSession),
-        Input::Narrow { within } => d.narrow(&within),
-        Input::ChangeSettings { change, title, by } => d.change_settings(change, title, by)?,
-        Input::Close { by, partial } => d.close(by, partial),
-        Input::SubmitMessage { message, on_busy } => d.submit(message, on_busy)?,
-        Input::Interrupt { message, by, partial } => d.interrupt(message, &by, partial)?,
-        Input::Cancel { run_id, by, partial } => d.cancel(run_id, by, partial)?,
-        Input::DecideApproval { approval_id, answer, for_session, by, role, surface } => {
-            let person = Person { by, role, surface };
-            d.decide_approval(approval_id, answer, for_session, &person)?
+        Input::NarrowSettings { parent_settings: within } => d.decide_narrow_settings(&within),
+        Input::ChangeSettings { patch: change, title, by } => {
+            d.decide_change_settings(change, title, by)?
         }
-        Input::RevokeGrants { grant_id, by } => d.revoke_grants(grant_id, &by)?,
-        Input::GiveFeedback { feedback, run_id, by } => d.give_feedback(feedback, run_id, by)?,
-        Input::StepFinished { attempt_id, result } => d.step_finished(attempt_id, result),
+        Input::CloseSession { by, partial } => d.decide_close_session(by, partial),
+        Input::SubmitMessage { message, on_busy } => d.decide_submit_message(message, on_busy)?,
+        Input::Interrupt { message, by, partial } => d.decide_interrupt(message, &by, partial)?,
+        Input::CancelRun { run_id, by, partial } => d.decide_cancel_run(run_id, by, partial)?,
+        Input::AnswerApproval { approval_id, answer, for_session, by, role, surface } => {
+            let person = Respondent { by, role, surface };
+            d.decide_answer_approval(approval_id, answer, for_session, &person)?
+        }
+        Input::RevokeGrants { grant_id, by } => d.decide_revoke_grants(grant_id, &by)?,
+        Input::GiveFeedback { feedback, run_id, by } => {
+            d.decide_give_feedback(feedback, run_id, by)?
+        }
+        Input::ModelFinished { attempt_id, result } => d.decide_model_finished(attempt_id, result),
         Input::ToolFinished { call_id, attempt_id, outcome } => {
-            d.tool_finished(call_id, attempt_id, outcome)
+            d.decide_tool_finished(call_id, attempt_id, outcome)
         }
         Input::ToolProgressed { call_id, attempt_id, progress, total, message } => {
-            d.tool_progressed(call_id, attempt_id, progress, total, message)
+            d.decide_tool_progressed(call_id, attempt_id, progress, total, message)
         }
-        Input::ToolAsked { call_id, attempt_id, ask, elicitation } => {
-            d.tool_asked(call_id, attempt_id, ask, elicitation)
+        Input::ElicitationRequested {
+            call_id,
+            attempt_id,
+            elicitation_number: ask,
+            elicitation,
+        } => d.decide_elicitation_requested(call_id, attempt_id, ask, elicitation),
+        Input::ElicitationWithdrawn { attempt_id, elicitation_number: ask } => {
+            d.decide_elicitation_withdrawn(attempt_id, ask)
         }
-        Input::ToolAskWithdrawn { attempt_id, ask } => d.tool_ask_withdrawn(attempt_id, ask),
-        Input::ChildAdvanced { child, records } => d.child_advanced(child, &records),
-        Input::ChildGone { child } => d.child_gone(child),
-        Input::TurnGranted { call_id, key } => d.turn_granted(call_id, key),
-        Input::Wake => d.wake(),
-        Input::Rehydrated { within } => d.rehydrated(within.as_deref()),
+        Input::ChildEventsReceived { child, records } => {
+            d.decide_child_events_received(child, &records)
+        }
+        Input::ChildGone { child } => d.decide_child_gone(child),
+        Input::ExclusiveLockGranted { call_id, key } => {
+            d.decide_exclusive_lock_granted(call_id, key)
+        }
+        Input::Wake => d.decide_wake(),
+        Input::Rehydrated { user_settings: within } => d.decide_rehydrated(within.as_deref()),
     };
-    Ok(deciding.decision(reply))
+    Ok(deciding.finish(reply))
 }
 
 /// A decision in the making: a copy of what is going on, to which its own events are applied as
 /// they are decided, so that what follows sees them.
-struct Deciding<'a> {
+struct DecisionBuilder<'a> {
     session: &'a SessionState,
     env: &'a Env<'a>,
-    active: Active,
-    head: Seq,
+    active: ActiveState,
+    last_seq: Seq,
     events: Vec<EventRecord>,
     /// What they add to the conversation.
-    said: Vec<Message>,
-    claims: Vec<Claim>,
+    new_messages: Vec<Message>,
+    preconditions: Vec<SpendingPrecondition>,
     effects: Vec<Effect>,
     /// What models have cost in runs that ended in this decision.
-    ended: Spending,
+    ended_usage: ModelUsage,
     /// The call whose turn it is, and the key (T8).
-    granted: Option<(CallId, String)>,
+    granted_lock: Option<(CallId, String)>,
     /// Whose child it is, and its user (S8).
-    child_of: Option<(UserId, Arc<Parent>)>,
+    owner_and_parent: Option<(UserId, Arc<Parent>)>,
 }
 
-impl<'a> Deciding<'a> {
+impl<'a> DecisionBuilder<'a> {
     fn new(session: &'a SessionState, env: &'a Env<'a>) -> Self {
         let active = session.active.clone();
-        let (head, ended) = (session.head, Spending::default());
-        let (events, said, claims, effects) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let identity = session.identity.as_ref();
-        let child_of = identity.and_then(|it| Some((it.owner.clone(), it.parent.clone()?)));
+        let (last_seq, ended_usage) = (session.last_seq, ModelUsage::default());
+        let (events, new_messages, preconditions, effects) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let identity = session.metadata.as_ref();
+        let owner_and_parent = identity.and_then(|it| Some((it.owner.clone(), it.parent.clone()?)));
         Self {
             session,
             env,
             active,
-            head,
+            last_seq,
             events,
-            said,
-            claims,
+            new_messages,
+            preconditions,
             effects,
-            ended,
-            granted: None,
-            child_of,
+            ended_usage,
+            granted_lock: None,
+            owner_and_parent,
         }
     }
 
-    fn decision(self, reply: Reply) -> Decision {
+    fn finish(self, reply: Reply) -> Decision {
         debug_assert_eq!(
             self.active,
-            self.replayed(),
+            self.replay_events(),
             "decided on another state than was recorded"
         );
-        Decision { events: self.events, claims: self.claims, effects: self.effects, reply }
+        Decision {
+            events: self.events,
+            preconditions: self.preconditions,
+            effects: self.effects,
+            reply,
+        }
     }
 
     /// What the recorded events make of the session: the same as `active`, or a decision was made
     /// on a state that no replay finds again.
-    fn replayed(&self) -> Active {
+    fn replay_events(&self) -> ActiveState {
         let mut active = self.session.active.clone();
         self.events.iter().for_each(|record| active.apply(record));
         active
@@ -363,30 +382,30 @@ impl<'a> Deciding<'a> {
     }
 
     fn emit_for(&mut self, run_id: Option<RunId>, step: Option<u32>, event: SessionEvent) {
-        self.head = self.head.next();
+        self.last_seq = self.last_seq.next();
         if let SessionEvent::RunCompleted { usage, .. }
         | SessionEvent::RunFailed { usage, .. }
         | SessionEvent::RunCancelled { usage, .. } = &event
         {
-            self.ended = self.ended.plus(*usage);
+            self.ended_usage = self.ended_usage.plus(*usage);
         }
-        let record = EventRecord { seq: self.head, at: self.env.now, run_id, step, event };
-        self.hear(&record);
+        let record = EventRecord { seq: self.last_seq, at: self.env.now, run_id, step, event };
+        self.collect_messages(&record);
         self.active.apply(&record);
         self.events.push(record);
     }
 
     /// Notes what the record adds to the conversation, before it is applied.
-    fn hear(&mut self, record: &EventRecord) {
+    fn collect_messages(&mut self, record: &EventRecord) {
         if let SessionEvent::MessageAccepted { message_id, text, .. } = &record.event {
             let (message_id, text) = (message_id.clone(), text.clone());
-            self.said.push(Message::User { message_id, text });
+            self.new_messages.push(Message::User { message_id, text });
         } else if let SessionEvent::StepStarted { .. }
         | SessionEvent::RunCompleted { .. }
         | SessionEvent::RunFailed { .. }
         | SessionEvent::RunCancelled { .. } = &record.event
         {
-            self.said.extend(self.active.said_in_step_of(record.run_id));
+            self.new_messages.extend(self.active.step_messages_for_run(record.run_id));
         }
     }
 
@@ -398,7 +417,7 @@ impl<'a> Deciding<'a> {
         let is_draining = self.env.is_draining;
         loop {
             let Some(run) = &self.active.run else {
-                if self.close_if_done() {
+                if self.close_if_child() {
                     return;
                 }
                 let Some(next) = self.active.queue.front().cloned() else { return };
@@ -409,15 +428,17 @@ impl<'a> Deciding<'a> {
                 continue;
             };
             match run.phase {
-                StepPhase::Between | StepPhase::BackingOff { .. } if is_draining => return,
-                StepPhase::Between if self.waits_for_budget() => return,
-                StepPhase::Between if run.preflight == Preflight::Asked => return,
-                StepPhase::Between if run.is_planning() => self.start_planning(),
-                StepPhase::Between => self.start_step(run.step + 1),
+                StepPhase::BetweenSteps | StepPhase::BackingOff { .. } if is_draining => return,
+                StepPhase::BetweenSteps if self.waits_for_budget() => return,
+                StepPhase::BetweenSteps if run.preflight == PreflightPhase::AwaitingApproval => {
+                    return;
+                }
+                StepPhase::BetweenSteps if run.is_planning() => self.start_planning(),
+                StepPhase::BetweenSteps => self.start_step(run.step + 1),
                 StepPhase::Streaming { .. } => return,
                 StepPhase::BackingOff { until, .. } if until > self.env.now => return,
                 StepPhase::BackingOff { attempts, .. } => self.start_attempt(attempts + 1),
-                StepPhase::Calling => {
+                StepPhase::RunningCalls => {
                     if !is_draining {
                         self.schedule_calls();
                     }
@@ -427,21 +448,21 @@ impl<'a> Deciding<'a> {
                     if is_draining && !self.is_last_step() {
                         return;
                     }
-                    self.after_calls();
+                    self.finish_step();
                 }
             }
         }
     }
 
     /// Every call has its result: the next step, or the end.
-    fn after_calls(&mut self) {
+    fn finish_step(&mut self) {
         let Some(run) = &self.active.run else { return };
         let usage = run.usage;
         if run.calls.is_empty() {
-            let message_id = run.answer.clone().unwrap_or_else(|| run.message_id.clone());
+            let message_id = run.last_message_id.clone().unwrap_or_else(|| run.message_id.clone());
             self.emit(SessionEvent::RunCompleted { message_id, usage });
         } else if self.is_last_step() {
-            let code = RunFailure::MaxIterations;
+            let code = RunFailureCode::MaxIterations;
             let error = "maximum iterations reached without final answer".to_owned();
             self.emit(SessionEvent::RunFailed { code, error, usage });
         } else {
@@ -456,8 +477,8 @@ impl<'a> Deciding<'a> {
         run.is_none_or(|run| run.calls.is_empty() || run.step >= max_steps)
     }
 
-    fn wake(&mut self) -> Reply {
-        self.expire_due();
+    fn decide_wake(&mut self) -> Reply {
+        self.expire_overdue();
         self.advance();
         Reply::Done
     }

@@ -2,30 +2,30 @@
 //! (G8, G9).
 
 use super::{
-    Deciding, Rejection, Reply,
-    approvals::Person,
-    judging::{Found, Judged},
+    DecisionBuilder, Rejection, Reply,
+    approvals::Respondent,
+    authorization::{AuthorizationOutcome, ToolLookup},
 };
 use crate::{
     approval::{
-        ApprovalEnd, ClosedApproval, Edit, GrantWish, OpenApproval, PlanStep, Question,
-        Replacement, StepDecision, refuse_replacements,
+        ApprovalOutcome, ApprovalSubject, ArgumentEdit, ClosedApproval, GrantRequest, OpenApproval,
+        PlanStep, PlanStepDecision, RedactionPlaceholderError, validate_no_placeholders,
     },
-    call::FailReason,
+    call::CallFailureReason,
     ids::{ApprovalId, CallId, UserId},
     json::Digest,
     policy::{Cost, Denial, Risk, Tool, Verdict},
-    session::{Allowance, ApprovalAnswer, SessionEvent, StepAnswer},
+    session::{ApprovalAnswer, CallAuthorization, PlanStepAnswer, SessionEvent},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// A call to ask for.
-pub(super) struct Ask {
+pub(super) struct PlanStepDraft {
     pub(super) call_id: CallId,
     pub(super) tool: Arc<Tool>,
     /// Why a person is asked.
-    pub(super) why: String,
+    pub(super) reason: String,
     /// What it costs.
     pub(super) cost: Option<Cost>,
     /// Whether that is more than a budget has left.
@@ -34,9 +34,9 @@ pub(super) struct Ask {
     pub(super) edited: Option<Value>,
 }
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Bundles the calls that need a person into one plan.
-    pub(super) fn ask_for_plan(&mut self, asks: Vec<Ask>) {
+    pub(super) fn request_plan_approval(&mut self, asks: Vec<PlanStepDraft>) {
         let steps: Vec<_> = asks.into_iter().filter_map(|ask| self.plan_step(ask)).collect();
         if steps.is_empty() {
             return;
@@ -44,17 +44,17 @@ impl Deciding<'_> {
         let noun = if steps.len() == 1 { "tool" } else { "tools" };
         let purpose = format!("Execute {} {noun}", steps.len());
         let risk = steps.iter().map(|step| step.risk).max().unwrap_or(Risk::ReadOnly);
-        self.ask(Question::Plan { steps }, purpose, risk);
+        self.request_approval(ApprovalSubject::Plan { steps }, purpose, risk);
     }
 
-    fn plan_step(&self, ask: Ask) -> Option<PlanStep> {
-        let Ask { call_id, tool, why, cost, exceeds_budget, edited } = ask;
+    fn plan_step(&self, ask: PlanStepDraft) -> Option<PlanStep> {
+        let PlanStepDraft { call_id, tool, reason: why, cost, exceeds_budget, edited } = ask;
         let call = self.call(call_id)?;
-        let arguments = edited.unwrap_or_else(|| call.passed().to_value());
+        let arguments = edited.unwrap_or_else(|| call.effective_arguments().to_value());
         Some(PlanStep {
             call_id,
             tool: call.tool.clone(),
-            digest: Digest::of(&arguments),
+            digest: Digest::hash_json(&arguments),
             arguments,
             risk: tool.risk,
             description: tool.description.clone(),
@@ -64,74 +64,74 @@ impl Deciding<'_> {
         })
     }
 
-    pub(super) fn decide_plan(
+    pub(super) fn decide_plan_answer(
         &mut self,
         open: &OpenApproval,
         answer: ApprovalAnswer,
-        for_session: Option<GrantWish>,
-        person: &Person,
+        for_session: Option<GrantRequest>,
+        person: &Respondent,
     ) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
-        let answers = new_answers(open, answer, for_session.as_ref(), &person.by)?;
+        let answers = undecided_answers(open, answer, for_session.as_ref(), &person.by)?;
         if answers.is_empty() {
-            return Ok(Reply::Decided { closed: false, repeated: true });
+            return Ok(Reply::Answered { closed: false, repeated: true });
         }
-        self.must_be_theirs(open, person.role)?;
+        self.ensure_can_answer(open, person.role)?;
         let decisions = answers
             .into_iter()
             .map(|(step, answer)| {
                 let for_session = for_session.clone();
-                let decision = self.decision_on(step, answer, person)?;
-                Ok((step, StepDecision { for_session, ..decision }))
+                let decision = self.to_step_decision(step, answer, person)?;
+                Ok((step, PlanStepDecision { for_session, ..decision }))
             })
             .collect::<Result<Vec<_>, Rejection>>()?;
         let steps: Vec<_> = decisions.iter().map(|(_, decision)| decision.clone()).collect();
-        let grants = self.wished_grants(for_session.as_ref(), &steps, &person.by)?;
+        let grants = self.requested_grants(for_session.as_ref(), &steps, &person.by)?;
         let closed = open.decisions.len() + steps.len() == open.approval.steps().len();
-        self.emit(SessionEvent::ApprovalDecided { approval_id, steps, word: None, closed });
+        self.emit(SessionEvent::ApprovalDecided { approval_id, steps, answer: None, closed });
         for grant in grants {
             self.emit_for(None, None, SessionEvent::GrantAdded { grant });
         }
-        let carried_out = |(step, decision): (&PlanStep, StepDecision)| {
-            (step.call_id, self.carry_out(approval_id, step, decision))
+        let carried_out = |(step, decision): (&PlanStep, PlanStepDecision)| {
+            (step.call_id, self.apply_step_decision(approval_id, step, decision))
         };
         let judged = decisions.into_iter().map(carried_out).collect();
-        self.ask_about(judged);
-        Ok(Reply::Decided { closed, repeated: false })
+        self.request_approvals(judged);
+        Ok(Reply::Answered { closed, repeated: false })
     }
 
     /// A person's word on one step; arguments they changed are validated and judged anew.
-    fn decision_on(
+    fn to_step_decision(
         &self,
         step: &PlanStep,
-        answer: StepAnswer,
-        person: &Person,
-    ) -> Result<StepDecision, Rejection> {
+        answer: PlanStepAnswer,
+        person: &Respondent,
+    ) -> Result<PlanStepDecision, Rejection> {
         let edited = changed_arguments(step, &answer).map_err(|replacement| {
             let problem = replacement.to_string();
             Rejection::InvalidEdit { call_id: step.call_id, problem }
         })?;
         if let Some(arguments) = &edited {
-            self.check_edit(step, &answer, arguments)?;
+            self.validate_edit(step, &answer, arguments)?;
         }
-        let StepAnswer { call_id, approved, reason, arguments: _ } = answer;
-        Ok(StepDecision {
+        let PlanStepAnswer { call_id, approved, reason, arguments: _ } = answer;
+        Ok(PlanStepDecision {
             call_id,
             approved,
             reason,
             by: person.by.clone(),
             surface: person.surface,
             at: self.env.now,
-            digest: edited.as_ref().map_or(step.digest, Digest::of),
+            digest: edited.as_ref().map_or(step.digest, Digest::hash_json),
             edited,
             for_session: None,
         })
     }
 
-    fn check_edit(
+    fn validate_edit(
         &self,
         step: &PlanStep,
-        answer: &StepAnswer,
+        answer: &PlanStepAnswer,
         arguments: &Value,
     ) -> Result<(), Rejection> {
         let call_id = step.call_id;
@@ -148,8 +148,10 @@ impl Deciding<'_> {
         match self.verdict(&tool, arguments) {
             Verdict::Deny(denial) => invalid(denial.reason),
             // Nobody was told of what an edit would cost beyond a budget.
-            Verdict::Ask { exceeds_budget: true, why, .. } if !step.exceeds_budget => invalid(why),
-            Verdict::OverBudget { why, .. } => invalid(why),
+            Verdict::Ask { exceeds_budget: true, reason: why, .. } if !step.exceeds_budget => {
+                invalid(why)
+            }
+            Verdict::OverBudget { reason: why, .. } => invalid(why),
             Verdict::Allow { .. } | Verdict::Ask { .. } => Ok(()),
         }
     }
@@ -157,91 +159,102 @@ impl Deciding<'_> {
     /// Lets an approved call run, and ends a rejected one. What the policy denies by now is denied,
     /// whatever a person says; what is of a higher risk by now than they were told is asked for once
     /// more, and what a budget has no room for by now is given back, to be asked for.
-    fn carry_out(
+    fn apply_step_decision(
         &mut self,
         approval_id: ApprovalId,
         step: &PlanStep,
-        decision: StepDecision,
-    ) -> Judged {
-        let StepDecision { call_id, approved, reason, edited, .. } = decision.clone();
+        decision: PlanStepDecision,
+    ) -> AuthorizationOutcome {
+        let PlanStepDecision { call_id, approved, reason, edited, .. } = decision.clone();
         if !approved {
             let error = match reason {
                 Some(reason) => format!("a person rejected this call: {reason}"),
                 None => "a person rejected this call".to_owned(),
             };
-            self.fail_call(call_id, FailReason::Rejected, error, false);
-            return Judged::Settled;
+            self.fail_call(call_id, CallFailureReason::Rejected, error, false);
+            return AuthorizationOutcome::Settled;
         }
-        let Some(call) = self.call(call_id).cloned() else { return Judged::Settled };
+        let Some(call) = self.call(call_id).cloned() else { return AuthorizationOutcome::Settled };
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
-        let tool = match self.tool_of(&call) {
-            Found::Tool(tool) => tool,
-            Found::Gone => {
-                self.fail_gone(call_id);
-                return Judged::Settled;
+        let tool = match self.lookup_tool(&call) {
+            ToolLookup::Available(tool) => tool,
+            ToolLookup::Removed => {
+                self.fail_removed_tool(call_id);
+                return AuthorizationOutcome::Settled;
             }
             // The word holds; the call is judged anew when its server is back.
-            Found::Away => return self.let_run(approval_id, step, decision, step.cost.clone()),
+            ToolLookup::Unavailable => {
+                return self.allow_approved_call(approval_id, step, decision, step.cost.clone());
+            }
         };
         if let Err(error) = tool.validate(&arguments) {
-            self.fail_call(call_id, FailReason::InvalidArguments, error, false);
-            return Judged::Settled;
+            self.fail_call(call_id, CallFailureReason::InvalidArguments, error, false);
+            return AuthorizationOutcome::Settled;
         }
-        let cost = match self.verdict_beside(&tool, &arguments, call.reserved.as_ref()) {
+        let cost = match self.verdict_with_reservation(&tool, &arguments, call.reservation.as_ref())
+        {
             Verdict::Deny(denial) => {
-                self.deny(call_id, denial);
-                return Judged::Settled;
+                self.deny_call(call_id, denial);
+                return AuthorizationOutcome::Settled;
             }
-            Verdict::Ask { why, cost, exceeds_budget } if tool.risk > step.risk => {
+            Verdict::Ask { reason: why, cost, exceeds_budget } if tool.risk > step.risk => {
                 let edited = Some(arguments);
-                return Judged::Ask(Ask { call_id, tool, why, cost, exceeds_budget, edited });
+                return AuthorizationOutcome::NeedsApproval(PlanStepDraft {
+                    call_id,
+                    tool,
+                    reason: why,
+                    cost,
+                    exceeds_budget,
+                    edited,
+                });
             }
             Verdict::Allow { cost, .. }
             | Verdict::Ask { cost, .. }
             | Verdict::OverBudget { cost, .. } => cost,
         };
-        self.let_run(approval_id, step, decision, cost)
+        self.allow_approved_call(approval_id, step, decision, cost)
     }
 
     /// Lets an approved call run, and sets aside what it costs.
-    fn let_run(
+    fn allow_approved_call(
         &mut self,
         approval_id: ApprovalId,
         step: &PlanStep,
-        decision: StepDecision,
+        decision: PlanStepDecision,
         cost: Option<Cost>,
-    ) -> Judged {
-        let StepDecision { call_id, reason, by, edited, .. } = decision;
+    ) -> AuthorizationOutcome {
+        let PlanStepDecision { call_id, reason, by, edited, .. } = decision;
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
         // Edited now, or before it was asked for once more.
-        let is_edited = self.call(call_id).is_some_and(|it| it.digest != Digest::of(&arguments));
-        let edit = is_edited.then(|| Edit { arguments: arguments.clone(), reason });
-        self.allow(call_id, &arguments, Allowance::Approval { approval_id, by }, edit);
-        let is_paid = self.call(call_id).is_some_and(|call| call.reserved.is_some());
+        let is_edited =
+            self.call(call_id).is_some_and(|it| it.digest != Digest::hash_json(&arguments));
+        let edit = is_edited.then(|| ArgumentEdit { arguments: arguments.clone(), reason });
+        self.allow_call(call_id, &arguments, CallAuthorization::Approval { approval_id, by }, edit);
+        let is_paid = self.call(call_id).is_some_and(|call| call.reservation.is_some());
         match cost.filter(|_| !is_paid) {
             Some(cost) if !step.exceeds_budget && !self.has_room_for(&cost) => {
-                Judged::Unfunded(cost)
+                AuthorizationOutcome::NeedsBudget(cost)
             }
             Some(cost) => {
-                self.reserve(call_id, cost, !step.exceeds_budget);
-                Judged::Settled
+                self.reserve_cost(call_id, cost, !step.exceeds_budget);
+                AuthorizationOutcome::Settled
             }
-            None => Judged::Settled,
+            None => AuthorizationOutcome::Settled,
         }
     }
 
     /// Ends a call whose tool the agent lost while people were asked: nothing can be said of it now.
-    pub(super) fn fail_gone(&mut self, call_id: CallId) {
+    pub(super) fn fail_removed_tool(&mut self, call_id: CallId) {
         let error = "the tool is not there any more".to_owned();
-        self.fail_call(call_id, FailReason::Unavailable, error, false);
+        self.fail_call(call_id, CallFailureReason::Unavailable, error, false);
     }
 
     /// Ends a call that the policy does not let run (G7), or not once more.
-    pub(super) fn deny(&mut self, call_id: CallId, denial: Denial) {
+    pub(super) fn deny_call(&mut self, call_id: CallId, denial: Denial) {
         let Some(call) = self.call(call_id) else { return };
         let Denial { reason, required_level } = denial;
         if call.maybe_ran {
-            return self.fail_call(call_id, FailReason::OutcomeUnknown, reason, false);
+            return self.fail_call(call_id, CallFailureReason::OutcomeUnknown, reason, false);
         }
         let tool = call.tool.clone();
         self.emit(SessionEvent::AuthorizationDenied { call_id, tool, reason, required_level });
@@ -250,24 +263,24 @@ impl Deciding<'_> {
 
 /// The steps that `answer` decides anew, each with its word. Steps that the same person decided
 /// the same way before are left out; others that are decided are a conflict.
-fn new_answers<'a>(
+fn undecided_answers<'a>(
     open: &'a OpenApproval,
     answer: ApprovalAnswer,
-    for_session: Option<&GrantWish>,
+    for_session: Option<&GrantRequest>,
     by: &UserId,
-) -> Result<Vec<(&'a PlanStep, StepAnswer)>, Rejection> {
+) -> Result<Vec<(&'a PlanStep, PlanStepAnswer)>, Rejection> {
     let answers = match answer {
-        ApprovalAnswer::Whole { approved, reason } => {
+        ApprovalAnswer::Overall { approved, reason } => {
             let word = |step: &'a PlanStep| {
                 let (call_id, reason) = (step.call_id, reason.clone());
-                (step, StepAnswer { call_id, approved, reason, arguments: None })
+                (step, PlanStepAnswer { call_id, approved, reason, arguments: None })
             };
             return Ok(open.undecided().map(word).collect());
         }
         ApprovalAnswer::Steps(answers) => answers,
-        ApprovalAnswer::Resolve { .. } => return Err(Rejection::UnclearAnswer),
+        ApprovalAnswer::Resolve { .. } => return Err(Rejection::AmbiguousAnswer),
     };
-    must_be_clear(&answers)?;
+    validate_step_answers(&answers)?;
     let mut fresh = Vec::new();
     for answer in answers {
         let call_id = answer.call_id;
@@ -275,9 +288,12 @@ fn new_answers<'a>(
         let step = step.ok_or(Rejection::UnknownStep { call_id })?;
         match open.decisions.get(&call_id) {
             None => fresh.push((step, answer)),
-            Some(first) if is_the_same(first, step, &answer, for_session, by) => {}
+            Some(first) if is_same_answer(first, step, &answer, for_session, by) => {}
             Some(first) => {
-                return Err(Rejection::AlreadyDecided { first: vec![first.clone()], word: None });
+                return Err(Rejection::AlreadyDecided {
+                    decisions: vec![first.clone()],
+                    answer: None,
+                });
             }
         }
     }
@@ -285,32 +301,35 @@ fn new_answers<'a>(
 }
 
 /// The arguments as the person changed them, if they are others than those of the plan.
-fn changed_arguments(step: &PlanStep, answer: &StepAnswer) -> Result<Option<Value>, Replacement> {
+fn changed_arguments(
+    step: &PlanStep,
+    answer: &PlanStepAnswer,
+) -> Result<Option<Value>, RedactionPlaceholderError> {
     let Some(arguments) = answer.arguments.clone() else { return Ok(None) };
-    refuse_replacements(&step.arguments, &arguments)?;
-    Ok((Digest::of(&arguments) != step.digest).then_some(arguments))
+    validate_no_placeholders(&step.arguments, &arguments)?;
+    Ok((Digest::hash_json(&arguments) != step.digest).then_some(arguments))
 }
 
 /// Whether `answer` is what `first` was: the same person's same word on the same arguments, which
 /// shall hold for the session as much.
-fn is_the_same(
-    first: &StepDecision,
+fn is_same_answer(
+    first: &PlanStepDecision,
     step: &PlanStep,
-    answer: &StepAnswer,
-    for_session: Option<&GrantWish>,
+    answer: &PlanStepAnswer,
+    for_session: Option<&GrantRequest>,
     by: &UserId,
 ) -> bool {
     let Ok(changed) = changed_arguments(step, answer) else { return false };
-    let digest = changed.as_ref().map_or(step.digest, Digest::of);
+    let digest = changed.as_ref().map_or(step.digest, Digest::hash_json);
     let is_word = first.approved == answer.approved && first.by == *by;
     is_word && first.digest == digest && first.for_session.as_ref() == for_session
 }
 
 /// An answer decides something, and no step twice.
-fn must_be_clear(answers: &[StepAnswer]) -> Result<(), Rejection> {
+fn validate_step_answers(answers: &[PlanStepAnswer]) -> Result<(), Rejection> {
     let mut seen = BTreeSet::new();
     if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
-        return Err(Rejection::UnclearAnswer);
+        return Err(Rejection::AmbiguousAnswer);
     }
     Ok(())
 }
@@ -319,26 +338,29 @@ fn must_be_clear(answers: &[StepAnswer]) -> Result<(), Rejection> {
 pub(super) fn is_repeated(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
-    for_session: Option<&GrantWish>,
+    for_session: Option<&GrantRequest>,
     by: &UserId,
 ) -> Result<bool, Rejection> {
     let steps = closed.approval.steps();
     match answer {
         // It was the last word if it was taken: it left no step undecided.
-        ApprovalAnswer::Whole { approved, .. } => {
+        ApprovalAnswer::Overall { approved, .. } => {
             let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
-            let is_wish = |first: &StepDecision| first.for_session.as_ref() == for_session;
-            let plain =
-                |first: &StepDecision| first.by == *by && first.edited.is_none() && is_wish(first);
-            let is_decided = closed.end == ApprovalEnd::Decided && !steps.is_empty();
+            let is_wish = |first: &PlanStepDecision| first.for_session.as_ref() == for_session;
+            let plain = |first: &PlanStepDecision| {
+                first.by == *by && first.edited.is_none() && is_wish(first)
+            };
+            let is_decided = closed.outcome == ApprovalOutcome::Decided && !steps.is_empty();
             Ok(is_decided && last.all(|first| plain(first) && first.approved == *approved))
         }
         ApprovalAnswer::Steps(answers) => {
-            must_be_clear(answers)?;
+            validate_step_answers(answers)?;
             Ok(answers.iter().all(|answer| {
                 let step = steps.iter().find(|step| step.call_id == answer.call_id);
                 let first = closed.decisions.get(&answer.call_id).zip(step);
-                first.is_some_and(|(first, step)| is_the_same(first, step, answer, for_session, by))
+                first.is_some_and(|(first, step)| {
+                    is_same_answer(first, step, answer, for_session, by)
+                })
             }))
         }
         ApprovalAnswer::Resolve { .. } => Ok(false),
@@ -346,14 +368,14 @@ pub(super) fn is_repeated(
 }
 
 /// Why `answer` comes too late: it was decided otherwise.
-pub(super) fn decided_otherwise(closed: &ClosedApproval, answer: &ApprovalAnswer) -> Rejection {
+pub(super) fn conflict_rejection(closed: &ClosedApproval, answer: &ApprovalAnswer) -> Rejection {
     if let ApprovalAnswer::Steps(answers) = answer {
-        let is_unknown = |answer: &&StepAnswer| !closed.decisions.contains_key(&answer.call_id);
+        let is_unknown = |answer: &&PlanStepAnswer| !closed.decisions.contains_key(&answer.call_id);
         if let Some(unknown) = answers.iter().find(is_unknown) {
             return Rejection::UnknownStep { call_id: unknown.call_id };
         }
     }
     let decided = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
     let first = closed.approval.steps().iter().filter_map(decided).collect();
-    Rejection::AlreadyDecided { first, word: closed.word.clone().map(Box::new) }
+    Rejection::AlreadyDecided { decisions: first, answer: closed.answer.clone().map(Box::new) }
 }

@@ -1,9 +1,9 @@
 //! Preflight (G14): a plan from the model before its first step, a checklist of it for a person,
 //! and what their word covers afterwards.
 
-use super::{Deciding, Rejection};
+use super::{DecisionBuilder, Rejection};
 use crate::{
-    approval::{Question, Resolution, Word, refuse_replacements},
+    approval::{ApprovalSubject, RecordedAnswer, Resolution, validate_no_placeholders},
     ids::{ApprovalId, AttemptId},
     json::Digest,
     limits::PREFLIGHT_TEXT_BYTES_MAX,
@@ -11,12 +11,12 @@ use crate::{
     model::completion::Completion,
     policy::{Autonomy, Denial, Risk, Tool, Verdict},
     preflight::{
-        ApprovedStep, Checklist, ChecklistStep, EstimatedCost, StepEdit, SubmittedPlan,
-        SubmittedStep,
+        ApprovedPreflightStep, Checklist, ChecklistStep, ChecklistStepEdit, CostEstimate,
+        PreflightPlan, PreflightPlanStep,
     },
-    session::{Allowance, Effect, SessionEvent},
-    text::cut,
-    usage::Usage,
+    session::{CallAuthorization, Effect, SessionEvent},
+    text::truncate,
+    usage::TokenUsage,
 };
 use serde_json::Value;
 use std::{
@@ -25,16 +25,16 @@ use std::{
 };
 
 /// Bytes of text that make about one token.
-const BYTES_PER_TOKEN: u64 = 4;
+const PROMPT_BYTES_PER_TOKEN: u64 = 4;
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Asks the model for its plan, if budgets have room for that and somebody is there to look.
     pub(super) fn start_planning(&mut self) {
         if self.env.rules.agent.headless {
             let warning = "there is no plan: nobody is there to look at it";
             return self.emit(SessionEvent::PreflightSkipped { warning: warning.to_owned() });
         }
-        if self.may_start_step() {
+        if self.ensure_step_budget() {
             self.start_planning_attempt(1);
         }
     }
@@ -57,46 +57,51 @@ impl Deciding<'_> {
     }
 
     /// The model answered with its plan, or with something else: then people are asked as usual.
-    pub(super) fn plan_submitted(&mut self, completion: Completion) {
+    pub(super) fn finish_planning(&mut self, completion: Completion) {
         let Completion { message, usage, stop_reason } = completion;
-        let spending = self.spending(usage);
+        let spending = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage: spending, stop_reason });
-        match SubmittedPlan::of(&message) {
+        match PreflightPlan::from_message(&message) {
             Err(problem) => {
                 let warning = format!("{problem}; you are asked about calls as they come");
                 self.emit(SessionEvent::PreflightSkipped { warning });
             }
             Ok(plan) => {
-                let checklist = self.checklist(plan, usage);
+                let checklist = self.build_checklist(plan, usage);
                 let steps = checklist.steps.len();
                 let noun = if steps == 1 { "step" } else { "steps" };
                 let (purpose, risk) =
                     (format!("Carry out a plan of {steps} {noun}"), checklist.max_risk());
-                self.ask(Question::Preflight(checklist), purpose, risk);
+                self.request_approval(ApprovalSubject::Preflight(checklist), purpose, risk);
             }
         }
     }
 
     /// The plan as a person sees it: each step judged as its call would be now.
-    fn checklist(&self, plan: SubmittedPlan, planning: Usage) -> Checklist {
-        let mut notes = Notes { warnings: plan.warnings, levels: BTreeSet::new() };
+    fn build_checklist(&self, plan: PreflightPlan, planning: TokenUsage) -> Checklist {
+        let mut notes = ChecklistNotes { warnings: plan.warnings, levels: BTreeSet::new() };
         let steps: Vec<_> = plan
             .steps
             .into_iter()
             .zip(1..)
-            .map(|(step, position)| self.checked(step, position, &mut notes))
+            .map(|(step, position)| self.build_checklist_step(step, position, &mut notes))
             .collect();
-        let estimated_cost = self.estimate(&steps, planning, &mut notes);
+        let estimated_cost = self.estimate_cost(&steps, planning, &mut notes);
         let costs: Vec<_> = steps.iter().filter_map(|step| step.cost.as_ref()).collect();
-        notes.warnings.extend(self.shortfalls(&estimated_cost, &costs));
+        notes.warnings.extend(self.budget_warnings(&estimated_cost, &costs));
         let required_permissions =
             notes.levels.iter().map(|level| format!("autonomy level {level}")).collect();
         Checklist { steps, estimated_cost, required_permissions, warnings: notes.warnings }
     }
 
-    fn checked(&self, step: SubmittedStep, position: u32, notes: &mut Notes) -> ChecklistStep {
-        let SubmittedStep { description, tool: tool_name, arguments } = step;
-        let digest = arguments.as_ref().map(Digest::of);
+    fn build_checklist_step(
+        &self,
+        step: PreflightPlanStep,
+        position: u32,
+        notes: &mut ChecklistNotes,
+    ) -> ChecklistStep {
+        let PreflightPlanStep { description, tool: tool_name, arguments } = step;
+        let digest = arguments.as_ref().map(Digest::hash_json);
         let mut checked = ChecklistStep {
             position,
             description,
@@ -110,12 +115,12 @@ impl Deciding<'_> {
         };
         let Some(name) = checked.tool_name.as_deref() else { return checked };
         let Some(tool) = self.tool(name) else {
-            notes.warn(position, &format!("there is no tool named `{}`", cut(name, 128)));
+            notes.warn(position, &format!("there is no tool named `{}`", truncate(name, 128)));
             checked.risk = Risk::default();
             return checked;
         };
         (checked.risk, checked.server) = (tool.risk, Some(tool.server.to_string()));
-        if let Some(reason) = &tool.unavailable {
+        if let Some(reason) = &tool.unavailable_reason {
             notes.warn(position, &format!("{name} can't be called now: {reason}"));
         }
         let verdict = match &checked.arguments {
@@ -126,7 +131,7 @@ impl Deciding<'_> {
                     return checked;
                 }
             },
-            None => self.verdict_on_any(&tool),
+            None => self.verdict_without_arguments(&tool),
         };
         match verdict {
             Verdict::Allow { cost, .. } | Verdict::OverBudget { cost, .. } => checked.cost = cost,
@@ -147,12 +152,12 @@ impl Deciding<'_> {
 
     /// What the plan's model calls may cost: one for each step with a tool and one for the answer,
     /// within the run's limit.
-    fn estimate(
+    fn estimate_cost(
         &self,
         steps: &[ChecklistStep],
-        planning: Usage,
-        notes: &mut Notes,
-    ) -> EstimatedCost {
+        planning: TokenUsage,
+        notes: &mut ChecklistNotes,
+    ) -> CostEstimate {
         let agent = &self.env.rules.agent;
         let with_tool = steps.iter().filter(|step| step.tool_name.is_some()).count() as u64;
         let (wanted, most) = (with_tool.saturating_add(1), u64::from(agent.max_steps));
@@ -163,7 +168,7 @@ impl Deciding<'_> {
         }
         let mut planning = planning;
         if planning.input_tokens == 0 {
-            planning.input_tokens = self.conversation_bytes() / BYTES_PER_TOKEN;
+            planning.input_tokens = self.conversation_bytes() / PROMPT_BYTES_PER_TOKEN;
             notes.warnings.push(
                 "the model did not say how many tokens it read; the estimate counts the \
                  conversation's characters"
@@ -175,7 +180,7 @@ impl Deciding<'_> {
             let model = self.model();
             notes.warnings.push(format!("the price of the model `{model}` is not known"));
         }
-        EstimatedCost::of(planning, wanted.min(most), agent.max_tokens, price)
+        CostEstimate::from_plan_usage(planning, wanted.min(most), agent.max_tokens, price)
     }
 
     /// Bytes of text that the model reads, tools aside.
@@ -193,17 +198,17 @@ impl Deciding<'_> {
         &mut self,
         approval_id: ApprovalId,
         checklist: &Checklist,
-        word: Word,
+        word: RecordedAnswer,
     ) -> Result<(), Rejection> {
         let (by, reason) = (word.by.clone(), word.reason.clone());
         match &word.resolution {
             Resolution::Approve(edits) => {
                 let steps = self.approved_steps(checklist, edits)?.into();
-                self.note_word(approval_id, word);
+                self.emit_answer(approval_id, word);
                 self.emit(SessionEvent::PreflightApproved { approval_id, by, reason, steps });
             }
             Resolution::Reject => {
-                self.note_word(approval_id, word);
+                self.emit_answer(approval_id, word);
                 self.cancel_run(&by, None);
             }
             Resolution::Retry
@@ -220,17 +225,17 @@ impl Deciding<'_> {
     fn approved_steps(
         &self,
         checklist: &Checklist,
-        edits: &[StepEdit],
-    ) -> Result<Vec<ApprovedStep>, Rejection> {
+        edits: &[ChecklistStepEdit],
+    ) -> Result<Vec<ApprovedPreflightStep>, Rejection> {
         let mut by_position = BTreeMap::new();
         for edit in edits {
             if by_position.insert(edit.position, edit).is_some() {
-                return Err(Rejection::UnclearAnswer);
+                return Err(Rejection::AmbiguousAnswer);
             }
         }
         let approved = |step: &ChecklistStep| match by_position.remove(&step.position) {
-            Some(edit) => self.edited(step, edit),
-            None => Ok(as_shown(step)),
+            Some(edit) => self.apply_step_edit(step, edit),
+            None => Ok(to_approved_step(step)),
         };
         let approved = checklist.steps.iter().map(approved).collect::<Result<_, _>>()?;
         match by_position.keys().next() {
@@ -242,14 +247,18 @@ impl Deciding<'_> {
         }
     }
 
-    fn edited(&self, step: &ChecklistStep, edit: &StepEdit) -> Result<ApprovedStep, Rejection> {
-        let shown = as_shown(step);
+    fn apply_step_edit(
+        &self,
+        step: &ChecklistStep,
+        edit: &ChecklistStepEdit,
+    ) -> Result<ApprovedPreflightStep, Rejection> {
+        let shown = to_approved_step(step);
         if edit.skip {
-            return Ok(ApprovedStep { skipped: true, ..shown });
+            return Ok(ApprovedPreflightStep { skipped: true, ..shown });
         }
         if let Some(arguments) = &edit.arguments {
             let original = shown.arguments.as_ref().unwrap_or(&Value::Null);
-            refuse_replacements(original, arguments).map_err(|replacement| {
+            validate_no_placeholders(original, arguments).map_err(|replacement| {
                 let problem = format!("step {}: {replacement}", step.position);
                 Rejection::InvalidAnswer { problem }
             })?;
@@ -258,12 +267,13 @@ impl Deciding<'_> {
         let is_other_tool = tool_name != shown.tool_name;
         let kept = shown.arguments.clone().filter(|_| !is_other_tool);
         let arguments = edit.arguments.clone().or(kept);
-        let digest = arguments.as_ref().map(Digest::of);
+        let digest = arguments.as_ref().map(Digest::hash_json);
         let mut description = edit.description.clone().unwrap_or_else(|| shown.description.clone());
         description.truncate(description.floor_char_boundary(PREFLIGHT_TEXT_BYTES_MAX));
         let (mut risk, mut server) = (shown.risk, shown.server.clone());
         if is_other_tool || digest != shown.digest {
-            let checked = self.check_step(step.risk, tool_name.as_deref(), arguments.as_ref());
+            let checked =
+                self.validate_step_edit(step.risk, tool_name.as_deref(), arguments.as_ref());
             let tool = checked.map_err(|problem| {
                 let problem = format!("step {}: {problem}", step.position);
                 Rejection::InvalidAnswer { problem }
@@ -272,7 +282,7 @@ impl Deciding<'_> {
         }
         let position = step.position;
         let skipped = false;
-        let made = ApprovedStep {
+        let made = ApprovedPreflightStep {
             position,
             description,
             tool_name,
@@ -283,18 +293,18 @@ impl Deciding<'_> {
             edited: false,
             skipped,
         };
-        Ok(ApprovedStep { edited: made != shown, ..made })
+        Ok(ApprovedPreflightStep { edited: made != shown, ..made })
     }
 
     /// The tool of a step as a person changed it; the error says why it can't be approved so.
-    fn check_step(
+    fn validate_step_edit(
         &self,
         shown: Risk,
         tool: Option<&str>,
         arguments: Option<&Value>,
     ) -> Result<Arc<Tool>, String> {
         let Some(name) = tool else { return Err("there are arguments, and no tool".to_owned()) };
-        let missing = || format!("there is no tool named `{}`", cut(name, 128));
+        let missing = || format!("there is no tool named `{}`", truncate(name, 128));
         let tool = self.tool(name).ok_or_else(missing)?;
         // Who may agree to what is critical was asked by the step as it was shown (G12).
         if tool.risk == Risk::Critical && shown != Risk::Critical {
@@ -305,7 +315,7 @@ impl Deciding<'_> {
                 tool.validate(arguments)?;
                 self.verdict(&tool, arguments)
             }
-            None => self.verdict_on_any(&tool),
+            None => self.verdict_without_arguments(&tool),
         };
         match verdict {
             Verdict::Deny(denial) => Err(denial.reason),
@@ -315,27 +325,35 @@ impl Deciding<'_> {
 
     /// The step of the run's approved plan that covers the call, if one does. It answers a question
     /// and never lifts a denial: the judge comes first.
-    pub(super) fn approved_step_for(&self, tool: &Tool, arguments: &Value) -> Option<Allowance> {
+    pub(super) fn preflight_authorization(
+        &self,
+        tool: &Tool,
+        arguments: &Value,
+    ) -> Option<CallAuthorization> {
         let plan = self.active.run.as_ref()?.preflight.approved()?;
-        let step = plan.covering(tool, Digest::of(arguments))?;
-        Some(Allowance::Preflight { approval_id: plan.approval_id, step, by: plan.by.clone() })
+        let step = plan.covering_step(tool, Digest::hash_json(arguments))?;
+        Some(CallAuthorization::Preflight {
+            approval_id: plan.approval_id,
+            step,
+            by: plan.by.clone(),
+        })
     }
 }
 
 /// What people should know of a plan, gathered step by step.
-struct Notes {
+struct ChecklistNotes {
     warnings: Vec<String>,
     levels: BTreeSet<Autonomy>,
 }
 
-impl Notes {
+impl ChecklistNotes {
     fn warn(&mut self, position: u32, problem: &str) {
         self.warnings.push(format!("step {position}: {problem}"));
     }
 }
 
-fn as_shown(step: &ChecklistStep) -> ApprovedStep {
-    ApprovedStep {
+fn to_approved_step(step: &ChecklistStep) -> ApprovedPreflightStep {
+    ApprovedPreflightStep {
         position: step.position,
         description: step.description.clone(),
         tool_name: step.tool_name.clone(),

@@ -1,35 +1,35 @@
 //! Model attempts: starting them, and what their end leads to (S2, M3).
 
-use super::{Deciding, Reply};
+use super::{DecisionBuilder, Reply};
 use crate::{
     ids::{AttemptId, MessageId},
-    model::{completion::Completion, failure::FailureKind},
-    session::{Effect, Run, RunFailure, SessionEvent, StepFailure, StepPhase},
-    usage::{Spending, Usage},
+    model::{completion::Completion, failure::ModelFailureKind},
+    session::{Effect, ModelAttemptFailure, Run, RunFailureCode, SessionEvent, StepPhase},
+    usage::{ModelUsage, TokenUsage},
 };
 use std::time::Duration;
 
-impl Deciding<'_> {
+impl DecisionBuilder<'_> {
     /// Starts the first attempt of step number `step`, if budgets have room for it.
     pub(super) fn start_step(&mut self, step: u32) {
-        if self.may_start_step() && !self.start_compacting() {
-            self.start_attempt_of(step, 1);
+        if self.ensure_step_budget() && !self.start_compacting() {
+            self.start_step_attempt(step, 1);
         }
     }
 
     /// Starts attempt number `attempt` of the step that is going.
     pub(super) fn start_attempt(&mut self, attempt: u32) {
         let Some(run) = &self.active.run else { return };
-        if let Some(through) = run.compacting() {
+        if let Some(through) = run.compacting_through() {
             self.start_compacting_attempt(through, attempt);
         } else if run.is_planning() {
             self.start_planning_attempt(attempt);
         } else {
-            self.start_attempt_of(run.step, attempt);
+            self.start_step_attempt(run.step, attempt);
         }
     }
 
-    fn start_attempt_of(&mut self, step: u32, attempt: u32) {
+    fn start_step_attempt(&mut self, step: u32, attempt: u32) {
         let Some(run) = &self.active.run else { return };
         let run_id = run.run_id;
         let attempt_id = AttemptId(self.env.uuid());
@@ -69,10 +69,10 @@ impl Deciding<'_> {
         message_id
     }
 
-    pub(super) fn step_finished(
+    pub(super) fn decide_model_finished(
         &mut self,
         finished: AttemptId,
-        result: Result<Completion, StepFailure>,
+        result: Result<Completion, ModelAttemptFailure>,
     ) -> Reply {
         let phase = self.active.run.as_ref().map(|run| run.phase.clone());
         let Some(StepPhase::Streaming { attempt_id, attempt, failures, .. }) = phase else {
@@ -82,11 +82,11 @@ impl Deciding<'_> {
             return Reply::Done; // Superseded: its answer changes nothing.
         }
         let is_planning = self.active.run.as_ref().is_some_and(Run::is_planning);
-        let compacting = self.active.run.as_ref().and_then(Run::compacting);
+        let compacting = self.active.run.as_ref().and_then(Run::compacting_through);
         match result {
             Ok(completion) => match compacting {
-                Some(through) => self.summarised(through, completion),
-                None if is_planning => self.plan_submitted(completion),
+                Some(through) => self.complete_compaction(through, completion),
+                None if is_planning => self.finish_planning(completion),
                 None => self.message_completed(completion),
             },
             Err(failure) => self.step_failed(attempt, failures + 1, failure),
@@ -105,24 +105,24 @@ impl Deciding<'_> {
             stop_reason,
             stopped: false,
         });
-        let usage = self.spending(usage);
+        let usage = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage, stop_reason });
         self.propose_calls(message.calls);
     }
 
-    fn step_failed(&mut self, attempt: u32, failures: u32, failed: StepFailure) {
-        let StepFailure { failure, streamed, usage } = failed;
-        let usage = self.spending(usage);
+    fn step_failed(&mut self, attempt: u32, failures: u32, failed: ModelAttemptFailure) {
+        let ModelAttemptFailure { failure, streamed, usage } = failed;
+        let usage = self.price_usage(usage);
         let rules = self.env.rules;
         let (may_pass, is_open) = match failure.kind {
-            FailureKind::Temporary => (true, false),
-            FailureKind::CircuitOpen => (true, true),
-            FailureKind::Permanent => (false, false),
+            ModelFailureKind::Temporary => (true, false),
+            ModelFailureKind::CircuitOpen => (true, true),
+            ModelFailureKind::Permanent => (false, false),
         };
         let next = self.next_model().filter(|_| may_pass);
         // A circuit that is open is not waited for while there is another model.
         let again = may_pass
-            && rules.model_retry.allows_another_after(failures)
+            && rules.model_retry.allows_retry_after(failures)
             && !(is_open && next.is_some());
         if streamed || (!again && next.is_none()) {
             self.discard_message(&failure.message);
@@ -135,14 +135,19 @@ impl Deciding<'_> {
                         SessionEvent::StepModelFallback { attempt, from, to, reason, usage };
                     self.emit(event);
                 }
-                None if self.active.run.as_ref().is_some_and(|it| it.compacting().is_some()) => {
-                    self.not_summarised(failure.message, usage);
+                None if self
+                    .active
+                    .run
+                    .as_ref()
+                    .is_some_and(|it| it.compacting_through().is_some()) =>
+                {
+                    self.fail_compaction(failure.message, usage);
                 }
                 None => {
                     let code = if may_pass {
-                        RunFailure::ModelUnavailable
+                        RunFailureCode::ModelUnavailable
                     } else {
-                        RunFailure::ModelError
+                        RunFailureCode::ModelError
                     };
                     let before = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
                     let usage = before.plus(usage);
@@ -150,9 +155,9 @@ impl Deciding<'_> {
                 }
             };
         }
-        let backoff = rules.model_retry.delay(failures, self.env.unit());
+        let backoff = rules.model_retry.delay(failures, self.env.random_fraction());
         let asked = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
-        let delay = backoff.max(asked.min(rules.model_retry.cap));
+        let delay = backoff.max(asked.min(rules.model_retry.max_delay));
         self.retry_step(attempt, failures, delay, failure.message, usage);
     }
 
@@ -162,18 +167,18 @@ impl Deciding<'_> {
         failures: u32,
         delay: Duration,
         reason: String,
-        usage: Spending,
+        usage: ModelUsage,
     ) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let until = self.env.now.after(delay);
+        let until = self.env.now.saturating_add(delay);
         self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason, usage });
     }
 
     /// What these tokens of the model that was asked cost.
-    pub(super) fn spending(&self, tokens: Usage) -> Spending {
+    pub(super) fn price_usage(&self, tokens: TokenUsage) -> ModelUsage {
         let run = self.active.run.as_ref();
         let price = run.and_then(|run| self.env.rules.prices.get(run.model.as_deref()?));
-        Spending::at(price, tokens)
+        ModelUsage::from_tokens(price, tokens)
     }
 
     pub(super) fn discard_message(&mut self, reason: &str) {

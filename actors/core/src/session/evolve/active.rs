@@ -1,17 +1,18 @@
 //! What an event makes of what goes on: the queue, the run, its step, its questions.
 
-use super::said_in_step;
+use super::step_messages;
 use crate::{
     approval::{ApprovalKind, Escalation, OpenApproval},
-    budget::{Raise, Scope},
+    budget::{BudgetRaise, BudgetScope},
     call::CallPhase,
-    delegation::Delegated,
+    delegation::ChildUsage,
     ids::{ApprovalId, RunId},
     message::{AssistantMessage, Message},
     policy::Settings,
-    preflight::{ApprovedPlan, Preflight},
+    preflight::{ApprovedPreflight, PreflightPhase},
     session::{
-        Active, Compaction, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent, StepPhase,
+        ActiveState, CompactionPhase, EventRecord, Lifecycle, QueuedMessage, Run, SessionEvent,
+        StepPhase,
     },
 };
 use std::{
@@ -19,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-impl Active {
+impl ActiveState {
     /// What is going on after `record`. A decision applies its own events to a copy with this.
     pub(in crate::session) fn apply(&mut self, record: &EventRecord) {
         use SessionEvent as E;
@@ -33,7 +34,7 @@ impl Active {
             E::SessionSettingsChanged { settings, title, .. } => {
                 self.settings = settings.clone();
                 self.title.clone_from(title);
-                self.narrow();
+                self.apply_workflow_limits();
             }
             E::SessionClosed { .. } => self.lifecycle = Lifecycle::Closed,
             E::MessageQueued {
@@ -72,41 +73,41 @@ impl Active {
                 if title.is_some() {
                     self.title.clone_from(title);
                 }
-                self.start_run(record);
-                self.narrow();
+                self.apply_run_started(record);
+                self.apply_workflow_limits();
             }
             E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } => {
                 self.queue.retain(|queued| Some(queued.run_id) != record.run_id);
                 let ended = self.run.take_if(|run| Some(run.run_id) == record.run_id);
                 if ended.is_some() {
-                    self.narrowed = None;
-                    self.raises.retain(|raise| raise.budget.scope != Scope::Run);
+                    self.workflow_settings = None;
+                    self.budget_raises.retain(|raise| raise.budget.scope != BudgetScope::Run);
                 }
                 // What was to steer it and came too late is next.
                 for message in ended.into_iter().flat_map(|run| run.steering).rev() {
                     self.queue.push_front(message);
                 }
-                self.forget_children();
+                self.remove_finished_children();
             }
             E::ApprovalRequested { approval } => {
                 let Some(run_id) = record.run_id else { return };
                 let approval_id = approval.approval_id;
-                self.note_question(&approval.question);
-                for call_id in approval.question.calls() {
+                self.apply_approval_requested(&approval.subject);
+                for call_id in approval.subject.blocked_calls() {
                     self.set_phase(call_id, CallPhase::AwaitingApproval { approval_id });
                 }
                 if approval.kind() == ApprovalKind::Preflight {
-                    self.set_preflight(Preflight::Asked);
+                    self.set_preflight(PreflightPhase::AwaitingApproval);
                 }
                 let (approval, decisions) = (approval.clone(), BTreeMap::new());
                 let open = OpenApproval { approval, run_id, decisions, escalation: None };
                 self.approvals.push(open);
             }
-            E::ApprovalDecided { approval_id, steps, closed, word } => {
+            E::ApprovalDecided { approval_id, steps, closed, answer: word } => {
                 if let Some(open) = self.open_approval(*approval_id) {
                     let asked = open.approval.clone();
                     let word = word.as_ref().map(|word| &word.resolution);
-                    self.note_word(&asked.question, word);
+                    self.apply_approval_answer(&asked.subject, word);
                 }
                 let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
                 if *closed {
@@ -127,16 +128,17 @@ impl Active {
                 }
             }
             E::BudgetRaised { budget, .. } => {
-                self.raises.retain(|raise| !raise.budget.is_of(budget));
-                self.raises.push(Raise { budget: budget.clone(), at: record.at });
+                self.budget_raises.retain(|raise| !raise.budget.is_same_budget(budget));
+                self.budget_raises.push(BudgetRaise { budget: budget.clone(), at: record.at });
             }
             E::PreflightApproved { approval_id, by, reason, steps } => {
                 let (approval_id, by, used) = (*approval_id, by.clone(), BTreeSet::new());
                 let (reason, steps) = (reason.clone(), steps.clone());
-                let plan = ApprovedPlan { approval_id, by, reason, steps, used };
-                self.set_preflight(Preflight::Approved(plan));
+                let plan =
+                    ApprovedPreflight { approval_id, by, reason, steps, used_positions: used };
+                self.set_preflight(PreflightPhase::Approved(plan));
             }
-            E::PreflightSkipped { .. } => self.set_preflight(Preflight::Off),
+            E::PreflightSkipped { .. } => self.set_preflight(PreflightPhase::Off),
             E::GrantAdded { grant } => self.grants.push(grant.clone()),
             E::GrantRevoked { grant_id, .. } => {
                 self.grants.retain(|grant| grant.grant_id != *grant_id);
@@ -149,7 +151,7 @@ impl Active {
             | E::StepRetrying { .. }
             | E::StepModelFallback { .. }
             | E::ContextCompacted { .. }
-            | E::ContextCompactionFailed { .. } => self.apply_to_step(record),
+            | E::ContextCompactionFailed { .. } => self.apply_step_event(record),
             E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
@@ -157,12 +159,12 @@ impl Active {
             | E::ToolCallCompleted { .. }
             | E::ToolCallFailed { .. }
             | E::AuthorizationDenied { .. }
-            | E::BudgetReserved { .. } => self.apply_to_call(record),
-            E::ChildEvent { session_id, event, .. } => self.follow_child(*session_id, event),
+            | E::BudgetReserved { .. } => self.apply_call_event(record),
+            E::ChildEvent { session_id, event, .. } => self.apply_child_event(*session_id, event),
             E::ChildGone { session_id, .. } => {
                 let gone = self.children.iter_mut().find(|child| child.session_id == *session_id);
                 gone.into_iter().for_each(|child| child.closed = true);
-                self.forget_children();
+                self.remove_finished_children();
             }
             E::ToolCallProgress { .. }
             | E::LateResult { .. }
@@ -172,21 +174,21 @@ impl Active {
     }
 
     /// What the step that is going adds to the conversation when it is over, if it is of that run.
-    pub(in crate::session) fn said_in_step_of(&self, run_id: Option<RunId>) -> Vec<Message> {
+    pub(in crate::session) fn step_messages_for_run(&self, run_id: Option<RunId>) -> Vec<Message> {
         let run = self.run.as_ref().filter(|run| Some(run.run_id) == run_id);
-        run.map(|run| said_in_step(run, "no result was recorded")).unwrap_or_default()
+        run.map(|run| step_messages(run, "no result was recorded")).unwrap_or_default()
     }
 
     /// What is allowed now: what the session allows, and less where the run's workflow says so.
-    pub fn settings_in_force(&self) -> &Arc<Settings> {
-        self.narrowed.as_ref().unwrap_or(&self.settings)
+    pub fn effective_settings(&self) -> &Arc<Settings> {
+        self.workflow_settings.as_ref().unwrap_or(&self.settings)
     }
 
     /// Takes from the settings what the run's workflow does not want (C3).
-    fn narrow(&mut self) {
+    fn apply_workflow_limits(&mut self) {
         let run = self.run.as_ref();
         let most = run.and_then(|run| run.workflow.as_ref()?.autonomy);
-        self.narrowed = most
+        self.workflow_settings = most
             .filter(|most| *most < self.settings.autonomy_level)
             .map(|most| Arc::new(Settings { autonomy_level: most, ..(*self.settings).clone() }));
     }
@@ -196,7 +198,7 @@ impl Active {
         self.approvals.iter().find(|open| open.approval.approval_id == approval_id)
     }
 
-    fn start_run(&mut self, record: &EventRecord) {
+    fn apply_run_started(&mut self, record: &EventRecord) {
         let SessionEvent::RunStarted { message_id, preflight, workflow, traceparent, title: _ } =
             &record.event
         else {
@@ -207,30 +209,30 @@ impl Active {
             run_id,
             message_id: message_id.clone(),
             step: 0,
-            phase: StepPhase::Between,
+            phase: StepPhase::BetweenSteps,
             message: None,
             calls: Vec::new(),
             steering: Vec::new(),
             model: None,
-            answer: None,
-            usage: crate::usage::Spending::default(),
-            costs: BTreeMap::new(),
-            delegated: Delegated::default(),
-            preflight: if *preflight { Preflight::Wanted } else { Preflight::Off },
+            last_message_id: None,
+            usage: crate::usage::ModelUsage::default(),
+            tool_costs: BTreeMap::new(),
+            child_usage: ChildUsage::default(),
+            preflight: if *preflight { PreflightPhase::Required } else { PreflightPhase::Off },
             workflow: workflow.clone(),
             traceparent: *traceparent,
-            compaction: Compaction::Idle,
+            compaction: CompactionPhase::Idle,
             started_at: record.at,
         });
     }
 
-    fn set_preflight(&mut self, preflight: Preflight) {
+    fn set_preflight(&mut self, preflight: PreflightPhase) {
         if let Some(run) = &mut self.run {
             run.preflight = preflight;
         }
     }
 
-    fn apply_to_step(&mut self, record: &EventRecord) {
+    fn apply_step_event(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         let Some(run) = &mut self.run else { return };
         if let E::StepStarted { attempt_id, attempt, model, compacting, .. } = &record.event {
@@ -239,17 +241,20 @@ impl Active {
                 StepPhase::BackingOff { message_id, failures, .. } => {
                     (message_id.clone(), *failures)
                 }
-                StepPhase::Between | StepPhase::Streaming { .. } | StepPhase::Calling => (None, 0),
+                StepPhase::BetweenSteps | StepPhase::Streaming { .. } | StepPhase::RunningCalls => {
+                    (None, 0)
+                }
             };
             run.step = record.step.unwrap_or(run.step);
             run.message = None;
             run.calls.clear();
             run.compaction = match (compacting, run.compaction) {
-                (Some(through), _) => Compaction::Going { through: *through },
-                (None, Compaction::GivenUp) => Compaction::GivenUp,
-                (None, Compaction::Idle | Compaction::Going { .. } | Compaction::Done) => {
-                    Compaction::Idle
-                }
+                (Some(through), _) => CompactionPhase::Running { through: *through },
+                (None, CompactionPhase::Failed) => CompactionPhase::Failed,
+                (
+                    None,
+                    CompactionPhase::Idle | CompactionPhase::Running { .. } | CompactionPhase::Done,
+                ) => CompactionPhase::Idle,
             };
             if run.model.as_deref() != Some(model.as_str()) {
                 run.model = Some(model.as_str().into());
@@ -270,14 +275,14 @@ impl Active {
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
         } else if let E::ContextCompacted { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
-            (run.phase, run.compaction) = (StepPhase::Between, Compaction::Done);
+            (run.phase, run.compaction) = (StepPhase::BetweenSteps, CompactionPhase::Done);
         } else if let E::ContextCompactionFailed { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
-            (run.phase, run.compaction) = (StepPhase::Between, Compaction::GivenUp);
+            (run.phase, run.compaction) = (StepPhase::BetweenSteps, CompactionPhase::Failed);
         } else if let E::StepCompleted { usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
             if run.is_planning() {
-                run.phase = StepPhase::Between;
+                run.phase = StepPhase::BetweenSteps;
             }
         } else if let E::MessageStarted { message_id } = &record.event {
             run.set_open_message(Some(message_id.clone()));
@@ -287,8 +292,8 @@ impl Active {
             let (text, reasoning) = (text.clone(), reasoning.clone());
             let message = AssistantMessage { text, reasoning, calls: Vec::new() };
             run.message = Some(Arc::new(message));
-            run.answer = Some(message_id.clone());
-            run.phase = StepPhase::Calling;
+            run.last_message_id = Some(message_id.clone());
+            run.phase = StepPhase::RunningCalls;
         }
     }
 }
@@ -300,7 +305,7 @@ impl Run {
             StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
                 message_id.as_ref()
             }
-            StepPhase::Between | StepPhase::Calling => None,
+            StepPhase::BetweenSteps | StepPhase::RunningCalls => None,
         }
     }
 
@@ -309,7 +314,7 @@ impl Run {
             StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
                 *message_id = open;
             }
-            StepPhase::Between | StepPhase::Calling => {}
+            StepPhase::BetweenSteps | StepPhase::RunningCalls => {}
         }
     }
 }

@@ -1,19 +1,19 @@
 //! What an event makes of a call, of what is set aside for it, and of the child that works for it.
 
 use crate::{
-    approval::{Edit, Question, Resolution},
-    call::{Call, CallEnd, CallPhase, FailReason, LetBy, Reservation},
+    approval::{ApprovalSubject, ArgumentEdit, Resolution},
+    call::{AuthorizationSource, Call, CallFailureReason, CallOutcome, CallPhase, Reservation},
     delegation::Child,
     ids::{CallId, SessionId},
     json::Digest,
     policy::Cost,
-    session::{Active, Allowance, EventRecord, SessionEvent},
+    session::{ActiveState, CallAuthorization, EventRecord, SessionEvent},
     time::Day,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-impl Active {
-    pub(super) fn apply_to_call(&mut self, record: &EventRecord) {
+impl ActiveState {
+    pub(super) fn apply_call_event(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
             E::ToolCallStarted {
@@ -41,31 +41,35 @@ impl Active {
                     edit: None,
                     attempts: 0,
                     maybe_ran: false,
-                    let_by: LetBy::Policy,
-                    reserved: None,
+                    authorized_by: AuthorizationSource::Policy,
+                    reservation: None,
                     phase: CallPhase::Proposed,
                 });
             }
             E::ToolCallAllowed { call_id, digest, by, edit } => {
-                if let (Allowance::Preflight { step, .. }, Some(run)) = (by, &mut self.run) {
-                    run.preflight.use_step(*step);
+                if let (CallAuthorization::Preflight { step, .. }, Some(run)) = (by, &mut self.run)
+                {
+                    run.preflight.mark_used(*step);
                 }
                 if let Some(edit) = edit {
                     self.edit_call(*call_id, *digest, edit);
                 }
                 if let Some(call) = self.call_mut(*call_id) {
-                    call.let_by = match by {
+                    call.authorized_by = match by {
                         // What a person said before stands.
-                        Allowance::Policy { .. } => call.let_by,
-                        Allowance::Approval { .. } | Allowance::Preflight { .. } => LetBy::Person,
-                        Allowance::Grant { grant_id } => LetBy::Grant(*grant_id),
+                        CallAuthorization::Policy { .. } => call.authorized_by,
+                        CallAuthorization::Approval { .. }
+                        | CallAuthorization::Preflight { .. } => AuthorizationSource::Person,
+                        CallAuthorization::Grant { grant_id } => {
+                            AuthorizationSource::Grant(*grant_id)
+                        }
                     };
                 }
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt, child } => {
                 if let (Some(assigned), Some(run)) = (child, &self.run)
-                    && self.child_of(*call_id).is_none()
+                    && self.child_for_call(*call_id).is_none()
                 {
                     self.children.push(Child::new(assigned, *call_id, run.run_id));
                 }
@@ -84,7 +88,7 @@ impl Active {
                 self.set_phase(*call_id, CallPhase::BackingOff { until, attempts, failures });
             }
             E::ToolCallCompleted { call_id, output, .. } => {
-                let end = CallEnd { text: output.text.as_str().into(), is_error: false };
+                let end = CallOutcome { text: output.text.as_str().into(), is_error: false };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             E::BudgetReserved { call_id, tool, cost } => {
@@ -95,12 +99,12 @@ impl Active {
                 if !maybe_ran {
                     self.release(*call_id);
                 }
-                let end = CallEnd { text: error_for_model(*reason, error), is_error: true };
+                let end = CallOutcome { text: error_for_model(*reason, error), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             E::AuthorizationDenied { call_id, reason, .. } => {
                 self.release(*call_id);
-                let end = CallEnd { text: format!("Denied: {reason}").into(), is_error: true };
+                let end = CallOutcome { text: format!("Denied: {reason}").into(), is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(end));
             }
             E::GrantAdded { .. }
@@ -145,46 +149,53 @@ impl Active {
 
     /// Sets aside what the call costs; once, whatever comes.
     fn reserve(&mut self, call_id: CallId, tool: &str, cost: &Cost, day: Day) {
-        let Some(call) = self.call_mut(call_id).filter(|call| call.reserved.is_none()) else {
+        let Some(call) = self.call_mut(call_id).filter(|call| call.reservation.is_none()) else {
             return;
         };
-        call.reserved = Some(Reservation { cost: cost.clone(), day });
-        self.costs.add(&cost.unit, day, tool, cost.amount);
+        call.reservation = Some(Reservation { cost: cost.clone(), day });
+        self.tool_costs.add(&cost.unit, day, tool, cost.amount);
         if let Some(run) = &mut self.run {
-            *run.costs.entry(cost.unit.as_str().into()).or_default() += cost.amount;
+            *run.tool_costs.entry(cost.unit.as_str().into()).or_default() += cost.amount;
         }
     }
 
     /// Takes back what was set aside for a call that definitely did not take effect.
     fn release(&mut self, call_id: CallId) {
         let Some(call) = self.call_mut(call_id).filter(|call| !call.is_finished()) else { return };
-        let Some(Reservation { cost, day }) = call.reserved.take() else { return };
+        let Some(Reservation { cost, day }) = call.reservation.take() else { return };
         let tool = call.tool.clone();
-        self.costs.add(&cost.unit, day, &tool, -cost.amount);
+        self.tool_costs.add(&cost.unit, day, &tool, -cost.amount);
         if let Some(run) = &mut self.run {
-            *run.costs.entry(cost.unit.as_str().into()).or_default() -= cost.amount;
+            *run.tool_costs.entry(cost.unit.as_str().into()).or_default() -= cost.amount;
         }
     }
 
     /// What people are asked about a call is what is known of it from now on.
-    pub(super) fn note_question(&mut self, question: &Question) {
+    pub(super) fn apply_approval_requested(&mut self, question: &ApprovalSubject) {
         match question {
-            Question::Plan { steps } => {
+            ApprovalSubject::Plan { steps } => {
                 for step in steps {
                     self.call_mut(step.call_id).into_iter().for_each(|call| call.risk = step.risk);
                 }
             }
-            Question::UnknownOutcome(asked) => {
+            ApprovalSubject::UnknownOutcome(asked) => {
                 let call = self.call_mut(asked.call_id);
                 call.into_iter().for_each(|call| call.maybe_ran = true);
             }
-            Question::Budget(_) | Question::Preflight(_) | Question::Elicitation(_) => {}
+            ApprovalSubject::Budget(_)
+            | ApprovalSubject::Preflight(_)
+            | ApprovalSubject::Elicitation(_) => {}
         }
     }
 
     /// A person knows that the call did not take effect.
-    pub(super) fn note_word(&mut self, question: &Question, word: Option<&Resolution>) {
-        if let (Question::UnknownOutcome(asked), Some(Resolution::Failed)) = (question, word) {
+    pub(super) fn apply_approval_answer(
+        &mut self,
+        question: &ApprovalSubject,
+        word: Option<&Resolution>,
+    ) {
+        if let (ApprovalSubject::UnknownOutcome(asked), Some(Resolution::Failed)) = (question, word)
+        {
             let call = self.call_mut(asked.call_id);
             call.into_iter().for_each(|call| call.maybe_ran = false);
         }
@@ -203,7 +214,7 @@ impl Active {
         }
     }
 
-    fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &Edit) {
+    fn edit_call(&mut self, call_id: CallId, digest: Digest, edit: &ArgumentEdit) {
         if let Some(call) = self.call_mut(call_id) {
             call.digest = digest;
             call.edit = Some(Arc::new(edit.clone()));
@@ -217,29 +228,29 @@ impl Active {
             call.phase = phase.clone();
         }
         if let CallPhase::Finished(_) = phase {
-            self.forget_children();
+            self.remove_finished_children();
         }
     }
 
     /// The child that works for that call.
-    pub fn child_of(&self, call_id: CallId) -> Option<&Child> {
+    pub fn child_for_call(&self, call_id: CallId) -> Option<&Child> {
         self.children.iter().find(|child| child.call_id == call_id)
     }
 
     /// Something happened in a child.
-    pub(super) fn follow_child(&mut self, session_id: SessionId, event: &EventRecord) {
+    pub(super) fn apply_child_event(&mut self, session_id: SessionId, event: &EventRecord) {
         let child = self.children.iter_mut().find(|child| child.session_id == session_id);
         let Some(child) = child else { return };
-        let (run_id, draw) = (child.run_id, child.follow(event));
-        self.delegated.add(&draw);
+        let (run_id, draw) = (child.run_id, child.apply_event(event));
+        self.child_usage.add(&draw);
         if let Some(run) = self.run.as_mut().filter(|run| run.run_id == run_id) {
-            run.delegated.add(&draw);
+            run.child_usage.add(&draw);
         }
-        self.forget_children();
+        self.remove_finished_children();
     }
 
     /// A child is remembered until both it and its call have ended: then nothing more comes of it.
-    pub(super) fn forget_children(&mut self) {
+    pub(super) fn remove_finished_children(&mut self) {
         let calls = self.run.iter().flat_map(|run| &run.calls);
         let open: BTreeSet<_> =
             calls.filter(|call| !call.is_finished()).map(|call| call.call_id).collect();
@@ -247,18 +258,18 @@ impl Active {
     }
 }
 
-fn error_for_model(reason: FailReason, error: &str) -> Arc<str> {
+fn error_for_model(reason: CallFailureReason, error: &str) -> Arc<str> {
     let said = match reason {
-        FailReason::Error => "The tool failed",
-        FailReason::InvalidArguments => "Invalid arguments",
-        FailReason::UnknownTool => "Unknown tool",
-        FailReason::Unavailable => "The tool is unavailable",
-        FailReason::Timeout => "The tool did not answer in time",
-        FailReason::Crashed => "The tool crashed",
-        FailReason::Rejected => "Rejected",
-        FailReason::Expired => "Expired",
-        FailReason::Cancelled => "Cancelled",
-        FailReason::OutcomeUnknown => "Outcome unknown",
+        CallFailureReason::Error => "The tool failed",
+        CallFailureReason::InvalidArguments => "Invalid arguments",
+        CallFailureReason::UnknownTool => "Unknown tool",
+        CallFailureReason::Unavailable => "The tool is unavailable",
+        CallFailureReason::Timeout => "The tool did not answer in time",
+        CallFailureReason::Crashed => "The tool crashed",
+        CallFailureReason::Rejected => "Rejected",
+        CallFailureReason::Expired => "Expired",
+        CallFailureReason::Cancelled => "Cancelled",
+        CallFailureReason::OutcomeUnknown => "Outcome unknown",
     };
     format!("{said}: {error}").into()
 }

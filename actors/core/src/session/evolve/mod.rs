@@ -4,9 +4,12 @@
 mod active;
 mod calls;
 
-use super::{Compacted, EventRecord, Run, SessionEvent, SessionState, Submission, state::Identity};
+use super::{
+    ConversationSummary, EventRecord, Run, SessionEvent, SessionState, Submission,
+    state::SessionMetadata,
+};
 use crate::{
-    approval::{ApprovalEnd, ClosedApproval, StepDecision, Word},
+    approval::{ApprovalOutcome, ClosedApproval, PlanStepDecision, RecordedAnswer},
     call::Call,
     ids::ApprovalId,
     message::{AssistantMessage, CallResult, Message, ProposedCall},
@@ -15,10 +18,10 @@ use std::sync::Arc;
 
 /// The state after `record`.
 pub fn evolve(mut state: SessionState, record: &EventRecord) -> SessionState {
-    state.remember(record);
+    state.apply_history(record);
     state.active.apply(record);
-    state.head = record.seq;
-    if let Some(identity) = &mut state.identity {
+    state.last_seq = record.seq;
+    if let Some(identity) = &mut state.metadata {
         identity.updated_at = record.at;
     }
     state
@@ -26,11 +29,11 @@ pub fn evolve(mut state: SessionState, record: &EventRecord) -> SessionState {
 
 impl SessionState {
     /// What grows with the history: conversation, idempotency keys, closed questions, usage.
-    fn remember(&mut self, record: &EventRecord) {
+    fn apply_history(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
             E::SessionCreated { owner, agent, parent, .. } => {
-                self.identity = Some(Identity {
+                self.metadata = Some(SessionMetadata {
                     owner: owner.clone(),
                     agent: agent.clone(),
                     parent: parent.clone(),
@@ -39,7 +42,7 @@ impl SessionState {
                 });
             }
             E::SessionForked { owner, agent, conversation, .. } => {
-                self.identity = Some(Identity {
+                self.metadata = Some(SessionMetadata {
                     owner: owner.clone(),
                     agent: agent.clone(),
                     parent: None,
@@ -55,37 +58,44 @@ impl SessionState {
                 if let Some(run_id) = record.run_id {
                     let submission = Submission { digest: *digest, run_id, seq: record.seq };
                     // A queued message is accepted later; what took it is the first of the two.
-                    self.submissions.take(message_id.clone(), submission);
+                    self.submissions.insert_if_absent(message_id.clone(), submission);
                 }
                 if let E::MessageAccepted { text, .. } = &record.event {
                     let (message_id, text) = (message_id.clone(), text.clone());
                     self.conversation.push(Message::User { message_id, text });
                 }
             }
-            E::StepStarted { .. } => self.seal_step(record),
+            E::StepStarted { .. } => self.append_step_messages(record),
             E::ContextCompacted { through, summary, .. } => {
                 let summary = summary.clone();
-                self.compacted = Some(Compacted::new(&self.conversation, *through, summary));
+                self.summary =
+                    Some(ConversationSummary::new(&self.conversation, *through, summary));
             }
             E::RunCompleted { usage, .. }
             | E::RunFailed { usage, .. }
             | E::RunCancelled { usage, .. } => {
-                self.seal_step(record);
+                self.append_step_messages(record);
                 self.usage = self.usage.plus(*usage);
             }
-            E::ApprovalDecided { approval_id, steps, word, closed } => {
+            E::ApprovalDecided { approval_id, steps, answer: word, closed } => {
                 if *closed {
                     let word = word.as_deref().cloned();
-                    self.close_approval(*approval_id, ApprovalEnd::Decided, steps, word, record);
+                    self.close_approval(
+                        *approval_id,
+                        ApprovalOutcome::Decided,
+                        steps,
+                        word,
+                        record,
+                    );
                 }
             }
             E::ApprovalExpired { approval_id } => {
-                self.close_approval(*approval_id, ApprovalEnd::Expired, &[], None, record);
+                self.close_approval(*approval_id, ApprovalOutcome::Expired, &[], None, record);
             }
             E::ApprovalCancelled { approval_id } => {
-                self.close_approval(*approval_id, ApprovalEnd::Cancelled, &[], None, record);
+                self.close_approval(*approval_id, ApprovalOutcome::Cancelled, &[], None, record);
             }
-            E::FeedbackGiven { .. } => self.feedback = self.feedback.saturating_add(1),
+            E::FeedbackGiven { .. } => self.feedback_count = self.feedback_count.saturating_add(1),
             E::SessionSettingsChanged { .. }
             | E::SessionClosed { .. }
             | E::MessageStarted { .. }
@@ -120,8 +130,8 @@ impl SessionState {
     }
 
     /// The step is over: its message and the results of its calls become conversation.
-    fn seal_step(&mut self, record: &EventRecord) {
-        let said = self.active.said_in_step_of(record.run_id);
+    fn append_step_messages(&mut self, record: &EventRecord) {
+        let said = self.active.step_messages_for_run(record.run_id);
         said.into_iter().for_each(|message| self.conversation.push(message));
     }
 
@@ -130,16 +140,16 @@ impl SessionState {
     pub fn conversation_so_far(&self) -> Vec<Message> {
         let before = self.conversation.messages().into_iter().cloned();
         let open = "Cancelled: the session was forked before the call had its result";
-        let now = self.active.run.as_ref().map(|run| said_in_step(run, open));
+        let now = self.active.run.as_ref().map(|run| step_messages(run, open));
         before.chain(now.into_iter().flatten()).collect()
     }
 
     fn close_approval(
         &mut self,
         approval_id: ApprovalId,
-        end: ApprovalEnd,
-        last: &[StepDecision],
-        word: Option<Word>,
+        end: ApprovalOutcome,
+        last: &[PlanStepDecision],
+        word: Option<RecordedAnswer>,
         record: &EventRecord,
     ) {
         let Some(open) = self.active.open_approval(approval_id) else { return };
@@ -147,13 +157,20 @@ impl SessionState {
         decisions.extend(last.iter().map(|decision| (decision.call_id, decision.clone())));
         let (approval, run_id) = (open.approval.clone(), open.run_id);
         let (escalation, closed_at) = (open.escalation, record.at);
-        let closed =
-            ClosedApproval { approval, run_id, end, closed_at, decisions, word, escalation };
-        self.closed_approvals.remember(record.seq, closed);
+        let closed = ClosedApproval {
+            approval,
+            run_id,
+            outcome: end,
+            closed_at,
+            decisions,
+            answer: word,
+            escalation,
+        };
+        self.closed_approvals.insert(record.seq, closed);
     }
 }
 
-fn proposed(call: &Call) -> ProposedCall {
+fn to_proposed_call(call: &Call) -> ProposedCall {
     ProposedCall {
         call_id: call.call_id,
         provider_id: call.provider_id.clone(),
@@ -164,13 +181,13 @@ fn proposed(call: &Call) -> ProposedCall {
 
 /// The complete message of the step that is going, and the results of its calls; `open` is what is
 /// told of those that have none.
-fn said_in_step(run: &Run, open: &str) -> Vec<Message> {
+fn step_messages(run: &Run, open: &str) -> Vec<Message> {
     let Some(message) = &run.message else { return Vec::new() };
-    let calls: Vec<_> = run.calls.iter().map(proposed).collect();
+    let calls: Vec<_> = run.calls.iter().map(to_proposed_call).collect();
     if message.text.is_empty() && calls.is_empty() {
         return Vec::new(); // Providers refuse empty messages.
     }
-    let results: Vec<_> = run.calls.iter().map(|call| result_or(call, open)).collect();
+    let results: Vec<_> = run.calls.iter().map(|call| result_or_placeholder(call, open)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::clone(message) };
     let mut said = vec![Message::Assistant(Arc::new(message))];
     if !results.is_empty() {
@@ -179,7 +196,7 @@ fn said_in_step(run: &Run, open: &str) -> Vec<Message> {
     said
 }
 
-fn result_or(call: &Call, open: &str) -> CallResult {
+fn result_or_placeholder(call: &Call, open: &str) -> CallResult {
     let doubt = if call.may_have_taken_effect() { "; it may have taken effect" } else { "" };
     call.result().unwrap_or_else(|| CallResult {
         call_id: call.call_id,

@@ -1,17 +1,17 @@
 //! Asking people, and their answers (G8, G10, G11).
 
 use super::*;
-use crate::approval::{ApprovalRules, Overdue, Timing};
+use crate::approval::{ApprovalDeadlines, DeadlineAction, DeadlineRule};
 
-fn within(deadline: Option<Duration>) -> ApprovalRules {
-    ApprovalRules::always(Timing { deadline, then: Overdue::Deny })
+fn deadlines_of(deadline: Option<Duration>) -> ApprovalDeadlines {
+    ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, action: DeadlineAction::Deny })
 }
 
 /// Two calls wait for a person.
-fn asking() -> Scene {
-    let mut scene = Scene::streaming();
+fn with_pending_plan() -> SessionHarness {
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["high", "high2"])),
+        scene.model_calls(&scripted_calls(["high", "high2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -25,9 +25,9 @@ fn asking() -> Scene {
 
 #[test]
 fn g8_the_whole_is_approved() {
-    let mut scene = asking();
+    let mut scene = with_pending_plan();
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -38,7 +38,7 @@ fn g8_the_whole_is_approved() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a3 #1 @r1.1
@@ -46,7 +46,7 @@ fn g8_the_whole_is_approved() {
     ",
     );
     scene.check(
-        scene.tool("c2", completed()),
+        scene.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.1
         step_started a4 #1 small @r1.2
@@ -58,9 +58,9 @@ fn g8_the_whole_is_approved() {
 
 #[test]
 fn g8_the_whole_is_rejected_and_the_model_reads_why() {
-    let mut scene = asking();
+    let mut scene = with_pending_plan();
     let reason = Some("too dear".to_owned());
-    let answer = ApprovalAnswer::Whole { approved: false, reason };
+    let answer = ApprovalAnswer::Overall { approved: false, reason };
     scene.check(
         scene.answer("p1", answer, "ann"),
         "
@@ -73,7 +73,7 @@ fn g8_the_whole_is_rejected_and_the_model_reads_why() {
         = decided closed
     ",
     );
-    scene.does(scene.model_says("Then not.")).unwrap();
+    scene.apply(scene.model_answers("Then not.")).unwrap();
     scene.check_conversation(
         "
         user: u1
@@ -87,9 +87,9 @@ fn g8_the_whole_is_rejected_and_the_model_reads_why() {
 
 #[test]
 fn g8_steps_are_decided_one_by_one_and_start_at_once() {
-    let mut scene = asking();
+    let mut scene = with_pending_plan();
     scene.check(
-        scene.steps("p1", &[("c1", true)], "ann"),
+        scene.step_answers("p1", &[("c1", true)], "ann"),
         "
         approval_decided p1 +c1 by ann @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -99,7 +99,7 @@ fn g8_steps_are_decided_one_by_one_and_start_at_once() {
     ",
     );
     scene.check(
-        scene.steps("p1", &[("c2", false)], "bob"),
+        scene.step_answers("p1", &[("c2", false)], "bob"),
         "
         approval_decided p1 -c2 by bob closed @r1.1
         tool_call_failed c2 Rejected (a person rejected this call) @r1.1
@@ -107,7 +107,7 @@ fn g8_steps_are_decided_one_by_one_and_start_at_once() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -119,9 +119,9 @@ fn g8_steps_are_decided_one_by_one_and_start_at_once() {
 
 #[test]
 fn g8_mixed_answers_in_one() {
-    let mut scene = asking();
+    let mut scene = with_pending_plan();
     scene.check(
-        scene.steps("p1", &[("c2", true), ("c1", false)], "ann"),
+        scene.step_answers("p1", &[("c2", true), ("c1", false)], "ann"),
         "
         approval_decided p1 +c2 by ann -c1 by ann closed @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
@@ -134,11 +134,11 @@ fn g8_mixed_answers_in_one() {
 }
 
 #[test]
-fn g8_the_whole_covers_what_is_undecided() {
-    let mut scene = asking();
-    scene.does(scene.steps("p1", &[("c1", false)], "ann")).unwrap();
+fn g8_an_overall_answer_covers_undecided_steps() {
+    let mut scene = with_pending_plan();
+    scene.apply(scene.step_answers("p1", &[("c1", false)], "ann")).unwrap();
     scene.check(
-        scene.whole("p1", true, "bob"),
+        scene.overall_answer("p1", true, "bob"),
         "
         approval_decided p1 +c2 by bob closed @r1.1
         tool_call_allowed c2 by bob p1 @r1.1
@@ -150,68 +150,69 @@ fn g8_the_whole_covers_what_is_undecided() {
 }
 
 #[test]
-fn g11_the_same_answer_again_is_fine_and_changes_nothing() {
-    let mut scene = asking();
-    let first = scene.steps("p1", &[("c1", true)], "ann");
-    scene.does(first.clone()).unwrap();
+fn g11_repeated_answers_are_idempotent() {
+    let mut scene = with_pending_plan();
+    let first = scene.step_answers("p1", &[("c1", true)], "ann");
+    scene.apply(first.clone()).unwrap();
     scene.check(first.clone(), "= decided repeated");
-    let rest = scene.whole("p1", true, "ann");
-    scene.does(rest.clone()).unwrap();
+    let rest = scene.overall_answer("p1", true, "ann");
+    scene.apply(rest.clone()).unwrap();
     scene.check(first, "= decided closed repeated");
     scene.check(rest, "= decided closed repeated");
 }
 
 #[test]
-fn g11_the_whole_again_is_fine_where_others_had_decided_some_steps() {
-    let mut scene = asking();
-    scene.does(scene.steps("p1", &[("c1", false)], "ann")).unwrap();
-    let rest = scene.whole("p1", true, "bob");
-    scene.after(SECOND).does(rest.clone()).unwrap();
+fn g11_repeated_overall_answers_are_idempotent_after_partial_answers() {
+    let mut scene = with_pending_plan();
+    scene.apply(scene.step_answers("p1", &[("c1", false)], "ann")).unwrap();
+    let rest = scene.overall_answer("p1", true, "bob");
+    scene.advance_clock(SECOND).apply(rest.clone()).unwrap();
     scene.check(rest, "= decided closed repeated");
 }
 
 #[test]
-fn g11_a_step_that_was_decided_stays_so_for_who_asks_again_after_the_end() {
-    let mut scene = asking();
-    let first = scene.steps("p1", &[("c1", true)], "ann");
-    let other = scene.steps("p1", &[("c1", true), ("c2", true)], "ann");
-    scene.does(first.clone()).unwrap();
-    scene.after(MINUTE).check(first.clone(), "= decided repeated");
-    scene.does(Input::Wake).unwrap();
+fn g11_repeated_step_answers_are_idempotent_after_the_approval_ended() {
+    let mut scene = with_pending_plan();
+    let first = scene.step_answers("p1", &[("c1", true)], "ann");
+    let other = scene.step_answers("p1", &[("c1", true), ("c2", true)], "ann");
+    scene.apply(first.clone()).unwrap();
+    scene.advance_clock(MINUTE).check(first.clone(), "= decided repeated");
+    scene.apply(Input::Wake).unwrap();
     scene.check(first.clone(), "= decided repeated");
     scene.check(other, "! the approval has expired; nobody answered in time");
 
-    let mut scene = asking();
-    let first = scene.steps("p1", &[("c1", true)], "ann");
-    scene.does(first.clone()).unwrap();
-    scene.does(cancel()).unwrap();
+    let mut scene = with_pending_plan();
+    let first = scene.step_answers("p1", &[("c1", true)], "ann");
+    scene.apply(first.clone()).unwrap();
+    scene.apply(cancel()).unwrap();
     scene.check(first, "= decided repeated");
 }
 
 #[test]
-fn g11_another_answer_or_another_person_is_a_conflict_with_the_first() {
-    let mut scene = asking();
-    scene.does(scene.steps("p1", &[("c1", true)], "ann")).unwrap();
-    scene.check(scene.steps("p1", &[("c1", false)], "ann"), "! already decided +c1 by ann");
-    scene.check(scene.steps("p1", &[("c1", true)], "bob"), "! already decided +c1 by ann");
+fn g11_a_different_answer_or_person_conflicts() {
+    let mut scene = with_pending_plan();
+    scene.apply(scene.step_answers("p1", &[("c1", true)], "ann")).unwrap();
+    scene.check(scene.step_answers("p1", &[("c1", false)], "ann"), "! already decided +c1 by ann");
+    scene.check(scene.step_answers("p1", &[("c1", true)], "bob"), "! already decided +c1 by ann");
     scene.check(
-        scene.steps("p1", &[("c2", true), ("c1", false)], "bob"),
+        scene.step_answers("p1", &[("c2", true), ("c1", false)], "bob"),
         "! already decided +c1 by ann",
     );
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
-    scene.check(scene.whole("p1", false, "ann"), "! already decided +c1 by ann +c2 by ann");
-    scene.check(scene.whole("p1", true, "bob"), "! already decided +c1 by ann +c2 by ann");
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+    scene
+        .check(scene.overall_answer("p1", false, "ann"), "! already decided +c1 by ann +c2 by ann");
+    scene.check(scene.overall_answer("p1", true, "bob"), "! already decided +c1 by ann +c2 by ann");
     scene.check(
-        scene.steps("p1", &[("c1", true), ("c2", false)], "ann"),
+        scene.step_answers("p1", &[("c1", true), ("c2", false)], "ann"),
         "! already decided +c1 by ann +c2 by ann",
     );
 }
 
 #[test]
 fn g8_an_answer_names_steps_of_the_plan_each_once() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["high", "read", "high2"])),
+        scene.model_calls(&scripted_calls(["high", "read", "high2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -224,25 +225,25 @@ fn g8_an_answer_names_steps_of_the_plan_each_once() {
         > start_tool c2 a2 read
     ",
     );
-    let twice = scene.steps("p1", &[("c1", true), ("c1", true)], "ann");
-    let none = scene.steps("p1", &[], "ann");
-    let unknown = scene.steps("p1", &[("c1", true), ("c2", true)], "ann");
+    let twice = scene.step_answers("p1", &[("c1", true), ("c1", true)], "ann");
+    let none = scene.step_answers("p1", &[], "ann");
+    let unknown = scene.step_answers("p1", &[("c1", true), ("c2", true)], "ann");
     scene
         .check(twice.clone(), "! the answer must decide at least one step, and none of them twice");
     scene.check(none.clone(), "! the answer must decide at least one step, and none of them twice");
     scene.check(unknown.clone(), "! unknown step c2");
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     scene.check(twice, "! the answer must decide at least one step, and none of them twice");
     scene.check(none, "! the answer must decide at least one step, and none of them twice");
     scene.check(unknown, "! unknown step c2");
 }
 
 #[test]
-fn an_approval_that_never_was_is_unknown() {
-    let mut scene = asking();
+fn unknown_approvals_are_rejected() {
+    let mut scene = with_pending_plan();
     let approval_id = ApprovalId(Uuid::from_u128(77));
-    let answer = ApprovalAnswer::Whole { approved: true, reason: None };
-    let stray = Input::DecideApproval {
+    let answer = ApprovalAnswer::Overall { approved: true, reason: None };
+    let stray = Input::AnswerApproval {
         approval_id,
         answer,
         for_session: None,
@@ -255,11 +256,13 @@ fn an_approval_that_never_was_is_unknown() {
 
 #[test]
 fn g10_nobody_answers_in_time() {
-    let mut scene = asking();
-    scene.after(MINUTE - SECOND).check(Input::Wake, "");
+    let mut scene = with_pending_plan();
+    scene.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
     // The answer comes before the timer's message does: still too late.
-    let late = scene.whole("p1", true, "ann");
-    scene.after(SECOND).check(late.clone(), "! the approval has expired; nobody answered in time");
+    let late = scene.overall_answer("p1", true, "ann");
+    scene
+        .advance_clock(SECOND)
+        .check(late.clone(), "! the approval has expired; nobody answered in time");
     scene.check(
         Input::Wake,
         "
@@ -276,9 +279,9 @@ fn g10_nobody_answers_in_time() {
 
 #[test]
 fn g10_what_was_decided_before_the_deadline_counts() {
-    let mut scene = asking();
-    scene.does(scene.steps("p1", &[("c1", true)], "ann")).unwrap();
-    scene.after(MINUTE).check(
+    let mut scene = with_pending_plan();
+    scene.apply(scene.step_answers("p1", &[("c1", true)], "ann")).unwrap();
+    scene.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
@@ -286,7 +289,7 @@ fn g10_what_was_decided_before_the_deadline_counts() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -298,9 +301,10 @@ fn g10_what_was_decided_before_the_deadline_counts() {
 
 #[test]
 fn g10_no_deadline_never_expires() {
-    let mut scene = Scene::streaming().agent(|agent| agent.approvals = within(None));
+    let mut scene = SessionHarness::with_streaming_step()
+        .with_agent(|agent| agent.approval_deadlines = deadlines_of(None));
     scene.check(
-        scene.model_calls(&wants(["high"])),
+        scene.model_calls(&scripted_calls(["high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -308,9 +312,9 @@ fn g10_no_deadline_never_expires() {
         approval_requested p1 (Execute 1 tool) c1 write_high_risk within None @r1.1
     ",
     );
-    scene.after(MINUTE * 1_000_000).check(Input::Wake, "");
+    scene.advance_clock(MINUTE * 1_000_000).check(Input::Wake, "");
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -323,33 +327,33 @@ fn g10_no_deadline_never_expires() {
 
 #[test]
 fn g11_after_a_cancel_the_answer_says_so() {
-    let mut scene = asking();
-    scene.does(cancel()).unwrap();
+    let mut scene = with_pending_plan();
+    scene.apply(cancel()).unwrap();
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "! the approval was cancelled: nothing waits for it any more",
     );
     // Its deadline has nothing more to say.
-    scene.after(MINUTE).check(Input::Wake, "");
+    scene.advance_clock(MINUTE).check(Input::Wake, "");
 }
 
 #[test]
 fn g11_only_so_many_closed_approvals_are_remembered() {
-    let mut scene = Scene::new();
-    let kept = crate::limits::CLOSED_APPROVALS_KEPT;
+    let mut scene = SessionHarness::new();
+    let kept = crate::limits::CLOSED_APPROVALS_MAX;
     let mut asked = Vec::new();
     for round in 0..=kept {
-        let does = |scene: &mut Scene, input| {
+        let does = |scene: &mut SessionHarness, input| {
             scene.seed += 1;
             let env = Env::new(scene.now, scene.seed, &scene.rules);
             let events = decide(&scene.state, input, &env).unwrap().events;
             scene.state = events.iter().fold(scene.state.clone(), evolve);
         };
         does(&mut scene, submit(&format!("u{round}")));
-        let proposal = scene.model_calls(&wants(["high"]));
+        let proposal = scene.model_calls(&scripted_calls(["high"]));
         does(&mut scene, proposal);
         does(&mut scene, cancel());
-        asked.push(scene.state.closed_approvals.newest().unwrap().approval.approval_id);
+        asked.push(scene.state.closed_approvals.last().unwrap().approval.approval_id);
     }
     assert_eq!(scene.state.closed_approvals.len(), kept);
     assert_eq!(scene.state.closed_approval(asked[0]), None);
@@ -357,15 +361,15 @@ fn g11_only_so_many_closed_approvals_are_remembered() {
 }
 
 #[test]
-fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
-    let mut scene = asking();
+fn g8_a_current_denial_overrides_an_approval() {
+    let mut scene = with_pending_plan();
     let mut settings = scene.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("high").unwrap());
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
         authorization_denied c1 requires - @r1.1
@@ -376,14 +380,14 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
     ",
     );
     // Somebody lowered the level while people thought.
-    let mut scene = asking();
+    let mut scene = with_pending_plan();
     let autonomy_level = Autonomy::ReadOnly;
     let settings = Settings { autonomy_level, ..scene.settings() };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
     scene.check(
-        scene.steps("p1", &[("c1", true)], "ann"),
+        scene.step_answers("p1", &[("c1", true)], "ann"),
         "
         approval_decided p1 +c1 by ann @r1.1
         authorization_denied c1 requires RECOMMENDATIONS @r1.1
@@ -393,10 +397,10 @@ fn g8_what_the_policy_denies_by_now_is_denied_though_a_person_approves_it() {
 }
 
 #[test]
-fn g8_what_is_gone_by_now_can_not_run_though_a_person_approves_it() {
-    let mut scene = asking().agent(|agent| agent.tools = vec!["read".to_owned()]);
+fn g8_a_removed_tool_does_not_run_despite_approval() {
+    let mut scene = with_pending_plan().with_agent(|agent| agent.tools = vec!["read".to_owned()]);
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann +c2 by ann closed @r1.1
         tool_call_failed c1 Unavailable (the tool is not there any more) @r1.1
@@ -410,11 +414,12 @@ fn g8_what_is_gone_by_now_can_not_run_though_a_person_approves_it() {
 }
 
 #[test]
-fn g8_the_word_on_a_call_whose_server_is_away_is_kept_until_it_is_back() {
-    let tools = Scene::new().rules.tools;
-    let mut scene = Scene::calling(&wants(["high"])).rules(|rules| rules.tools = Arc::default());
+fn g8_an_approval_is_kept_while_the_server_is_unavailable() {
+    let tools = SessionHarness::new().rules.tools;
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["high"]))
+        .with_rules(|rules| rules.tools = Arc::default());
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -424,12 +429,12 @@ fn g8_the_word_on_a_call_whose_server_is_away_is_kept_until_it_is_back() {
     ",
     );
     scene.check(
-        scene.tool("c1", not_sent()),
+        scene.tool_finishes("c1", not_sent()),
         "tool_call_retrying c1 #1 failures 1 (no child) @r1.1",
     );
-    let mut scene = scene.rules(|rules| rules.tools = tools);
+    let mut scene = scene.with_rules(|rules| rules.tools = tools);
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).check(
+    scene.set_clock(due).check(
         Input::Wake,
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
@@ -442,10 +447,11 @@ fn g8_the_word_on_a_call_whose_server_is_away_is_kept_until_it_is_back() {
 fn g8_another_servers_tool_of_that_name_is_not_what_was_approved() {
     let of_another =
         |name: &str| Tool { server: "evil".into(), ..Tool::for_tests(name, Risk::WriteHighRisk) };
-    let evil = ToolBook::new([of_another("high"), of_another("low")]);
-    let mut scene = Scene::calling(&wants(["high"])).rules(|rules| rules.tools = Arc::new(evil));
+    let evil = ToolRegistry::new([of_another("high"), of_another("low")]);
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["high"]))
+        .with_rules(|rules| rules.tools = Arc::new(evil));
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_failed c1 Unavailable (the tool is not there any more) @r1.1
@@ -458,13 +464,13 @@ fn g8_another_servers_tool_of_that_name_is_not_what_was_approved() {
 }
 
 #[test]
-fn g8_what_was_approved_is_held_against_the_schema_of_now() {
-    let mut scene = Scene::calling(&wants(["high"]));
+fn g8_approved_arguments_are_validated_against_the_current_schema() {
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["high"]));
     let strict = tools().into_iter().find(|tool| tool.name.as_str() == "high_strict").unwrap();
     let strict = Tool { name: crate::ids::ToolName::parse("high").unwrap(), ..strict };
-    scene.rules.tools = Arc::new(ToolBook::new([strict]));
+    scene.rules.tools = Arc::new(ToolRegistry::new([strict]));
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_failed c1 InvalidArguments (the arguments: \"n\" is a required property) @r1.1

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     let calls = [
-        Wanted::Broken("read"),
-        want("no_such_tool"),
-        Wanted::With("read_strict", json!({"n": "one"})),
-        Wanted::With("read_strict", json!({})),
-        Wanted::With("read_strict", json!([1])),
+        ScriptedCall::Malformed("read"),
+        scripted_call("no_such_tool"),
+        ScriptedCall::Valid("read_strict", json!({"n": "one"})),
+        ScriptedCall::Valid("read_strict", json!({})),
+        ScriptedCall::Valid("read_strict", json!([1])),
     ];
     scene.check(
         scene.model_calls(&calls),
@@ -47,9 +47,10 @@ fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
 
 #[test]
 fn s7_a_tool_the_agent_may_not_use_is_unknown_to_it() {
-    let mut scene = Scene::streaming().agent(|agent| agent.tools = vec!["read*".to_owned()]);
+    let mut scene = SessionHarness::with_streaming_step()
+        .with_agent(|agent| agent.tools = vec!["read*".to_owned()]);
     scene.check(
-        scene.model_calls(&wants(["low", "read"])),
+        scene.model_calls(&scripted_calls(["low", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -65,14 +66,14 @@ fn s7_a_tool_the_agent_may_not_use_is_unknown_to_it() {
 
 #[test]
 fn g7_denied_calls_say_which_level_is_required() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.does(submit("u1")).unwrap();
+    scene.apply(submit("u1")).unwrap();
     scene.check(
-        scene.model_calls(&wants(["low", "high", "crit"])),
+        scene.model_calls(&scripted_calls(["low", "high", "crit"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -91,9 +92,9 @@ fn g7_denied_calls_say_which_level_is_required() {
 
 #[test]
 fn g13_a_headless_agent_asks_nobody() {
-    let mut scene = Scene::streaming().agent(|agent| agent.headless = true);
+    let mut scene = SessionHarness::with_streaming_step().with_agent(|agent| agent.headless = true);
     scene.check(
-        scene.model_calls(&wants(["high", "read"])),
+        scene.model_calls(&scripted_calls(["high", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -109,9 +110,9 @@ fn g13_a_headless_agent_asks_nobody() {
 
 #[test]
 fn s3_some_run_some_ask_some_fail_in_one_commit() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_completes("Let me.", &wants(["read", "high", "oops", "crit"])),
+        scene.model_completes("Let me.", &scripted_calls(["read", "high", "oops", "crit"])),
         "
         message_completed M1 'Let me.' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -130,9 +131,9 @@ fn s3_some_run_some_ask_some_fail_in_one_commit() {
 
 #[test]
 fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
-    let mut scene = Scene::calling(&wants(["read"]));
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
     scene.check(
-        scene.tool("c1", failed("no such type", RepeatHint::Unsaid)),
+        scene.tool_finishes("c1", failed("no such type", RetryHint::Unspecified)),
         "
         tool_call_failed c1 Error (no such type) @r1.1
         step_started a3 #1 small @r1.2
@@ -140,7 +141,7 @@ fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
         > start_model a3 M2 @r1.2
     ",
     );
-    scene.does(scene.model_says("Sorry.")).unwrap();
+    scene.apply(scene.model_answers("Sorry.")).unwrap();
     scene.check_conversation(
         "
         user: u1
@@ -153,10 +154,10 @@ fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
 
 #[test]
 fn the_next_step_waits_for_every_call() {
-    let mut scene = Scene::calling(&wants(["read", "read2"]));
-    scene.check(scene.tool("c2", completed()), "tool_call_completed c2 '42' @r1.1");
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
+    scene.check(scene.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a4 #1 small @r1.2
@@ -168,49 +169,49 @@ fn the_next_step_waits_for_every_call() {
 
 #[test]
 fn d3_no_answer_to_a_call_that_must_not_repeat_is_an_unknown_outcome() {
-    let mut scene = Scene::calling(&wants(["low"]));
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
     scene.check(
-        scene.tool("c1", timed_out()),
+        scene.tool_finishes("c1", timed_out()),
         "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
     );
-    let mut scene = Scene::calling(&wants(["low"]));
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
     scene.check(
-        scene.tool("c1", crashed()),
+        scene.tool_finishes("c1", crashed()),
         "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
     );
 }
 
 #[test]
 fn r1_results_of_superseded_attempts_are_noted_and_change_nothing() {
-    let mut scene = Scene::calling(&wants(["read", "read2"]));
-    let late = scene.tool("c1", completed());
-    scene.does(scene.tool("c1", timed_out())).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
+    let late = scene.tool_finishes("c1", completed());
+    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
     scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).does(Input::Wake).unwrap();
+    scene.set_clock(due).apply(Input::Wake).unwrap();
     scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
-    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check(late, "late_result c1 a2 (completed: 42) @r1.1");
 }
 
 #[test]
 fn r1_a_result_that_comes_when_its_step_is_over_is_noted() {
-    let mut scene = Scene::calling(&wants(["read"]));
-    let late = scene.tool("c1", completed());
-    scene.does(scene.tool("c1", timed_out())).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let late = scene.tool_finishes("c1", completed());
+    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).does(Input::Wake).unwrap();
-    scene.does(scene.tool("c1", completed())).unwrap();
-    scene.does(scene.model_says("It is 42.")).unwrap();
-    scene.does(submit("u2")).unwrap();
+    scene.set_clock(due).apply(Input::Wake).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
+    scene.apply(scene.model_answers("It is 42.")).unwrap();
+    scene.apply(submit("u2")).unwrap();
     scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1");
-    scene.does(close()).unwrap();
+    scene.apply(close()).unwrap();
     scene.check(late, "");
 }
 
 #[test]
 fn t5_progress_of_the_running_attempt_is_an_event_and_json_safe() {
-    let mut scene = Scene::calling(&wants(["read"]));
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
     let attempt_id = scene.running_attempt("c1");
     let progress = |attempt_id, progress: f64, total, message: &str| Input::ToolProgressed {
         call_id: scene.call("c1"),
@@ -226,13 +227,13 @@ fn t5_progress_of_the_running_attempt_is_an_event_and_json_safe() {
     scene.check(fine.clone(), "tool_call_progress c1 0.5 of Some(1.0) 'half' @r1.1");
     scene.check(odd, "tool_call_progress c1 0 of None '?' @r1.1");
     scene.check(stray, "");
-    let decision = scene.does(long).unwrap();
+    let decision = scene.apply(long).unwrap();
     let crate::session::SessionEvent::ToolCallProgress { message: Some(message), .. } =
         &decision.events[0].event
     else {
         panic!("{decision:?}");
     };
     assert_eq!(message.len(), crate::limits::PROGRESS_MESSAGE_BYTES_MAX);
-    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check(fine, "");
 }

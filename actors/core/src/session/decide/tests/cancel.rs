@@ -3,34 +3,34 @@
 use super::*;
 
 /// After any cancel the session takes the next message at once.
-fn is_usable(mut scene: Scene) {
+fn is_usable(mut scene: SessionHarness) {
     assert!(scene.state.is_idle());
     assert!(scene.state.active.approvals.is_empty());
     assert_eq!(scene.state.next_wake(), None);
-    let decision = scene.does(submit("next")).unwrap();
+    let decision = scene.apply(submit("next")).unwrap();
     assert!(matches!(decision.effects[..], [crate::session::Effect::StartModel { .. }]));
 }
 
 #[test]
 fn s6_there_is_nothing_to_cancel() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(cancel(), "! no run is going");
     let run_id = Some(RunId(Uuid::from_u128(3)));
-    let other = Input::Cancel { run_id, by: user("ann"), partial: None };
+    let other = Input::CancelRun { run_id, by: user("ann"), partial: None };
     assert_eq!(
-        scene.does(other.clone()),
+        scene.apply(other.clone()),
         Err(Rejection::RunNotActive { run_id: RunId(Uuid::from_u128(3)) })
     );
-    scene.does(submit("u1")).unwrap();
+    scene.apply(submit("u1")).unwrap();
     assert_eq!(
-        scene.does(other),
+        scene.apply(other),
         Err(Rejection::RunNotActive { run_id: RunId(Uuid::from_u128(3)) })
     );
 }
 
 #[test]
 fn s6_while_the_model_streams_what_was_said_is_kept() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         cancel_with("The price is"),
         "
@@ -54,7 +54,7 @@ fn s6_while_the_model_streams_what_was_said_is_kept() {
 fn s6_while_the_model_streams_nothing_yet() {
     // Without a word said there is no message; tokens that were told count all the same (M6).
     for (input, counted) in [(cancel(), ""), (cancel_with(""), "step_completed EndTurn 10 @r1.1")] {
-        let mut scene = Scene::streaming();
+        let mut scene = SessionHarness::with_streaming_step();
         let expected = format!(
             "
             message_discarded M1 (the run was cancelled) @r1.1
@@ -72,8 +72,8 @@ fn s6_while_the_model_streams_nothing_yet() {
 #[test]
 fn s6_while_the_step_backs_off() {
     let backing_off = |streamed| {
-        let mut scene = Scene::streaming();
-        scene.does(scene.model_fails(ModelFailure::temporary("overloaded"), streamed)).unwrap();
+        let mut scene = SessionHarness::with_streaming_step();
+        scene.apply(scene.model_fails(ModelFailure::temporary("overloaded"), streamed)).unwrap();
         scene
     };
     let mut scene = backing_off(true);
@@ -99,9 +99,9 @@ fn s6_while_the_step_backs_off() {
 
 #[test]
 fn s6_while_calls_run_wait_and_are_done() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["read", "read2", "low", "high", "low"])),
+        scene.model_calls(&scripted_calls(["read", "read2", "low", "high", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -123,7 +123,7 @@ fn s6_while_calls_run_wait_and_are_done() {
         > start_tool c3 a4 low
     ",
     );
-    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check(cancel(), "
         approval_cancelled p1 @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
@@ -151,8 +151,8 @@ fn s6_while_calls_run_wait_and_are_done() {
 
 #[test]
 fn s6_a_write_that_could_be_repeated_may_have_taken_effect_all_the_same() {
-    let mut scene = Scene::calling(&wants(["idem", "read"]));
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     scene.check(cancel(), "
         tool_call_failed c1 Cancelled (the run was cancelled while the call ran; it may have taken effect) @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
@@ -166,9 +166,9 @@ fn s6_a_write_that_could_be_repeated_may_have_taken_effect_all_the_same() {
 
 #[test]
 fn s6_while_calls_back_off_the_result_does_not_claim_that_nothing_happened() {
-    let mut scene = Scene::calling(&wants(["idem", "read"]));
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
-    scene.does(scene.tool("c1", timed_out())).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
     scene.check(cancel(), "
         tool_call_failed c1 Cancelled (the run was cancelled before the call was tried again; an earlier attempt may have taken effect) @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
@@ -181,8 +181,8 @@ fn s6_while_calls_back_off_the_result_does_not_claim_that_nothing_happened() {
 
 #[test]
 fn s6_a_call_that_was_never_sent_did_not_take_effect() {
-    let mut scene = Scene::calling(&wants(["low"]));
-    scene.does(scene.tool("c1", not_sent())).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    scene.apply(scene.tool_finishes("c1", not_sent())).unwrap();
     scene.check(
         cancel(),
         "
@@ -196,7 +196,7 @@ fn s6_a_call_that_was_never_sent_did_not_take_effect() {
 
 #[test]
 fn s6_the_run_may_be_named_and_queued_messages_go_on() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         submit("u2"),
         "
@@ -211,9 +211,9 @@ fn s6_the_run_may_be_named_and_queued_messages_go_on() {
         = submitted r3 seq 7
     ",
     );
-    let cancel_run = |scene: &Scene, name: &str| {
+    let cancel_run = |scene: &SessionHarness, name: &str| {
         let run_id = Some(scene.run(name));
-        Input::Cancel { run_id, by: user("bob"), partial: None }
+        Input::CancelRun { run_id, by: user("bob"), partial: None }
     };
     // A queued one: nobody else notices.
     scene.check(
@@ -241,27 +241,27 @@ fn s6_the_run_may_be_named_and_queued_messages_go_on() {
     ",
     );
     scene.check(cancel_run(&scene, "r1"), "! run not active r1");
-    scene.does(cancel()).unwrap();
+    scene.apply(cancel()).unwrap();
     is_usable(scene);
 }
 
 #[test]
 fn s6_answers_that_come_after_the_cancel_are_noted_at_most() {
-    let mut scene = Scene::streaming();
-    let answer = scene.model_says("late");
-    scene.does(cancel()).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    let answer = scene.model_answers("late");
+    scene.apply(cancel()).unwrap();
     scene.check(answer, "");
 
-    let mut scene = Scene::calling(&wants(["read"]));
-    let result = scene.tool("c1", completed());
-    scene.does(cancel()).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let result = scene.tool_finishes("c1", completed());
+    scene.apply(cancel()).unwrap();
     scene.check(result, "late_result c1 a2 (completed: 42) @r1");
 }
 
 #[test]
 fn s1_a_fork_does_not_claim_that_what_runs_did_not_happen() {
-    let mut scene = Scene::calling(&wants(["idem", "read"]));
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     let Some(Message::ToolResults(results)) = scene.state.conversation_so_far().pop() else {
         panic!("the calls have results there")
     };

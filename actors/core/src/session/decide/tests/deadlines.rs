@@ -2,29 +2,30 @@
 
 use super::*;
 use crate::{
-    approval::{ApprovalKind, ApprovalRules, Overdue, Timing},
-    budget::{Budget, Scope},
-    policy::Period,
+    approval::{ApprovalDeadlines, ApprovalKind, DeadlineAction, DeadlineRule},
+    budget::{Budget, BudgetScope},
+    policy::BudgetPeriod,
 };
 
-const TO_APPROVERS: Overdue = Overdue::Escalate { to: Role::Approver, within_ms: Some(30_000) };
+const TO_APPROVERS: DeadlineAction =
+    DeadlineAction::Escalate { to: Role::Approver, within_ms: Some(30_000) };
 
 /// `high` waits for a person, who has a minute; then this happens.
-fn asking(then: Overdue) -> Scene {
-    asking_with(ApprovalRules::always(Timing { deadline: Some(MINUTE), then }))
+fn with_pending_plan(then: DeadlineAction) -> SessionHarness {
+    asking_with(ApprovalDeadlines::uniform(DeadlineRule { timeout: Some(MINUTE), action: then }))
 }
 
-fn asking_with(approvals: ApprovalRules) -> Scene {
-    let mut scene = Scene::new().agent(|agent| agent.approvals = approvals);
-    scene.does(submit("u1")).unwrap();
-    scene.propose(&wants(["high"]));
+fn asking_with(approvals: ApprovalDeadlines) -> SessionHarness {
+    let mut scene = SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
+    scene.apply(submit("u1")).unwrap();
+    scene.propose(&scripted_calls(["high"]));
     scene
 }
 
-fn approve_as(scene: &Scene, role: Role) -> Input {
-    Input::DecideApproval {
+fn approve_as(scene: &SessionHarness, role: Role) -> Input {
+    Input::AnswerApproval {
         approval_id: scene.approval("p1"),
-        answer: ApprovalAnswer::Whole { approved: true, reason: None },
+        answer: ApprovalAnswer::Overall { approved: true, reason: None },
         for_session: None,
         by: user("bob"),
         role,
@@ -32,19 +33,19 @@ fn approve_as(scene: &Scene, role: Role) -> Input {
     }
 }
 
-const NOT_YOURS: &str =
+const ROLE_REQUIRED: &str =
     "! nobody answered in time; only somebody with the role `approver` may answer now";
 
 #[test]
 fn g10_an_escalated_question_goes_to_others_and_then_expires() {
-    let mut scene = asking(TO_APPROVERS);
-    scene.after(MINUTE - SECOND).check(Input::Wake, "");
+    let mut scene = with_pending_plan(TO_APPROVERS);
+    scene.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
     scene
-        .after(SECOND)
+        .advance_clock(SECOND)
         .check(Input::Wake, "approval_escalated p1 to approver within Some(30) @r1.1");
     scene.check(Input::Wake, "");
-    scene.check(approve_as(&scene, Role::User), NOT_YOURS);
-    scene.after(SECOND * 30).check(
+    scene.check(approve_as(&scene, Role::User), ROLE_REQUIRED);
+    scene.advance_clock(SECOND * 30).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
@@ -63,8 +64,8 @@ fn g10_an_escalated_question_goes_to_others_and_then_expires() {
 #[test]
 fn g10_who_has_the_role_answers_an_escalated_question() {
     for role in [Role::Approver, Role::Admin] {
-        let mut scene = asking(TO_APPROVERS);
-        scene.after(MINUTE).does(Input::Wake).unwrap();
+        let mut scene = with_pending_plan(TO_APPROVERS);
+        scene.advance_clock(MINUTE).apply(Input::Wake).unwrap();
         scene.check(
             approve_as(&scene, role),
             "
@@ -77,40 +78,43 @@ fn g10_who_has_the_role_answers_an_escalated_question() {
         );
         // The same again is fine for whom it was, and says nothing new to others (G11).
         scene.check(approve_as(&scene, role), "= decided closed repeated");
-        scene.check(scene.whole("p1", false, "ann"), "! already decided +c1 by bob");
+        scene.check(scene.overall_answer("p1", false, "ann"), "! already decided +c1 by bob");
     }
 }
 
 #[test]
 fn g10_an_escalated_question_without_a_deadline_of_its_own_waits_for_ever() {
-    let mut scene = asking(Overdue::Escalate { to: Role::Admin, within_ms: None });
-    scene.after(MINUTE).check(Input::Wake, "approval_escalated p1 to admin within None @r1.1");
-    scene.after(MINUTE * 100_000).check(Input::Wake, "");
-    scene.check(Input::Rehydrated { within: None }, "");
+    let mut scene =
+        with_pending_plan(DeadlineAction::Escalate { to: Role::Admin, within_ms: None });
+    scene
+        .advance_clock(MINUTE)
+        .check(Input::Wake, "approval_escalated p1 to admin within None @r1.1");
+    scene.advance_clock(MINUTE * 100_000).check(Input::Wake, "");
+    scene.check(Input::Rehydrated { user_settings: None }, "");
     scene.check(
         approve_as(&scene, Role::Approver),
         "! nobody answered in time; only somebody with the role `admin` may answer now",
     );
-    scene.does(approve_as(&scene, Role::Admin)).unwrap();
+    scene.apply(approve_as(&scene, Role::Admin)).unwrap();
 }
 
 #[test]
 fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
     // Down from before the first deadline until between both.
-    let mut scene = asking(TO_APPROVERS);
-    scene.after(MINUTE + SECOND * 10).check(
-        Input::Rehydrated { within: None },
+    let mut scene = with_pending_plan(TO_APPROVERS);
+    scene.advance_clock(MINUTE + SECOND * 10).check(
+        Input::Rehydrated { user_settings: None },
         "approval_escalated p1 to approver within Some(20) @r1.1",
     );
-    scene.after(SECOND * 20);
+    scene.advance_clock(SECOND * 20);
     scene.check(
         approve_as(&scene, Role::Approver),
         "! the approval has expired; nobody answered in time",
     );
     // Down until after both.
-    let mut scene = asking(TO_APPROVERS);
-    scene.after(MINUTE * 2).check(
-        Input::Rehydrated { within: None },
+    let mut scene = with_pending_plan(TO_APPROVERS);
+    scene.advance_clock(MINUTE * 2).check(
+        Input::Rehydrated { user_settings: None },
         "
         approval_escalated p1 to approver within Some(-30) @r1.1
         approval_expired p1 @r1.1
@@ -123,29 +127,30 @@ fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
 }
 
 #[test]
-fn g10_who_may_answer_depends_on_the_time_not_on_whether_it_was_noticed() {
-    let mut scene = asking(TO_APPROVERS);
+fn g10_permission_to_answer_follows_the_deadline_not_the_wake_up() {
+    let mut scene = with_pending_plan(TO_APPROVERS);
     let early = approve_as(&scene, Role::User);
-    scene.after(MINUTE).check(early, NOT_YOURS);
-    scene.does(approve_as(&scene, Role::Approver)).unwrap();
+    scene.advance_clock(MINUTE).check(early, ROLE_REQUIRED);
+    scene.apply(approve_as(&scene, Role::Approver)).unwrap();
     // Before the deadline it is anybody's.
-    let mut scene = asking(TO_APPROVERS);
+    let mut scene = with_pending_plan(TO_APPROVERS);
     let early = approve_as(&scene, Role::User);
-    scene.after(MINUTE - SECOND).does(early).unwrap();
+    scene.advance_clock(MINUTE - SECOND).apply(early).unwrap();
 }
 
 #[test]
 fn g10_what_was_decided_before_it_escalated_counts() {
-    let approvals = ApprovalRules::always(Timing { deadline: Some(MINUTE), then: TO_APPROVERS });
-    let mut scene = Scene::new().agent(|agent| agent.approvals = approvals);
-    scene.does(submit("u1")).unwrap();
-    scene.propose(&wants(["high", "high2"]));
-    scene.does(scene.steps("p1", &[("c1", true)], "ann")).unwrap();
-    scene.after(MINUTE).does(Input::Wake).unwrap();
+    let approvals =
+        ApprovalDeadlines::uniform(DeadlineRule { timeout: Some(MINUTE), action: TO_APPROVERS });
+    let mut scene = SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
+    scene.apply(submit("u1")).unwrap();
+    scene.propose(&scripted_calls(["high", "high2"]));
+    scene.apply(scene.step_answers("p1", &[("c1", true)], "ann")).unwrap();
+    scene.advance_clock(MINUTE).apply(Input::Wake).unwrap();
     // The same word again is fine though the role is wanting; a new one is not.
-    scene.check(scene.steps("p1", &[("c1", true)], "ann"), "= decided repeated");
-    scene.check(scene.steps("p1", &[("c2", true)], "ann"), NOT_YOURS);
-    scene.after(SECOND * 30).check(
+    scene.check(scene.step_answers("p1", &[("c1", true)], "ann"), "= decided repeated");
+    scene.check(scene.step_answers("p1", &[("c2", true)], "ann"), ROLE_REQUIRED);
+    scene.advance_clock(SECOND * 30).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
@@ -156,9 +161,9 @@ fn g10_what_was_decided_before_it_escalated_counts() {
 
 #[test]
 fn g10_a_deadline_that_only_waits_takes_late_answers() {
-    let mut scene = asking(Overdue::Wait);
-    scene.after(MINUTE * 100).check(Input::Wake, "");
-    scene.check(Input::Rehydrated { within: None }, "");
+    let mut scene = with_pending_plan(DeadlineAction::Wait);
+    scene.advance_clock(MINUTE * 100).check(Input::Wake, "");
+    scene.check(Input::Rehydrated { user_settings: None }, "");
     scene.check(
         approve_as(&scene, Role::User),
         "
@@ -173,28 +178,32 @@ fn g10_a_deadline_that_only_waits_takes_late_answers() {
 
 #[test]
 fn g10_each_kind_and_risk_has_its_own_deadline() {
-    let approvals = ApprovalRules::by(|kind, risk| Timing {
-        deadline: match (kind, risk) {
+    let approvals = ApprovalDeadlines::from_fn(|kind, risk| DeadlineRule {
+        timeout: match (kind, risk) {
             (ApprovalKind::Plan, Risk::Critical) => Some(SECOND),
             (ApprovalKind::Plan, _) => Some(MINUTE),
             (ApprovalKind::Budget | ApprovalKind::Preflight, _) => None,
             (ApprovalKind::UnknownOutcome | ApprovalKind::Elicitation, _) => Some(SECOND),
         },
-        then: Overdue::Deny,
+        action: DeadlineAction::Deny,
     });
-    let of_run =
-        Budget { scope: Scope::Run, period: Period::Total, measure: Measure::Tokens, limit: 30.0 };
-    let mut scene = asking_with(approvals).agent(|agent| agent.budgets = vec![of_run]);
+    let of_run = Budget {
+        scope: BudgetScope::Run,
+        period: BudgetPeriod::Total,
+        measure: BudgetMeasure::Tokens,
+        limit: 30.0,
+    };
+    let mut scene = asking_with(approvals).with_agent(|agent| agent.budgets = vec![of_run]);
     assert_eq!(deadline(&scene), Some(MINUTE));
     // A plan is as urgent as the most dangerous of its steps.
-    scene.does(cancel()).unwrap();
-    scene.does(submit("u2")).unwrap();
-    scene.propose(&wants(["high", "crit"]));
+    scene.apply(cancel()).unwrap();
+    scene.apply(submit("u2")).unwrap();
+    scene.propose(&scripted_calls(["high", "crit"]));
     assert_eq!(deadline(&scene), Some(SECOND));
-    scene.does(scene.whole("p2", false, "ann")).unwrap();
-    scene.propose(&wants(["low"]));
+    scene.apply(scene.overall_answer("p2", false, "ann")).unwrap();
+    scene.propose(&scripted_calls(["low"]));
     // Nothing becomes known by waiting, whatever is configured.
-    scene.does(scene.tool("c4", timed_out())).unwrap();
+    scene.apply(scene.tool_finishes("c4", timed_out())).unwrap();
     assert_eq!(deadline(&scene), None);
     scene.check(
         scene.resolve("p3", Resolution::Failed, "ann"),
@@ -208,7 +217,7 @@ fn g10_each_kind_and_risk_has_its_own_deadline() {
     );
 }
 
-fn deadline(scene: &Scene) -> Option<Duration> {
+fn deadline(scene: &SessionHarness) -> Option<Duration> {
     let approval = &scene.state.active.approvals[0].approval;
     let millis = approval.deadline?.0 - approval.requested_at.0;
     Some(Duration::from_millis(millis.try_into().unwrap()))
@@ -216,15 +225,20 @@ fn deadline(scene: &Scene) -> Option<Duration> {
 
 #[test]
 fn g10_an_escalated_budget_question_ends_the_run_when_it_expires() {
-    let of_run =
-        Budget { scope: Scope::Run, period: Period::Total, measure: Measure::Tokens, limit: 15.0 };
-    let mut scene = asking(TO_APPROVERS).agent(|agent| agent.budgets = vec![of_run]);
-    scene.does(scene.whole("p1", false, "ann")).unwrap();
+    let of_run = Budget {
+        scope: BudgetScope::Run,
+        period: BudgetPeriod::Total,
+        measure: BudgetMeasure::Tokens,
+        limit: 15.0,
+    };
+    let mut scene =
+        with_pending_plan(TO_APPROVERS).with_agent(|agent| agent.budgets = vec![of_run]);
+    scene.apply(scene.overall_answer("p1", false, "ann")).unwrap();
     scene
-        .after(MINUTE)
+        .advance_clock(MINUTE)
         .check(Input::Wake, "approval_escalated p2 to approver within Some(30) @r1.1");
-    scene.check(scene.resolve("p2", Resolution::Raise(100.0), "ann"), NOT_YOURS);
-    scene.after(MINUTE).check(
+    scene.check(scene.resolve("p2", Resolution::Raise(100.0), "ann"), ROLE_REQUIRED);
+    scene.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p2 @r1.1

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Scene {
+impl SessionHarness {
     fn draining(mut self) -> Self {
         self.is_draining = true;
         self
@@ -10,26 +10,26 @@ impl Scene {
 
     /// Another process reads the log.
     #[track_caller]
-    fn check_back(&mut self, expected: &str) {
+    fn check_rehydrated(&mut self, expected: &str) {
         self.is_draining = false;
-        self.check(Input::Rehydrated { within: None }, expected);
+        self.check(Input::Rehydrated { user_settings: None }, expected);
     }
 }
 
 #[test]
-fn d8_an_answer_ends_its_run_and_the_next_waits() {
-    let mut scene = Scene::streaming();
-    scene.does(submit("u2")).unwrap();
+fn d8_a_final_message_completes_the_run_and_the_next_run_waits() {
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(submit("u2")).unwrap();
     let mut scene = scene.draining();
     scene.check(
-        scene.model_says("hello"),
+        scene.model_answers("hello"),
         "
         message_completed M1 'hello' @r1.1
         step_completed EndTurn 10 @r1.1
         run_completed M1 10 @r1.1
     ",
     );
-    scene.check_back(
+    scene.check_rehydrated(
         "
         message_accepted u2 @r2
         run_started u2 @r2
@@ -41,10 +41,10 @@ fn d8_an_answer_ends_its_run_and_the_next_waits() {
 }
 
 #[test]
-fn d8_calls_are_judged_and_begin_when_the_session_is_back() {
-    let mut scene = Scene::streaming().draining();
+fn d8_calls_are_authorized_and_start_after_rehydration() {
+    let mut scene = SessionHarness::with_streaming_step().draining();
     scene.check(
-        scene.model_calls(&wants(["low", "high"])),
+        scene.model_calls(&scripted_calls(["low", "high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -56,14 +56,14 @@ fn d8_calls_are_judged_and_begin_when_the_session_is_back() {
     );
     // A person's word is taken, too.
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c2 by ann closed @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
         = decided closed
     ",
     );
-    scene.check_back(
+    scene.check_rehydrated(
         "
         tool_call_attempt_started c1 a2 #1 @r1.1
         > start_tool c1 a2 low
@@ -73,9 +73,9 @@ fn d8_calls_are_judged_and_begin_when_the_session_is_back() {
 
 #[test]
 fn d8_a_result_is_taken_and_the_next_step_waits() {
-    let mut scene = Scene::calling(&wants(["low"])).draining();
-    scene.check(scene.tool("c1", completed()), "tool_call_completed c1 '42' @r1.1");
-    scene.check_back(
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"])).draining();
+    scene.check(scene.tool_finishes("c1", completed()), "tool_call_completed c1 '42' @r1.1");
+    scene.check_rehydrated(
         "
         step_started a3 #1 small @r1.2
         message_started M2 @r1.2
@@ -84,20 +84,21 @@ fn d8_a_result_is_taken_and_the_next_step_waits() {
     );
     // A run whose last step it was is over.
     let agent = |agent: &mut AgentProfile| agent.max_steps = 1;
-    let mut scene = Scene::calling(&wants(["low"])).agent(agent).draining();
-    let ended = scene.does(scene.tool("c1", completed())).unwrap();
+    let mut scene =
+        SessionHarness::with_proposed_calls(&scripted_calls(["low"])).with_agent(agent).draining();
+    let ended = scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     assert!(scene.state.active.run.is_none(), "{:?}", ended.events);
 }
 
 #[test]
 fn d8_no_attempt_follows_one_that_failed() {
-    let mut scene = Scene::calling(&wants(["read"])).draining();
-    scene.does(scene.tool("c1", timed_out())).unwrap();
-    scene.after(MINUTE).check(Input::Wake, "");
-    let mut scene = Scene::streaming().draining();
-    scene.does(scene.model_fails(ModelFailure::temporary("overloaded"), false)).unwrap();
-    scene.after(MINUTE).check(Input::Wake, "");
-    scene.check_back(
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"])).draining();
+    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
+    scene.advance_clock(MINUTE).check(Input::Wake, "");
+    let mut scene = SessionHarness::with_streaming_step().draining();
+    scene.apply(scene.model_fails(ModelFailure::temporary("overloaded"), false)).unwrap();
+    scene.advance_clock(MINUTE).check(Input::Wake, "");
+    scene.check_rehydrated(
         "
         step_started a2 #2 small @r1.1
         > start_model a2 M1 @r1.1

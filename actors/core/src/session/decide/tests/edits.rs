@@ -2,26 +2,26 @@
 
 use super::*;
 
-fn edit(scene: &Scene, call: &str, approved: bool, arguments: Value) -> Input {
+fn edit(scene: &SessionHarness, call: &str, approved: bool, arguments: Value) -> Input {
     let call_id = scene.call(call);
     let reason = Some("less will do".to_owned());
-    let answer = StepAnswer { call_id, approved, reason, arguments: Some(arguments) };
+    let answer = PlanStepAnswer { call_id, approved, reason, arguments: Some(arguments) };
     scene.answer("p1", ApprovalAnswer::Steps(vec![answer]), "ann")
 }
 
-fn buying(arguments: Value) -> Scene {
-    Scene::calling(&[Wanted::With("high", arguments)])
+fn buying(arguments: Value) -> SessionHarness {
+    SessionHarness::with_proposed_calls(&[ScriptedCall::Valid("high", arguments)])
 }
 
 #[test]
 fn g8_what_was_edited_is_what_runs_and_the_model_is_told() {
     let mut scene = buying(json!({"n": 1000}));
-    let decision = scene.does(edit(&scene, "c1", true, json!({"n": 10}))).unwrap();
+    let decision = scene.apply(edit(&scene, "c1", true, json!({"n": 10}))).unwrap();
     let [crate::session::Effect::StartTool { arguments, .. }] = &decision.effects[..] else {
         panic!("{:?}", decision.effects);
     };
     assert_eq!(arguments.to_value(), json!({"n": 10}));
-    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check_conversation(
         "
         user: u1
@@ -55,11 +55,12 @@ fn g8_the_digest_is_that_of_the_edited_arguments() {
 
 #[test]
 fn g8_an_edit_that_breaks_the_schema_leaves_the_plan_waiting() {
-    let mut scene = Scene::calling(&[Wanted::With("high_strict", json!({"n": 1}))]);
-    let refused = scene.does(edit(&scene, "c1", true, json!({"n": "many"}))).unwrap_err();
+    let mut scene =
+        SessionHarness::with_proposed_calls(&[ScriptedCall::Valid("high_strict", json!({"n": 1}))]);
+    let refused = scene.apply(edit(&scene, "c1", true, json!({"n": "many"}))).unwrap_err();
     assert!(matches!(refused, Rejection::InvalidEdit { .. }), "{refused}");
     assert_eq!(scene.state.active.approvals.len(), 1);
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
 }
 
 #[test]
@@ -81,9 +82,9 @@ fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
         ..scene.settings()
     };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    let refused = scene.does(edit(&scene, "c1", true, json!({"n": 2}))).unwrap_err();
+    let refused = scene.apply(edit(&scene, "c1", true, json!({"n": 2}))).unwrap_err();
     let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
     assert!(problem.contains("blocked"), "{problem}");
 }
@@ -91,18 +92,18 @@ fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
 #[test]
 fn g8_a_rejection_edits_nothing() {
     let mut scene = buying(json!({"n": 1}));
-    let refused = scene.does(edit(&scene, "c1", false, json!({"n": 2}))).unwrap_err();
+    let refused = scene.apply(edit(&scene, "c1", false, json!({"n": 2}))).unwrap_err();
     assert!(matches!(refused, Rejection::InvalidEdit { .. }), "{refused}");
 }
 
 #[test]
 fn g11_the_same_edit_again_is_fine_and_another_is_not() {
     let mut scene = buying(json!({"n": 1}));
-    scene.does(edit(&scene, "c1", true, json!({"n": 2}))).unwrap();
+    scene.apply(edit(&scene, "c1", true, json!({"n": 2}))).unwrap();
     scene.check(edit(&scene, "c1", true, json!({"n": 2})), "= decided closed repeated");
-    let other = scene.does(edit(&scene, "c1", true, json!({"n": 3}))).unwrap_err();
+    let other = scene.apply(edit(&scene, "c1", true, json!({"n": 3}))).unwrap_err();
     assert!(matches!(other, Rejection::AlreadyDecided { .. }), "{other}");
-    let plain = scene.does(scene.whole("p1", true, "ann")).unwrap_err();
+    let plain = scene.apply(scene.overall_answer("p1", true, "ann")).unwrap_err();
     assert!(matches!(plain, Rejection::AlreadyDecided { .. }), "{plain}");
 }
 
@@ -111,9 +112,9 @@ fn e7_a_replacement_leaves_the_plan_waiting() {
     let mut scene = buying(json!({"n": 1, "note": "for ann"}));
     for note in ["[redacted]", "for [redacted]"] {
         let input = edit(&scene, "c1", true, json!({"n": 1, "note": note}));
-        let refused = scene.does(input).unwrap_err();
+        let refused = scene.apply(input).unwrap_err();
         let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
         assert!(problem.starts_with("arguments.note has `[redacted]`"), "{problem}");
     }
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
 }

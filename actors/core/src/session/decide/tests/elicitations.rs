@@ -2,27 +2,34 @@
 //! questions.
 
 use super::*;
-use crate::approval::{ApprovalRules, Elicitation, Overdue, Timing, Wanted as Asked};
+use crate::approval::{
+    ApprovalDeadlines, DeadlineAction, DeadlineRule, Elicitation, ElicitationMode as Asked,
+};
 
 fn form() -> Elicitation {
     let schema = json!({
         "type": "object", "required": ["hangar"],
         "properties": {"hangar": {"type": "string", "enum": ["north", "south"]}},
     });
-    Elicitation { message: "Which hangar?".to_owned(), wanted: Asked::Form { schema } }
+    Elicitation { message: "Which hangar?".to_owned(), mode: Asked::Form { schema } }
 }
 
-impl Scene {
-    fn asks(&self, call: &str, ask: u32, elicitation: Elicitation) -> Input {
+impl SessionHarness {
+    fn elicitation_requested(&self, call: &str, ask: u32, elicitation: Elicitation) -> Input {
         let attempt_id = self.running_attempt(call);
-        Input::ToolAsked { call_id: self.call(call), attempt_id, ask, elicitation }
+        Input::ElicitationRequested {
+            call_id: self.call(call),
+            attempt_id,
+            elicitation_number: ask,
+            elicitation,
+        }
     }
 }
 
 /// `low` runs and wants to know which hangar.
-fn asking() -> Scene {
-    let mut scene = Scene::calling(&wants(["low"]));
-    let asks = scene.asks("c1", 1, form());
+fn with_pending_elicitation() -> SessionHarness {
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    let asks = scene.elicitation_requested("c1", 1, form());
     scene.check(asks, "approval_requested p1 (Answer low) write_low_risk within Some(60) @r1.1");
     scene
 }
@@ -33,8 +40,8 @@ fn answer(value: Value) -> Resolution {
 
 #[test]
 fn t1_a_person_answers_and_the_tool_goes_on() {
-    let mut scene = asking();
-    assert!(!scene.state.is_waiting_for_people(), "T1: a tool runs, so nothing may be put away");
+    let mut scene = with_pending_elicitation();
+    assert!(!scene.state.is_waiting_for_approval(), "T1: a tool runs, so nothing may be put away");
     scene.check(
         scene.resolve("p1", answer(json!({"hangar": "north"})), "ann"),
         r#"
@@ -53,7 +60,7 @@ fn t1_a_person_answers_and_the_tool_goes_on() {
         "! already decided answer by ann",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -65,7 +72,7 @@ fn t1_a_person_answers_and_the_tool_goes_on() {
 
 #[test]
 fn t1_what_does_not_fit_the_form_is_refused_and_the_question_waits() {
-    let mut scene = asking();
+    let mut scene = with_pending_elicitation();
     for (value, problem) in [
         (json!({"hangar": "west"}), "`value/hangar`: value is not one of \"north\" or \"south\""),
         (json!({"dock": 1}), "the form has no field `dock`"),
@@ -76,7 +83,7 @@ fn t1_what_does_not_fit_the_form_is_refused_and_the_question_waits() {
     }
     // To approve all is to say nothing, which is no answer to a form.
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "! the answer can't be taken: `value` must be an object with the form's fields",
     );
     scene.check(
@@ -89,10 +96,10 @@ fn t1_what_does_not_fit_the_form_is_refused_and_the_question_waits() {
 #[test]
 fn t1_a_person_declines() {
     for input in [
-        |scene: &Scene| scene.resolve("p1", Resolution::Reject, "ann"),
-        |scene: &Scene| scene.whole("p1", false, "ann"),
+        |scene: &SessionHarness| scene.resolve("p1", Resolution::Reject, "ann"),
+        |scene: &SessionHarness| scene.overall_answer("p1", false, "ann"),
     ] {
-        let mut scene = asking();
+        let mut scene = with_pending_elicitation();
         let input = input(&scene);
         scene.check(
             input,
@@ -107,12 +114,16 @@ fn t1_a_person_declines() {
 
 #[test]
 fn t1_a_page_is_visited_or_not() {
-    let mut scene = Scene::calling(&wants(["low"]));
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
     let wanted = Asked::Url { url: "https://example.org/sign".to_owned() };
-    let asks = scene.asks("c1", 1, Elicitation { message: "Sign".to_owned(), wanted });
-    scene.does(asks).unwrap();
+    let asks = scene.elicitation_requested(
+        "c1",
+        1,
+        Elicitation { message: "Sign".to_owned(), mode: wanted },
+    );
+    scene.apply(asks).unwrap();
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 answer by ann closed @r1.1
         > answer_tool a2 #1 Accepted(None)
@@ -123,8 +134,8 @@ fn t1_a_page_is_visited_or_not() {
 
 #[test]
 fn g10_nobody_answers_a_tool_in_time() {
-    let mut scene = asking();
-    scene.after(MINUTE);
+    let mut scene = with_pending_elicitation();
+    scene.advance_clock(MINUTE);
     scene.check(
         scene.resolve("p1", answer(json!({"hangar": "north"})), "ann"),
         "! the approval has expired; nobody answered in time",
@@ -140,29 +151,29 @@ fn g10_nobody_answers_a_tool_in_time() {
 
 #[test]
 fn g10_it_can_have_a_deadline_of_its_own() {
-    let timing = |kind, _| Timing {
-        deadline: (kind != crate::approval::ApprovalKind::Elicitation).then_some(MINUTE),
-        then: Overdue::Deny,
+    let timing = |kind, _| DeadlineRule {
+        timeout: (kind != crate::approval::ApprovalKind::Elicitation).then_some(MINUTE),
+        action: DeadlineAction::Deny,
     };
-    let mut scene =
-        Scene::calling(&wants(["low"])).agent(|agent| agent.approvals = ApprovalRules::by(timing));
-    let asks = scene.asks("c1", 1, form());
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]))
+        .with_agent(|agent| agent.approval_deadlines = ApprovalDeadlines::from_fn(timing));
+    let asks = scene.elicitation_requested("c1", 1, form());
     scene.check(asks, "approval_requested p1 (Answer low) write_low_risk within None @r1.1");
 }
 
 #[test]
 fn t1_whatever_ends_the_attempt_ends_its_questions() {
-    let mut scene = asking();
+    let mut scene = with_pending_elicitation();
     scene.check(
-        scene.tool("c1", timed_out()),
+        scene.tool_finishes("c1", timed_out()),
         "
         approval_cancelled p1 @r1.1
         approval_requested p2 (Say what became of low) c1 write_low_risk within None @r1.1
     ",
     );
-    let mut scene = asking();
+    let mut scene = with_pending_elicitation();
     scene.check(
-        Input::Rehydrated { within: None },
+        Input::Rehydrated { user_settings: None },
         "
         approval_cancelled p1 @r1.1
         approval_requested p2 (Say what became of low) c1 write_low_risk within None @r1.1
@@ -172,7 +183,7 @@ fn t1_whatever_ends_the_attempt_ends_its_questions() {
         scene.resolve("p1", answer(json!({"hangar": "north"})), "ann"),
         "! the approval was cancelled: nothing waits for it any more",
     );
-    let mut scene = asking();
+    let mut scene = with_pending_elicitation();
     scene.check(
         cancel(),
         "
@@ -186,38 +197,47 @@ fn t1_whatever_ends_the_attempt_ends_its_questions() {
 }
 
 #[test]
-fn t1_a_tool_thinks_better_of_it() {
-    let mut scene = asking();
+fn t1_a_withdrawn_elicitation_is_cancelled() {
+    let mut scene = with_pending_elicitation();
     let attempt_id = scene.running_attempt("c1");
-    scene.check(Input::ToolAskWithdrawn { attempt_id, ask: 2 }, "");
-    scene.check(Input::ToolAskWithdrawn { attempt_id, ask: 1 }, "approval_cancelled p1 @r1.1");
+    scene.check(Input::ElicitationWithdrawn { attempt_id, elicitation_number: 2 }, "");
+    scene.check(
+        Input::ElicitationWithdrawn { attempt_id, elicitation_number: 1 },
+        "approval_cancelled p1 @r1.1",
+    );
 }
 
 #[test]
 fn t1_an_attempt_that_may_repeat_asks_again() {
-    let mut scene = Scene::calling(&wants(["read"]));
-    let asks = scene.asks("c1", 1, form());
-    scene.does(asks.clone()).unwrap();
-    scene.does(Input::Rehydrated { within: None }).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let asks = scene.elicitation_requested("c1", 1, form());
+    scene.apply(asks.clone()).unwrap();
+    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
     // The first attempt is over: what it asks now nobody is asked.
     scene.check(asks, "");
-    let again = scene.asks("c1", 1, form());
+    let again = scene.elicitation_requested("c1", 1, form());
     scene.check(again, "approval_requested p2 (Answer read) read_only within Some(60) @r1.1");
 }
 
 #[test]
-fn g13_with_nobody_there_to_ask_a_tool_is_told_so() {
-    let mut scene = Scene::calling(&wants(["low"])).agent(|agent| agent.headless = true);
-    let asks = scene.asks("c1", 1, form());
+fn g13_headless_elicitations_are_declined() {
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]))
+        .with_agent(|agent| agent.headless = true);
+    let asks = scene.elicitation_requested("c1", 1, form());
     scene.check(asks, "> answer_tool a2 #1 Declined");
 }
 
 #[test]
-fn t1_what_can_t_be_asked_is_cancelled() {
-    let mut scene = Scene::calling(&wants(["low"]));
+fn t1_invalid_elicitations_are_cancelled() {
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
     let wanted = Asked::Url { url: "javascript:alert(1)".to_owned() };
-    let bad = scene.asks("c1", 1, Elicitation { message: "Sign".to_owned(), wanted });
+    let bad = scene.elicitation_requested(
+        "c1",
+        1,
+        Elicitation { message: "Sign".to_owned(), mode: wanted },
+    );
     scene.check(bad, "> answer_tool a2 #1 Cancelled");
-    let one_too_many = scene.asks("c1", crate::limits::ELICITATIONS_PER_ATTEMPT_MAX + 1, form());
+    let one_too_many =
+        scene.elicitation_requested("c1", crate::limits::ELICITATIONS_PER_ATTEMPT_MAX + 1, form());
     scene.check(one_too_many, "> answer_tool a2 #17 Cancelled");
 }

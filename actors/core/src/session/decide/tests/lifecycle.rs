@@ -9,7 +9,7 @@ fn settings(autonomy_level: Autonomy) -> Settings {
 fn change(autonomy_level: Autonomy, title: Option<&str>) -> Input {
     let title = title.map(str::to_owned);
     Input::ChangeSettings {
-        change: settings(autonomy_level).into(),
+        patch: settings(autonomy_level).into(),
         title: Some(title),
         by: user("ann"),
     }
@@ -22,7 +22,7 @@ fn create() -> Input {
 
 #[test]
 fn s1_a_session_is_created_once() {
-    let mut scene = Scene::vacant();
+    let mut scene = SessionHarness::not_created();
     scene.check(create(), "session_created ann trader");
     scene.check(create(), "! the session exists already");
     scene.check(close(), "session_closed by ann");
@@ -38,8 +38,8 @@ fn nothing_but_creating_reaches_a_session_that_does_not_exist() {
         close(),
         change(Autonomy::ReadOnly, None),
         Input::Wake,
-        Input::Rehydrated { within: None },
-        Input::StepFinished { attempt_id: stray(9), result: Ok(partial("late")) },
+        Input::Rehydrated { user_settings: None },
+        Input::ModelFinished { attempt_id: stray(9), result: Ok(partial("late")) },
         Input::ToolFinished {
             call_id: CallId(Uuid::from_u128(8)),
             attempt_id: stray(9),
@@ -47,23 +47,23 @@ fn nothing_but_creating_reaches_a_session_that_does_not_exist() {
         },
     ];
     for input in inputs {
-        let mut scene = Scene::vacant();
-        assert_eq!(scene.does(input), Err(Rejection::UnknownSession));
+        let mut scene = SessionHarness::not_created();
+        assert_eq!(scene.apply(input), Err(Rejection::UnknownSession));
     }
 }
 
 #[test]
 fn g4_settings_change_and_no_change_is_no_event() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         change(Autonomy::ReadOnly, Some("books")),
         "session_settings_changed L0 books by ann",
     );
     scene.check(change(Autonomy::ReadOnly, Some("books")), "");
     scene.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
-    scene.does(submit("u1")).unwrap();
+    scene.apply(submit("u1")).unwrap();
     scene.check(
-        scene.model_calls(&wants(["low"])),
+        scene.model_calls(&scripted_calls(["low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -78,10 +78,10 @@ fn g4_settings_change_and_no_change_is_no_event() {
 
 #[test]
 fn g4_settings_may_change_while_a_run_is_going() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
     scene.check(
-        scene.model_calls(&wants(["high"])),
+        scene.model_calls(&scripted_calls(["high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -96,9 +96,9 @@ fn g4_settings_may_change_while_a_run_is_going() {
 
 #[test]
 fn s1_closing_ends_the_run_and_every_queued_one() {
-    let mut scene = Scene::calling(&wants(["read", "high", "high2"]));
-    scene.does(submit("u2")).unwrap();
-    scene.does(submit("u3")).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "high", "high2"]));
+    scene.apply(submit("u2")).unwrap();
+    scene.apply(submit("u3")).unwrap();
     scene.check(
         close(),
         "
@@ -119,9 +119,9 @@ fn s1_closing_ends_the_run_and_every_queued_one() {
 
 #[test]
 fn s1_closing_keeps_what_was_said() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        Input::Close { by: user("bob"), partial: Some(partial("The price")) },
+        Input::CloseSession { by: user("bob"), partial: Some(partial("The price")) },
         "
         message_completed M1 'The price' stopped @r1.1
         step_completed EndTurn 10 @r1.1
@@ -140,8 +140,8 @@ fn s1_closing_keeps_what_was_said() {
 
 #[test]
 fn s1_a_closed_session_is_read_only() {
-    let mut scene = Scene::streaming();
-    scene.does(close()).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(close()).unwrap();
     scene.check(submit("u2"), "! the session is closed and can only be read");
     scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
     scene.check(
@@ -150,44 +150,44 @@ fn s1_a_closed_session_is_read_only() {
     );
     scene.check(cancel(), "! no run is going");
     scene.check(Input::Wake, "");
-    scene.check(Input::Rehydrated { within: None }, "");
+    scene.check(Input::Rehydrated { user_settings: None }, "");
 }
 
 #[test]
 fn c5_feedback_is_kept_and_changes_nothing() {
-    use crate::feedback::{Feedback, Rating};
-    let mut scene = Scene::streaming();
-    scene.does(scene.model_says("hello")).unwrap();
+    use crate::feedback::{Feedback, MessageRating};
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(scene.model_answers("hello")).unwrap();
     let before = scene.state.active.clone();
     let message_id = MessageId::parse("m").unwrap();
-    let rating = Rating::try_from(4).unwrap();
+    let rating = MessageRating::try_from(4).unwrap();
     let feedback = Feedback::Message { message_id, rating, comment: None };
     let run_id = Some(scene.run("r1"));
     let give = || Input::GiveFeedback { feedback: feedback.clone(), run_id, by: user("bob") };
-    scene.does(give()).unwrap();
-    assert_eq!((&scene.state.active, scene.state.feedback), (&before, 1));
-    scene.does(close()).unwrap();
-    scene.does(give()).unwrap();
-    scene.state.feedback = crate::limits::FEEDBACK_PER_SESSION_MAX;
+    scene.apply(give()).unwrap();
+    assert_eq!((&scene.state.active, scene.state.feedback_count), (&before, 1));
+    scene.apply(close()).unwrap();
+    scene.apply(give()).unwrap();
+    scene.state.feedback_count = crate::limits::FEEDBACK_PER_SESSION_MAX;
     scene.check(give(), "! feedback was given 10000 times already");
 }
 
 #[test]
-fn s1_what_a_change_does_not_name_stays_as_it_is_by_then() {
-    let mut scene = Scene::new();
+fn s1_unnamed_settings_keep_their_current_values() {
+    let mut scene = SessionHarness::new();
     let by = || user("ann");
     let autonomy_level = Some(Autonomy::ReadOnly);
     let narrower = SettingsPatch { autonomy_level, ..SettingsPatch::default() };
     let title = Some(Some("plans".to_owned()));
     scene.check(
-        Input::ChangeSettings { change: narrower, title: None, by: by() },
+        Input::ChangeSettings { patch: narrower, title: None, by: by() },
         "session_settings_changed L0 - by ann",
     );
     // By somebody who had seen the session before that.
     let change = SettingsPatch::default();
     scene.check(
-        Input::ChangeSettings { change: change.clone(), title, by: by() },
+        Input::ChangeSettings { patch: change.clone(), title, by: by() },
         "session_settings_changed L0 plans by ann",
     );
-    scene.check(Input::ChangeSettings { change, title: None, by: by() }, "");
+    scene.check(Input::ChangeSettings { patch: change, title: None, by: by() }, "");
 }

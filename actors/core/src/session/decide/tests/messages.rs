@@ -1,11 +1,11 @@
 //! Submitting messages, and the queue (S4, S5).
 
 use super::*;
-use crate::trace::Trace;
+use crate::trace_context::TraceContext;
 
 #[test]
 fn s2_a_message_starts_a_run() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         submit("u1"),
         "
@@ -18,7 +18,7 @@ fn s2_a_message_starts_a_run() {
     ",
     );
     scene.check(
-        scene.model_says("Hello."),
+        scene.model_answers("Hello."),
         "
         message_completed M1 'Hello.' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -47,32 +47,32 @@ fn s2_a_message_starts_a_run() {
 
 #[test]
 fn s1_a_session_without_a_title_is_called_by_its_message() {
-    let mut scene = Scene::new();
-    let of = |scene: &Scene| scene.state.active.title.clone();
-    scene.does(submit_with("u1", "\n  Buy ore,\nthen sell it.", OnBusy::Queue)).unwrap();
+    let mut scene = SessionHarness::new();
+    let of = |scene: &SessionHarness| scene.state.active.title.clone();
+    scene.apply(submit_with("u1", "\n  Buy ore,\nthen sell it.", OnBusy::Queue)).unwrap();
     assert_eq!(of(&scene).as_deref(), Some("Buy ore,"));
-    scene.does(scene.model_says("Done.")).unwrap();
-    scene.does(submit("u2")).unwrap();
+    scene.apply(scene.model_answers("Done.")).unwrap();
+    scene.apply(submit("u2")).unwrap();
     assert_eq!(of(&scene).as_deref(), Some("Buy ore,"), "the first one");
 
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     let change = |title| Input::ChangeSettings {
-        change: SettingsPatch::default(),
+        patch: SettingsPatch::default(),
         title: Some(title),
         by: user("ann"),
     };
-    scene.does(change(Some("Ore".to_owned()))).unwrap();
-    scene.does(submit("u1")).unwrap();
+    scene.apply(change(Some("Ore".to_owned()))).unwrap();
+    scene.apply(submit("u1")).unwrap();
     assert_eq!(of(&scene).as_deref(), Some("Ore"), "people's word counts");
-    scene.does(scene.model_says("Done.")).unwrap();
-    scene.does(change(None)).unwrap();
-    scene.does(submit("u2")).unwrap();
+    scene.apply(scene.model_answers("Done.")).unwrap();
+    scene.apply(change(None)).unwrap();
+    scene.apply(submit("u2")).unwrap();
     assert_eq!(of(&scene).as_deref(), Some("u2"), "nobody wants the old one");
 }
 
 #[test]
 fn s4_a_message_waits_behind_the_run_or_is_refused() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         submit("u2"),
         "
@@ -89,7 +89,7 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
     ",
     );
     scene.check(
-        scene.model_says("one"),
+        scene.model_answers("one"),
         "
         message_completed M1 'one' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -102,7 +102,7 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
     ",
     );
     scene.check(
-        scene.model_says("two"),
+        scene.model_answers("two"),
         "
         message_completed M2 'two' @r2.1
         step_completed EndTurn 10 @r2.1
@@ -126,7 +126,7 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
 
 #[test]
 fn s4_reject_is_fine_when_nothing_runs() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         submit_with("u1", "u1", OnBusy::Reject),
         "
@@ -142,7 +142,7 @@ fn s4_reject_is_fine_when_nothing_runs() {
 
 #[test]
 fn s5_the_same_message_again_is_the_same_run() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         submit("u1"),
         "
@@ -165,21 +165,21 @@ fn s5_the_same_message_again_is_the_same_run() {
     ",
     );
     scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
-    scene.does(scene.model_says("one")).unwrap();
+    scene.apply(scene.model_answers("one")).unwrap();
     // Its answer does not change when it leaves the queue.
     scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
-    scene.does(scene.model_says("two")).unwrap();
+    scene.apply(scene.model_answers("two")).unwrap();
     scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
 }
 
 #[test]
 fn s5_another_body_under_the_same_id_is_refused() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         submit_with("u1", "something else", OnBusy::Queue),
         "! message_id u1 was used for another message",
     );
-    scene.does(submit("u2")).unwrap();
+    scene.apply(submit("u2")).unwrap();
     scene.check(
         submit_with("u2", "something else", OnBusy::Queue),
         "! message_id u2 was used for another message",
@@ -187,22 +187,23 @@ fn s5_another_body_under_the_same_id_is_refused() {
 }
 
 #[test]
-fn s5_a_cancelled_queued_message_stays_taken() {
-    let mut scene = Scene::streaming();
-    scene.does(submit("u2")).unwrap();
+fn s5_cancelled_queued_messages_stay_accepted() {
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(submit("u2")).unwrap();
     let run_id = Some(scene.state.active.queue[0].run_id);
-    scene.does(Input::Cancel { run_id, by: user("ann"), partial: None }).unwrap();
+    scene.apply(Input::CancelRun { run_id, by: user("ann"), partial: None }).unwrap();
     scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
 }
 
 #[test]
 fn x4_the_queue_is_bounded() {
-    let mut scene = Scene::streaming().rules(|rules| rules.queued_messages_max = 2);
-    scene.does(submit("u2")).unwrap();
-    scene.does(submit("u3")).unwrap();
+    let mut scene =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.queued_messages_max = 2);
+    scene.apply(submit("u2")).unwrap();
+    scene.apply(submit("u3")).unwrap();
     scene.check(submit("u4"), "! 2 messages wait already");
     scene.check(submit("u3"), "= submitted r3 seq 7 repeated");
-    scene.does(scene.model_says("one")).unwrap();
+    scene.apply(scene.model_answers("one")).unwrap();
     scene.check(
         submit("u4"),
         "
@@ -215,13 +216,14 @@ fn x4_the_queue_is_bounded() {
 #[test]
 fn s4_the_queue_goes_on_after_each_kind_of_end() {
     let with_queue = || {
-        let mut scene = Scene::streaming().agent(|agent| agent.max_steps = 1);
-        scene.does(submit("u2")).unwrap();
+        let mut scene =
+            SessionHarness::with_streaming_step().with_agent(|agent| agent.max_steps = 1);
+        scene.apply(submit("u2")).unwrap();
         scene
     };
     let mut scene = with_queue();
     scene.check(
-        scene.model_says("done"),
+        scene.model_answers("done"),
         "
         message_completed M1 'done' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -248,7 +250,7 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
     );
     let mut scene = with_queue();
     scene.check(
-        scene.model_calls(&wants(["nothing_like_it"])),
+        scene.model_calls(&scripted_calls(["nothing_like_it"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -284,20 +286,20 @@ fn a4_a_message_keeps_the_span_it_was_sent_in_until_its_run() {
     let sent_in = |message_id: &str, span_id: u64| {
         let mut input = submit(message_id);
         if let Input::SubmitMessage { message: NewMessage { traceparent, .. }, .. } = &mut input {
-            *traceparent = Some(Trace { trace_id: 7, span_id });
+            *traceparent = Some(TraceContext { trace_id: 7, span_id });
         }
         input
     };
-    let mut scene = Scene::new();
-    let parent = |scene: &Scene| {
+    let mut scene = SessionHarness::new();
+    let parent = |scene: &SessionHarness| {
         scene.state.active.run.as_ref().and_then(|run| run.traceparent).map(|trace| trace.span_id)
     };
-    scene.does(sent_in("u1", 1)).unwrap();
+    scene.apply(sent_in("u1", 1)).unwrap();
     assert_eq!(parent(&scene), Some(1));
-    scene.does(sent_in("u2", 2)).unwrap();
-    scene.does(submit("u3")).unwrap();
-    scene.does(scene.model_says("one")).unwrap();
+    scene.apply(sent_in("u2", 2)).unwrap();
+    scene.apply(submit("u3")).unwrap();
+    scene.apply(scene.model_answers("one")).unwrap();
     assert_eq!(parent(&scene), Some(2));
-    scene.does(scene.model_says("two")).unwrap();
+    scene.apply(scene.model_answers("two")).unwrap();
     assert_eq!(parent(&scene), None);
 }

@@ -5,68 +5,68 @@ mod approvals;
 mod budgets;
 mod calls;
 mod cancel;
+mod child_budgets;
 mod compaction;
 mod deadlines;
 mod delegation;
 mod draining;
 mod edits;
 mod elicitations;
+mod exclusive_locks;
 mod grants;
 mod lifecycle;
 mod messages;
+mod notation;
 mod preflight;
-mod restart;
+mod raised_risk;
+mod recheck;
+mod rehydration;
 mod retries;
-mod riskier;
 mod scheduling;
-mod script;
-mod shares;
-mod since;
 mod steering;
 mod steps;
-mod turns;
-mod unknown;
+mod unknown_outcomes;
 mod workflows;
 
 use super::{Decision, Rejection, decide};
 use crate::{
     agent::AgentProfile,
     approval::{Resolution, Role, Surface},
-    budget::{Account, Costs, Measure},
-    call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RepeatHint},
+    budget::{BudgetMeasure, ToolCosts, UserSpending},
+    call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RetryHint},
     env::{Env, Rules},
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, SessionId, UserId},
     json::Digest,
     message::{Arguments, AssistantMessage, Message, ProposedCall},
     model::{completion::Completion, delta::StopReason, failure::ModelFailure},
-    policy::{Autonomy, Matrix, Risk, Settings, SettingsPatch, Tool, ToolBook, schema},
+    policy::{Autonomy, Matrix, Risk, Settings, SettingsPatch, Tool, ToolRegistry, schema},
     session::{
-        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, SessionState, StepAnswer,
-        StepFailure, evolve,
+        ApprovalAnswer, EventRecord, Input, ModelAttemptFailure, NewMessage, OnBusy,
+        PlanStepAnswer, SessionState, evolve,
     },
     time::Timestamp,
-    usage::Usage,
+    usage::TokenUsage,
 };
-use script::Names;
+use notation::IdLabels;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// A session on the stage: its state, the rules, the clock, and a short name for each id.
-struct Scene {
+struct SessionHarness {
     state: SessionState,
     rules: Rules,
     now: Timestamp,
     seed: u64,
-    names: Names,
+    labels: IdLabels,
     log: Vec<EventRecord>,
     /// What the user may spend, and has spent in other sessions.
-    account: Account,
+    account: UserSpending,
     /// Whether the process is about to end.
     is_draining: bool,
 }
 
-impl Scene {
+impl SessionHarness {
     /// What the session allows now.
     fn settings(&self) -> Settings {
         (*self.state.active.settings).clone()
@@ -75,90 +75,90 @@ impl Scene {
     /// An open session at L2, whose agent has [`tools`], with backoffs of exactly
     /// `base * 2^n * jitter`.
     fn new() -> Self {
-        let mut scene = Self::vacant();
+        let mut scene = Self::not_created();
         let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
         let agent = AgentName::parse("trader").unwrap();
         scene
-            .does(Input::CreateSession { owner: user("ann"), agent, title: None, settings })
+            .apply(Input::CreateSession { owner: user("ann"), agent, title: None, settings })
             .unwrap();
         scene
     }
 
-    fn vacant() -> Self {
-        let mut agent = AgentProfile::named(AgentName::parse("trader").unwrap());
+    fn not_created() -> Self {
+        let mut agent = AgentProfile::new(AgentName::parse("trader").unwrap());
         agent.models = vec!["small".to_owned()];
         let rules = Rules::new(
             Arc::new(agent),
             Arc::new(Matrix::default()),
-            Arc::new(ToolBook::new(tools())),
+            Arc::new(ToolRegistry::new(tools())),
         );
         Self {
-            state: SessionState::vacant(SessionId(Uuid::from_u128(1))),
+            state: SessionState::new(SessionId(Uuid::from_u128(1))),
             rules,
             now: Timestamp(1_000_000),
             seed: 0,
-            names: Names::default(),
+            labels: IdLabels::default(),
             log: Vec::new(),
-            account: Account::default(),
+            account: UserSpending::default(),
             is_draining: false,
         }
     }
 
     /// A session whose model proposed `calls` in its first step.
-    fn calling(calls: &[Wanted]) -> Self {
-        let mut scene = Self::streaming();
+    fn with_proposed_calls(calls: &[ScriptedCall]) -> Self {
+        let mut scene = Self::with_streaming_step();
         scene.propose(calls);
         scene
     }
 
     /// A session that waits for its model's first answer.
-    fn streaming() -> Self {
+    fn with_streaming_step() -> Self {
         let mut scene = Self::new();
-        scene.does(submit("u1")).unwrap();
+        scene.apply(submit("u1")).unwrap();
         scene
     }
 
-    fn propose(&mut self, calls: &[Wanted]) {
+    fn propose(&mut self, calls: &[ScriptedCall]) {
         let input = self.model_calls(calls);
-        self.does(input).unwrap();
+        self.apply(input).unwrap();
     }
 
-    fn agent(mut self, change: impl FnOnce(&mut AgentProfile)) -> Self {
+    fn with_agent(mut self, change: impl FnOnce(&mut AgentProfile)) -> Self {
         change(Arc::make_mut(&mut self.rules.agent));
         self
     }
 
-    fn rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+    fn with_rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
         change(&mut self.rules);
         self
     }
 
     /// From now on `name` is of that risk.
-    fn makes(&mut self, name: &str, risk: Risk) {
+    fn set_risk(&mut self, name: &str, risk: Risk) {
         let judged =
             |tool: Tool| if tool.name.as_str() == name { Tool { risk, ..tool } } else { tool };
-        self.rules.tools = Arc::new(ToolBook::new(tools().into_iter().map(judged)));
+        self.rules.tools = Arc::new(ToolRegistry::new(tools().into_iter().map(judged)));
     }
 
-    fn after(&mut self, passed: Duration) -> &mut Self {
-        self.now = self.now.after(passed);
+    fn advance_clock(&mut self, passed: Duration) -> &mut Self {
+        self.now = self.now.saturating_add(passed);
         self
     }
 
-    fn at(&mut self, now: Timestamp) -> &mut Self {
+    fn set_clock(&mut self, now: Timestamp) -> &mut Self {
         self.now = now;
         self
     }
 
     /// Decides and evolves.
-    fn does(&mut self, input: Input) -> Result<Decision, Rejection> {
+    fn apply(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.seed += 1;
         let env = Env::new(self.now, self.seed, &self.rules)
-            .with_account(self.account())
-            .while_draining(self.is_draining);
+            .with_user_spending(self.account())
+            .with_draining(self.is_draining);
         let decision = decide(&self.state, input, &env)?;
         // Names go by first appearance, whoever looks.
-        drop(self.names.decision(&decision, self.now));
+        drop(self.labels.decision(&decision, self.now));
         for record in &decision.events {
             self.state = evolve(self.state.clone(), record);
             self.log.push(record.clone());
@@ -169,15 +169,15 @@ impl Scene {
     }
 
     /// What the store would tell of the user: what other sessions spent, and this one (G6).
-    fn account(&self) -> Account {
+    fn account(&self) -> UserSpending {
         let mut account = self.account.clone();
         let today = self.now.day();
-        for spend in self.state.active.costs.since(&Costs::default()) {
-            let spent = account.spent.entry(spend.measure).or_default();
+        for spend in self.state.active.tool_costs.changes_since(&ToolCosts::default()) {
+            let spent = account.totals.entry(spend.measure).or_default();
             spent.add(spend.day, spend.amount, today);
         }
-        let spending = self.state.spent();
-        let tokens = account.spent.entry(Measure::Tokens).or_default();
+        let spending = self.state.total_usage();
+        let tokens = account.totals.entry(BudgetMeasure::Tokens).or_default();
         tokens.add(today, spending.tokens.total() as f64, today);
         account
     }
@@ -187,11 +187,11 @@ impl Scene {
     #[track_caller]
     fn check(&mut self, input: Input, expected: &str) {
         let now = self.now;
-        let found = match self.does(input) {
-            Ok(decision) => self.names.decision(&decision, now),
-            Err(rejection) => vec![self.names.rejection(&rejection)],
+        let found = match self.apply(input) {
+            Ok(decision) => self.labels.decision(&decision, now),
+            Err(rejection) => vec![self.labels.rejection(&rejection)],
         };
-        script::assert_same(&found, expected);
+        notation::assert_same(&found, expected);
     }
 
     /// The conversation is exactly `expected`.
@@ -214,19 +214,19 @@ impl Scene {
             });
         let text = messages.collect::<Vec<_>>().join("\n");
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        script::assert_same(&lines, expected);
+        notation::assert_same(&lines, expected);
     }
 
     fn run(&self, name: &str) -> RunId {
-        RunId(self.names.id(name))
+        RunId(self.labels.id(name))
     }
 
     fn call(&self, name: &str) -> CallId {
-        CallId(self.names.id(name))
+        CallId(self.labels.id(name))
     }
 
     fn approval(&self, name: &str) -> ApprovalId {
-        ApprovalId(self.names.id(name))
+        ApprovalId(self.labels.id(name))
     }
 
     /// The attempt of that call that runs.
@@ -242,25 +242,25 @@ impl Scene {
     }
 
     /// The model attempt that is under way ends with a message of this text.
-    fn model_says(&self, text: &str) -> Input {
+    fn model_answers(&self, text: &str) -> Input {
         self.model_completes(text, &[])
     }
 
-    fn model_calls(&self, calls: &[Wanted]) -> Input {
+    fn model_calls(&self, calls: &[ScriptedCall]) -> Input {
         self.model_completes("", calls)
     }
 
-    fn model_completes(&self, text: &str, calls: &[Wanted]) -> Input {
-        let calls: Vec<_> = calls.iter().map(Wanted::proposed).collect();
+    fn model_completes(&self, text: &str, calls: &[ScriptedCall]) -> Input {
+        let calls: Vec<_> = calls.iter().map(ScriptedCall::to_proposed_call).collect();
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
         let message = AssistantMessage { text: text.to_owned(), calls, ..Default::default() };
         let result = Ok(Completion { message, usage: USAGE, stop_reason });
-        Input::StepFinished { attempt_id: self.streaming_attempt(), result }
+        Input::ModelFinished { attempt_id: self.streaming_attempt(), result }
     }
 
     fn model_fails(&self, failure: ModelFailure, streamed: bool) -> Input {
-        let result = Err(StepFailure { failure, streamed, usage: Usage::default() });
-        Input::StepFinished { attempt_id: self.streaming_attempt(), result }
+        let result = Err(ModelAttemptFailure { failure, streamed, usage: TokenUsage::default() });
+        Input::ModelFinished { attempt_id: self.streaming_attempt(), result }
     }
 
     fn streaming_attempt(&self) -> AttemptId {
@@ -272,18 +272,18 @@ impl Scene {
     }
 
     /// The running attempt of `call` ends so.
-    fn tool(&self, call: &str, outcome: ToolOutcome) -> Input {
+    fn tool_finishes(&self, call: &str, outcome: ToolOutcome) -> Input {
         let attempt_id = self.running_attempt(call);
         Input::ToolFinished { call_id: self.call(call), attempt_id, outcome }
     }
 
-    fn whole(&self, approval: &str, approved: bool, by: &str) -> Input {
-        let answer = ApprovalAnswer::Whole { approved, reason: None };
+    fn overall_answer(&self, approval: &str, approved: bool, by: &str) -> Input {
+        let answer = ApprovalAnswer::Overall { approved, reason: None };
         self.answer(approval, answer, by)
     }
 
-    fn steps(&self, approval: &str, steps: &[(&str, bool)], by: &str) -> Input {
-        let step = |(call, approved): &(&str, bool)| StepAnswer {
+    fn step_answers(&self, approval: &str, steps: &[(&str, bool)], by: &str) -> Input {
+        let step = |(call, approved): &(&str, bool)| PlanStepAnswer {
             call_id: self.call(call),
             approved: *approved,
             reason: None,
@@ -296,7 +296,7 @@ impl Scene {
         let approval_id = self.approval(approval);
         let by = user(by);
         let (role, surface) = (Role::User, Surface::Rest);
-        Input::DecideApproval { approval_id, answer, for_session: None, by, role, surface }
+        Input::AnswerApproval { approval_id, answer, for_session: None, by, role, surface }
     }
 
     /// A person's word on a question without steps.
@@ -305,7 +305,7 @@ impl Scene {
     }
 }
 
-const USAGE: Usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+const USAGE: TokenUsage = TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
 
 /// `read*`: read-only. `low`, `high*`: writes that must not repeat. `idem`: a high write that
 /// may repeat. `beside`: a high write that may run beside others. `crit`: critical.
@@ -343,16 +343,16 @@ fn tools() -> Vec<Tool> {
 }
 
 /// A call that the scripted model wants.
-enum Wanted {
-    With(&'static str, Value),
-    Broken(&'static str),
+enum ScriptedCall {
+    Valid(&'static str, Value),
+    Malformed(&'static str),
 }
 
-impl Wanted {
-    fn proposed(&self) -> ProposedCall {
+impl ScriptedCall {
+    fn to_proposed_call(&self) -> ProposedCall {
         let (tool, arguments) = match self {
-            Self::With(tool, arguments) => (tool, Arguments::Json(arguments.clone())),
-            Self::Broken(tool) => {
+            Self::Valid(tool, arguments) => (tool, Arguments::Json(arguments.clone())),
+            Self::Malformed(tool) => {
                 let (raw, error) = ("{\"n\":".to_owned(), "not JSON".to_owned());
                 (tool, Arguments::Malformed { raw, error })
             }
@@ -366,12 +366,12 @@ impl Wanted {
     }
 }
 
-fn want(tool: &'static str) -> Wanted {
-    Wanted::With(tool, json!({}))
+fn scripted_call(tool: &'static str) -> ScriptedCall {
+    ScriptedCall::Valid(tool, json!({}))
 }
 
-fn wants<const N: usize>(tools: [&'static str; N]) -> [Wanted; N] {
-    tools.map(want)
+fn scripted_calls<const N: usize>(tools: [&'static str; N]) -> [ScriptedCall; N] {
+    tools.map(scripted_call)
 }
 
 fn user(name: &str) -> UserId {
@@ -383,17 +383,17 @@ fn submit(message_id: &str) -> Input {
 }
 
 fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
-    let digest = Digest::of_bytes(text.as_bytes());
+    let digest = Digest::hash_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
     Input::SubmitMessage { message: NewMessage::new(message_id, text.into(), digest), on_busy }
 }
 
 fn cancel() -> Input {
-    Input::Cancel { run_id: None, by: user("ann"), partial: None }
+    Input::CancelRun { run_id: None, by: user("ann"), partial: None }
 }
 
 fn cancel_with(text: &str) -> Input {
-    Input::Cancel { run_id: None, by: user("ann"), partial: Some(partial(text)) }
+    Input::CancelRun { run_id: None, by: user("ann"), partial: Some(partial(text)) }
 }
 
 fn partial(text: &str) -> Completion {
@@ -402,14 +402,14 @@ fn partial(text: &str) -> Completion {
 }
 
 fn close() -> Input {
-    Input::Close { by: user("ann"), partial: None }
+    Input::CloseSession { by: user("ann"), partial: None }
 }
 
 fn completed() -> ToolOutcome {
     ToolOutcome::Completed(ToolOutput { text: "42".to_owned(), ..ToolOutput::default() })
 }
 
-fn failed(error: &str, hint: RepeatHint) -> ToolOutcome {
+fn failed(error: &str, hint: RetryHint) -> ToolOutcome {
     ToolOutcome::Failed { error: error.to_owned(), hint }
 }
 

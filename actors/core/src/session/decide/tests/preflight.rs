@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::{
-    approval::Question,
-    context::assemble,
-    preflight::{Checklist, SUBMIT_PLAN, StepEdit},
-    usage::Price,
+    approval::ApprovalSubject,
+    context::assemble_request,
+    preflight::{Checklist, ChecklistStepEdit, SUBMIT_PLAN_TOOL},
+    usage::ModelPrice,
 };
 
 /// A message that wants a plan.
@@ -18,15 +18,15 @@ fn submit_preflight(message_id: &str) -> Input {
 }
 
 /// A model that is asked for its plan.
-fn planning() -> Scene {
-    let mut scene = Scene::new();
-    scene.does(submit_preflight("u1")).unwrap();
+fn planning() -> SessionHarness {
+    let mut scene = SessionHarness::new();
+    scene.apply(submit_preflight("u1")).unwrap();
     scene
 }
 
 /// The model submits these steps.
-fn submits(scene: &Scene, steps: Value) -> Input {
-    scene.model_calls(&[Wanted::With(SUBMIT_PLAN, json!({"steps": steps}))])
+fn submits(scene: &SessionHarness, steps: Value) -> Input {
+    scene.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, json!({"steps": steps}))])
 }
 
 fn step(tool: &str, arguments: Value) -> Value {
@@ -34,36 +34,36 @@ fn step(tool: &str, arguments: Value) -> Value {
 }
 
 /// A person is asked about these steps.
-fn asked(steps: Value) -> Scene {
+fn with_pending_preflight(steps: Value) -> SessionHarness {
     let mut scene = planning();
-    scene.does(submits(&scene, steps)).unwrap();
+    scene.apply(submits(&scene, steps)).unwrap();
     scene
 }
 
 /// A person approved these steps, and the first step's answer is awaited.
-fn approved(steps: Value) -> Scene {
-    let mut scene = asked(steps);
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+fn approved(steps: Value) -> SessionHarness {
+    let mut scene = with_pending_preflight(steps);
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     scene
 }
 
-fn approve(scene: &Scene, edits: Vec<StepEdit>) -> Input {
+fn approve(scene: &SessionHarness, edits: Vec<ChecklistStepEdit>) -> Input {
     scene.resolve("p1", Resolution::Approve(edits), "ann")
 }
 
-fn edit(position: u32) -> StepEdit {
-    StepEdit { position, ..StepEdit::default() }
+fn edit(position: u32) -> ChecklistStepEdit {
+    ChecklistStepEdit { position, ..ChecklistStepEdit::default() }
 }
 
-fn checklist(scene: &Scene) -> Checklist {
+fn checklist(scene: &SessionHarness) -> Checklist {
     let asked = &scene.state.active.approvals[0].approval;
-    let Question::Preflight(checklist) = &asked.question else { panic!("{asked:?}") };
+    let ApprovalSubject::Preflight(checklist) = &asked.subject else { panic!("{asked:?}") };
     checklist.clone()
 }
 
 #[test]
 fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         submit_preflight("u1"),
         "
@@ -81,9 +81,9 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
         approval_requested p1 (Carry out a plan of 1 step) write_high_risk within Some(60) @r1
     ",
     );
-    assert!(scene.state.is_waiting_for_people());
+    assert!(scene.state.is_waiting_for_approval());
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 approve by ann closed @r1
         preflight_approved p1 +1 by ann @r1
@@ -94,7 +94,7 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
     ",
     );
     scene.check(
-        scene.model_calls(&[Wanted::With("high", json!({"quantity": 1000}))]),
+        scene.model_calls(&[ScriptedCall::Valid("high", json!({"quantity": 1000}))]),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -104,9 +104,9 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
         > start_tool c1 a3 high
     ",
     );
-    scene.does(scene.tool("c1", completed())).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check(
-        scene.model_says("Done."),
+        scene.model_answers("Done."),
         "
         message_completed M2 'Done.' @r1.2
         step_completed EndTurn 10 @r1.2
@@ -128,9 +128,9 @@ fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
     let mut scene = approved(json!([step("high", json!({"quantity": 1000}))]));
     scene.check(
         scene.model_calls(&[
-            Wanted::With("high", json!({"quantity": 1_000_000})),
-            Wanted::With("high", json!({"quantity": 1000.0})),
-            Wanted::With("high2", json!({"quantity": 1000})),
+            ScriptedCall::Valid("high", json!({"quantity": 1_000_000})),
+            ScriptedCall::Valid("high", json!({"quantity": 1000.0})),
+            ScriptedCall::Valid("high2", json!({"quantity": 1000})),
         ]),
         "
         message_completed M1 '' @r1.1
@@ -145,9 +145,9 @@ fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
 
 #[test]
 fn g14_each_step_covers_one_call_also_after_a_restart() {
-    let same = || Wanted::With("beside", json!({"n": 1}));
+    let same = || ScriptedCall::Valid("beside", json!({"n": 1}));
     let mut scene = approved(json!([step("beside", json!({"n": 1}))]));
-    scene.does(Input::Rehydrated { within: None }).unwrap();
+    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
     scene.check(
         scene.model_calls(&[same(), same()]),
         "
@@ -162,18 +162,18 @@ fn g14_each_step_covers_one_call_also_after_a_restart() {
     ",
     );
     let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
-    assert_eq!(plan.map(|plan| plan.used.clone()), Some([1].into()));
+    assert_eq!(plan.map(|plan| plan.used_positions.clone()), Some([1].into()));
 }
 
 #[test]
-fn g14_deny_still_denies() {
+fn g14_a_denial_overrides_an_approved_step() {
     let mut scene = approved(json!([step("high", json!({})), step("crit", json!({}))]));
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
     scene.check(
-        scene.model_calls(&wants(["high", "crit"])),
+        scene.model_calls(&scripted_calls(["high", "crit"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -191,20 +191,20 @@ fn g14_deny_still_denies() {
 #[test]
 fn g14_a_step_without_arguments_covers_only_what_risks_little() {
     let open = |tool: &str| json!({"description": "d", "tool": tool});
-    let mut scene = Scene::new().rules(|rules| {
-        rules.matrix = Arc::new(crate::policy::Preset::AskFirst.into());
+    let mut scene = SessionHarness::new().with_rules(|rules| {
+        rules.matrix = Arc::new(crate::policy::MatrixPreset::AskFirst.into());
     });
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.does(submit_preflight("u1")).unwrap();
-    scene.does(submits(&scene, json!([open("low"), open("high")]))).unwrap();
+    scene.apply(submit_preflight("u1")).unwrap();
+    scene.apply(submits(&scene, json!([open("low"), open("high")]))).unwrap();
     let expected = "step 2: it says no arguments, so you will be asked when the call comes";
     assert!(checklist(&scene).warnings.iter().any(|it| it == expected), "{:?}", checklist(&scene));
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     scene.check(
-        scene.model_calls(&wants(["high", "low", "low"])),
+        scene.model_calls(&scripted_calls(["high", "low", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -218,11 +218,11 @@ fn g14_a_step_without_arguments_covers_only_what_risks_little() {
 }
 
 #[test]
-fn g14_refused_the_run_ends_as_cancelled_by_that_person() {
-    let mut scene = asked(json!([step("high", json!({}))]));
-    scene.does(submit("u2")).unwrap();
+fn g14_a_rejected_preflight_cancels_the_run() {
+    let mut scene = with_pending_preflight(json!([step("high", json!({}))]));
+    scene.apply(submit("u2")).unwrap();
     scene.check(
-        scene.whole("p1", false, "bob"),
+        scene.overall_answer("p1", false, "bob"),
         "
         approval_decided p1 reject by bob closed @r1
         run_cancelled by bob @r1
@@ -235,22 +235,22 @@ fn g14_refused_the_run_ends_as_cancelled_by_that_person() {
     ",
     );
     // The same again is fine, in either form; another is not.
-    scene.check(scene.whole("p1", false, "bob"), "= decided closed repeated");
+    scene.check(scene.overall_answer("p1", false, "bob"), "= decided closed repeated");
     scene.check(scene.resolve("p1", Resolution::Reject, "bob"), "= decided closed repeated");
-    scene.check(scene.whole("p1", true, "bob"), "! already decided reject by bob");
+    scene.check(scene.overall_answer("p1", true, "bob"), "! already decided reject by bob");
 }
 
 #[test]
 fn g14_nobody_answers_in_time() {
-    let mut scene = asked(json!([step("high", json!({}))]));
-    scene.after(MINUTE).check(
+    let mut scene = with_pending_preflight(json!([step("high", json!({}))]));
+    scene.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p1 @r1
         run_failed ApprovalExpired (nobody answered in time whether the plan may be carried out) @r1
     ",
     );
-    let late = scene.whole("p1", true, "ann");
+    let late = scene.overall_answer("p1", true, "ann");
     scene.check(late, "! the approval has expired; nobody answered in time");
 }
 
@@ -258,7 +258,7 @@ fn g14_nobody_answers_in_time() {
 fn g14_without_a_plan_people_are_asked_as_usual() {
     let mut scene = planning();
     scene.check(
-        scene.model_says("I would rather talk."),
+        scene.model_answers("I would rather talk."),
         "
         step_completed EndTurn 10 @r1
         preflight_skipped (the model submitted no plan; you are asked about calls as they come) @r1
@@ -267,11 +267,11 @@ fn g14_without_a_plan_people_are_asked_as_usual() {
         > start_model a2 M1 @r1.1
     ",
     );
-    scene.does(scene.model_calls(&wants(["high"]))).unwrap();
+    scene.apply(scene.model_calls(&scripted_calls(["high"]))).unwrap();
     assert_eq!(scene.state.active.approvals[0].approval.kind().name(), "plan");
     let mut scene = planning();
     scene.check(
-        scene.model_calls(&[Wanted::Broken(SUBMIT_PLAN)]),
+        scene.model_calls(&[ScriptedCall::Malformed(SUBMIT_PLAN_TOOL)]),
         "
         step_completed ToolUse 10 @r1
         preflight_skipped (the model's plan can't be read: not JSON; you are asked about calls as they come) @r1
@@ -283,8 +283,8 @@ fn g14_without_a_plan_people_are_asked_as_usual() {
 }
 
 #[test]
-fn g14_with_nobody_there_to_look_no_plan_is_asked_for() {
-    let mut scene = Scene::new().agent(|agent| agent.headless = true);
+fn g14_headless_runs_skip_preflight() {
+    let mut scene = SessionHarness::new().with_agent(|agent| agent.headless = true);
     scene.check(
         submit_preflight("u1"),
         "
@@ -300,21 +300,22 @@ fn g14_with_nobody_there_to_look_no_plan_is_asked_for() {
 }
 
 #[test]
-fn g14_the_session_says_where_the_message_does_not() {
+fn g14_the_session_setting_applies_by_default() {
     let settings = Settings { preflight: true, ..Settings::default() };
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.does(submit("u1")).unwrap();
-    let is_planning = |scene: &Scene| scene.state.active.run.as_ref().unwrap().is_planning();
+    scene.apply(submit("u1")).unwrap();
+    let is_planning =
+        |scene: &SessionHarness| scene.state.active.run.as_ref().unwrap().is_planning();
     assert!(is_planning(&scene));
     let mut plain = submit("u2");
     if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut plain {
         *preflight = Some(false);
     }
-    scene.does(plain).unwrap();
-    scene.does(cancel()).unwrap();
+    scene.apply(plain).unwrap();
+    scene.apply(cancel()).unwrap();
     assert!(!is_planning(&scene), "the queued message said no");
 }
 
@@ -325,7 +326,7 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
         scene.model_fails(ModelFailure::temporary("overloaded"), false),
         "step_retrying #1 failures 1 (overloaded) @r1",
     );
-    scene.after(MINUTE).check(
+    scene.advance_clock(MINUTE).check(
         Input::Wake,
         "
         step_started a2 #2 small planning @r1
@@ -333,7 +334,7 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
     ",
     );
     scene.check(
-        Input::Rehydrated { within: None },
+        Input::Rehydrated { user_settings: None },
         "
         step_retrying #2 failures 1 (the server restarted) @r1
         step_started a3 #3 small planning @r1
@@ -354,25 +355,26 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
 
 #[test]
 fn s2_the_plan_does_not_count_as_a_step() {
-    let mut scene = Scene::new().agent(|agent| agent.max_steps = 1);
-    scene.does(submit_preflight("u1")).unwrap();
-    scene.does(submits(&scene, json!([step("high", json!({}))]))).unwrap();
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
-    scene.does(scene.model_says("Done.")).unwrap();
+    let mut scene = SessionHarness::new().with_agent(|agent| agent.max_steps = 1);
+    scene.apply(submit_preflight("u1")).unwrap();
+    scene.apply(submits(&scene, json!([step("high", json!({}))]))).unwrap();
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+    scene.apply(scene.model_answers("Done.")).unwrap();
     assert!(scene.state.is_idle());
     assert_eq!(scene.state.usage.tokens.input_tokens, 20, "its tokens count");
 }
 
 #[test]
-fn g14_what_people_read_of_a_plan() {
-    let mut scene = Scene::new();
-    scene.rules.prices =
-        Arc::new([("small".to_owned(), Price { input: 1.0, output: 10.0, cached: None })].into());
+fn g14_checklist_contents() {
+    let mut scene = SessionHarness::new();
+    scene.rules.prices = Arc::new(
+        [("small".to_owned(), ModelPrice { input: 1.0, output: 10.0, cached: None })].into(),
+    );
     let settings = Settings { autonomy_level: Autonomy::Recommendations, ..Settings::default() };
     scene
-        .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+        .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.does(submit_preflight("u1")).unwrap();
+    scene.apply(submit_preflight("u1")).unwrap();
     let steps = json!([
         {"description": "Think"},
         step("read", json!({})),
@@ -382,9 +384,9 @@ fn g14_what_people_read_of_a_plan() {
         step("nothing", json!({})),
     ]);
     let plan = json!({"steps": steps, "warnings": ["It may rain."]});
-    scene.does(scene.model_calls(&[Wanted::With(SUBMIT_PLAN, plan)])).unwrap();
+    scene.apply(scene.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, plan)])).unwrap();
     let found = serde_json::to_value(checklist(&scene)).unwrap();
-    let digest = |arguments: &Value| Digest::of(arguments).to_string();
+    let digest = |arguments: &Value| Digest::hash_json(arguments).to_string();
     let shown = |position: u32, tool: &str, arguments: Value, risk: &str, needs: bool| {
         json!({
             "position": position, "description": format!("Do {tool}"), "toolName": tool,
@@ -419,13 +421,13 @@ fn g14_what_people_read_of_a_plan() {
 
 #[test]
 fn g14_an_unknown_price_and_a_budget_too_small_are_warned_of() {
-    let mut scene = Scene::new().agent(|agent| {
-        let (scope, period) = (crate::budget::Scope::Run, Default::default());
-        let measure = crate::budget::Measure::Tokens;
+    let mut scene = SessionHarness::new().with_agent(|agent| {
+        let (scope, period) = (crate::budget::BudgetScope::Run, Default::default());
+        let measure = crate::budget::BudgetMeasure::Tokens;
         agent.budgets = vec![crate::budget::Budget { scope, period, measure, limit: 20.0 }];
     });
-    scene.does(submit_preflight("u1")).unwrap();
-    scene.does(submits(&scene, json!([step("high", json!({}))]))).unwrap();
+    scene.apply(submit_preflight("u1")).unwrap();
+    scene.apply(submits(&scene, json!([step("high", json!({}))]))).unwrap();
     let found = checklist(&scene);
     assert_eq!(found.estimated_cost.estimated_usd, None);
     let expected = [
@@ -437,12 +439,13 @@ fn g14_an_unknown_price_and_a_budget_too_small_are_warned_of() {
 }
 
 #[test]
-fn e7_a_replacement_that_was_never_shown_changes_no_step() {
-    let mut scene = asked(json!([step("high", json!({"n": 1})), step("idem", Value::Null)]));
+fn e7_placeholders_never_shown_are_rejected_in_steps() {
+    let mut scene =
+        with_pending_preflight(json!([step("high", json!({"n": 1})), step("idem", Value::Null)]));
     for position in [1, 2] {
         let arguments = Some(json!({"n": 2, "token": crate::scrub::REDACTED}));
-        let edits = vec![StepEdit { arguments, ..edit(position) }];
-        let refused = scene.does(approve(&scene, edits)).unwrap_err();
+        let edits = vec![ChecklistStepEdit { arguments, ..edit(position) }];
+        let refused = scene.apply(approve(&scene, edits)).unwrap_err();
         let Rejection::InvalidAnswer { problem } = &refused else { panic!("{refused}") };
         let expected = format!("step {position}: arguments.token has `[redacted]`");
         assert!(problem.starts_with(&expected), "{problem}");
@@ -456,11 +459,11 @@ fn g14_steps_are_edited_and_skipped_by_position() {
         step("high2", json!({})),
         step("idem", json!({})),
     ]);
-    let mut scene = asked(steps);
+    let mut scene = with_pending_preflight(steps);
     let edits = vec![
-        StepEdit { arguments: Some(json!({"n": 2, "token": "s3cret"})), ..edit(1) },
-        StepEdit { skip: true, ..edit(2) },
-        StepEdit { description: Some("Do idem".to_owned()), ..edit(3) },
+        ChecklistStepEdit { arguments: Some(json!({"n": 2, "token": "s3cret"})), ..edit(1) },
+        ChecklistStepEdit { skip: true, ..edit(2) },
+        ChecklistStepEdit { description: Some("Do idem".to_owned()), ..edit(3) },
     ];
     scene.check(
         approve(&scene, edits.clone()),
@@ -475,16 +478,16 @@ fn g14_steps_are_edited_and_skipped_by_position() {
     );
     scene.check(approve(&scene, edits), "= decided closed repeated");
     scene.check(approve(&scene, vec![]), "! already decided approve by ann");
-    let told = assemble(&scene.state, &scene.rules, "small".to_owned());
+    let told = assemble_request(&scene.state, &scene.rules, "small".to_owned());
     assert_eq!(told.forced_tool, None);
-    let said = told.system.of_run;
+    let said = told.system.per_run;
     assert!(said.contains("1. [changed by the person] Do high (high {\"n\":2"));
     assert!(said.contains("2. [skipped by the person: do not do this] Do high2\n"));
     assert!(said.contains("3. Do idem (idem {})\n"), "{said}");
     scene.check(
         scene.model_calls(&[
-            Wanted::With("high", json!({"n": 2, "token": "s3cret"})),
-            Wanted::With("high2", json!({})),
+            ScriptedCall::Valid("high", json!({"n": 2, "token": "s3cret"})),
+            ScriptedCall::Valid("high2", json!({})),
         ]),
         "
         message_completed M1 '' @r1.1
@@ -501,8 +504,8 @@ fn g14_steps_are_edited_and_skipped_by_position() {
 
 #[test]
 fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
-    let mut scene = asked(json!([step("high_strict", json!({"n": 1}))]));
-    let to = |tool: &str| StepEdit { tool_name: Some(tool.to_owned()), ..edit(1) };
+    let mut scene = with_pending_preflight(json!([step("high_strict", json!({"n": 1}))]));
+    let to = |tool: &str| ChecklistStepEdit { tool_name: Some(tool.to_owned()), ..edit(1) };
     for (edits, expected) in [
         (vec![edit(2)], "! the answer can't be taken: the plan has no step 2"),
         (
@@ -510,7 +513,7 @@ fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
             "! the answer must decide at least one step, and none of them twice",
         ),
         (
-            vec![StepEdit { arguments: Some(json!({"n": "x"})), ..edit(1) }],
+            vec![ChecklistStepEdit { arguments: Some(json!({"n": "x"})), ..edit(1) }],
             "! the answer can't be taken: step 1: `/n`: value is not of type \"integer\"",
         ),
         (
@@ -527,9 +530,9 @@ fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
     }
     let stop = scene.resolve("p1", Resolution::Stop, "ann");
     scene.check(stop, "! a decision on this is `approve`, with `steps` by `position`, or `reject`");
-    assert!(scene.state.is_waiting_for_people());
+    assert!(scene.state.is_waiting_for_approval());
     // Another tool's arguments do not go with it.
-    scene.does(approve(&scene, vec![to("high")])).unwrap();
+    scene.apply(approve(&scene, vec![to("high")])).unwrap();
     let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
     assert_eq!(plan.unwrap().steps[0].arguments, None);
 }
@@ -537,9 +540,9 @@ fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
 #[test]
 fn g14_the_model_is_forced_to_submit_a_plan_and_sees_its_tools() {
     let scene = planning();
-    let request = assemble(&scene.state, &scene.rules, "small".to_owned());
-    assert_eq!(request.forced_tool.as_deref(), Some(SUBMIT_PLAN));
+    let request = assemble_request(&scene.state, &scene.rules, "small".to_owned());
+    assert_eq!(request.forced_tool.as_deref(), Some(SUBMIT_PLAN_TOOL));
     let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names.last(), Some(&SUBMIT_PLAN));
+    assert_eq!(names.last(), Some(&SUBMIT_PLAN_TOOL));
     assert!(names.contains(&"high"));
 }

@@ -4,9 +4,10 @@ use super::*;
 
 #[test]
 fn s3_read_only_calls_run_at_once_up_to_the_bound() {
-    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 2);
+    let mut scene =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 2);
     scene.check(
-        scene.model_calls(&wants(["read", "read2", "read", "read2"])),
+        scene.model_calls(&scripted_calls(["read", "read2", "read", "read2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -25,7 +26,7 @@ fn s3_read_only_calls_run_at_once_up_to_the_bound() {
     ",
     );
     scene.check(
-        scene.tool("c2", completed()),
+        scene.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.1
         tool_call_attempt_started c3 a4 #1 @r1.1
@@ -33,7 +34,7 @@ fn s3_read_only_calls_run_at_once_up_to_the_bound() {
     ",
     );
     scene.check(
-        scene.tool("c3", completed()),
+        scene.tool_finishes("c3", completed()),
         "
         tool_call_completed c3 '42' @r1.1
         tool_call_attempt_started c4 a5 #1 @r1.1
@@ -44,9 +45,9 @@ fn s3_read_only_calls_run_at_once_up_to_the_bound() {
 
 #[test]
 fn s3_other_calls_run_one_at_a_time_in_order() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["low", "read", "low"])),
+        scene.model_calls(&scripted_calls(["low", "read", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -62,9 +63,9 @@ fn s3_other_calls_run_one_at_a_time_in_order() {
         > start_tool c2 a3 read
     ",
     );
-    scene.check(scene.tool("c2", completed()), "tool_call_completed c2 '42' @r1.1");
+    scene.check(scene.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c3 a4 #1 @r1.1
@@ -75,9 +76,9 @@ fn s3_other_calls_run_one_at_a_time_in_order() {
 
 #[test]
 fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["high", "low", "read"])),
+        scene.model_calls(&scripted_calls(["high", "low", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -91,10 +92,10 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
         > start_tool c3 a2 read
     ",
     );
-    scene.check(scene.tool("c3", completed()), "tool_call_completed c3 '42' @r1.1");
-    assert!(scene.state.is_waiting_for_people());
+    scene.check(scene.tool_finishes("c3", completed()), "tool_call_completed c3 '42' @r1.1");
+    assert!(scene.state.is_waiting_for_approval());
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -103,9 +104,9 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
         = decided closed
     ",
     );
-    assert!(!scene.state.is_waiting_for_people());
+    assert!(!scene.state.is_waiting_for_approval());
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -116,9 +117,9 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
 
 #[test]
 fn s3_a_write_before_one_that_waits_for_a_person_runs() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["low", "high"])),
+        scene.model_calls(&scripted_calls(["low", "high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -132,7 +133,7 @@ fn s3_a_write_before_one_that_waits_for_a_person_runs() {
     );
     // Approved early, it still has to wait for its turn.
     scene.check(
-        scene.whole("p1", true, "ann"),
+        scene.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c2 by ann closed @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
@@ -140,7 +141,7 @@ fn s3_a_write_before_one_that_waits_for_a_person_runs() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a3 #1 @r1.1
@@ -151,9 +152,9 @@ fn s3_a_write_before_one_that_waits_for_a_person_runs() {
 
 #[test]
 fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_calls(&wants(["high", "beside", "low"])),
+        scene.model_calls(&scripted_calls(["high", "beside", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -165,7 +166,7 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
     ",
     );
     scene.check(
-        scene.steps("p1", &[("c2", true)], "ann"),
+        scene.step_answers("p1", &[("c2", true)], "ann"),
         "
         approval_decided p1 +c2 by ann @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
@@ -175,7 +176,7 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
     ",
     );
     scene.check(
-        scene.steps("p1", &[("c1", true)], "ann"),
+        scene.step_answers("p1", &[("c1", true)], "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -187,15 +188,15 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
 }
 
 #[test]
-fn s3_a_call_that_backs_off_keeps_its_turn() {
-    let mut scene = Scene::calling(&wants(["idem", "low"]));
-    scene.does(scene.whole("p1", true, "ann")).unwrap();
+fn s3_a_call_that_backs_off_keeps_its_order() {
+    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "low"]));
+    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
     scene.check(
-        scene.tool("c1", timed_out()),
+        scene.tool_finishes("c1", timed_out()),
         "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
     );
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).check(
+    scene.set_clock(due).check(
         Input::Wake,
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
@@ -203,7 +204,7 @@ fn s3_a_call_that_backs_off_keeps_its_turn() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -214,14 +215,15 @@ fn s3_a_call_that_backs_off_keeps_its_turn() {
 
 #[test]
 fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
-    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 1);
-    scene.does(scene.model_calls(&wants(["read", "read2"]))).unwrap();
+    let mut scene =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 1);
+    scene.apply(scene.model_calls(&scripted_calls(["read", "read2"]))).unwrap();
     scene.check(
-        scene.tool("c1", timed_out()),
+        scene.tool_finishes("c1", timed_out()),
         "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
     );
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).check(
+    scene.set_clock(due).check(
         Input::Wake,
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
@@ -229,7 +231,7 @@ fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -239,10 +241,11 @@ fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
 }
 
 #[test]
-fn a_bound_of_none_is_one() {
-    let mut scene = Scene::streaming().rules(|rules| rules.parallel_calls_max = 0);
+fn a_parallel_limit_of_zero_means_one() {
+    let mut scene =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 0);
     scene.check(
-        scene.model_calls(&wants(["read", "read2"])),
+        scene.model_calls(&scripted_calls(["read", "read2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1

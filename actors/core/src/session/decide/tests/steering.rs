@@ -7,7 +7,7 @@ fn steer(message_id: &str) -> Input {
 }
 
 fn interrupt(message_id: &str, said: Option<&str>) -> Input {
-    let digest = Digest::of_bytes(message_id.as_bytes());
+    let digest = Digest::hash_bytes(message_id.as_bytes());
     let text = message_id.into();
     let message_id = MessageId::parse(message_id).unwrap();
     let partial = said.map(|text| Completion {
@@ -23,8 +23,8 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
 }
 
 #[test]
-fn s4_steering_is_told_with_the_next_steps_input() {
-    let mut scene = Scene::calling(&[want("read")]);
+fn s4_steering_is_included_in_the_next_step() {
+    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("read")]);
     scene.check(
         steer("also"),
         "
@@ -33,7 +33,7 @@ fn s4_steering_is_told_with_the_next_steps_input() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -56,11 +56,11 @@ fn s4_steering_is_told_with_the_next_steps_input() {
 
 #[test]
 fn s4_steering_that_comes_too_late_starts_the_next_run_before_what_waits() {
-    let mut scene = Scene::streaming();
-    scene.does(submit("waits")).unwrap();
-    scene.does(steer("also")).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(submit("waits")).unwrap();
+    scene.apply(steer("also")).unwrap();
     scene.check(
-        scene.model_says("one"),
+        scene.model_answers("one"),
         "
         message_completed M1 'one' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -76,8 +76,8 @@ fn s4_steering_that_comes_too_late_starts_the_next_run_before_what_waits() {
 }
 
 #[test]
-fn s4_steering_while_a_plan_waits_is_told_after_the_decision() {
-    let mut scene = Scene::calling(&[want("high")]);
+fn s4_steering_during_a_plan_is_included_after_the_decision() {
+    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
     scene.check(
         steer("also"),
         "
@@ -89,7 +89,7 @@ fn s4_steering_while_a_plan_waits_is_told_after_the_decision() {
 
 #[test]
 fn s4_steering_an_idle_session_is_a_message_like_any_other() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     scene.check(
         steer("u1"),
         "
@@ -105,16 +105,17 @@ fn s4_steering_an_idle_session_is_a_message_like_any_other() {
 
 #[test]
 fn s4_steering_counts_against_the_queue() {
-    let mut scene = Scene::streaming().rules(|rules| rules.queued_messages_max = 1);
-    scene.does(steer("one")).unwrap();
+    let mut scene =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.queued_messages_max = 1);
+    scene.apply(steer("one")).unwrap();
     scene.check(steer("two"), "! 1 messages wait already");
     scene.check(submit("three"), "! 1 messages wait already");
 }
 
 #[test]
 fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
-    let mut scene = Scene::streaming();
-    scene.does(submit("waits")).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(submit("waits")).unwrap();
     scene.check(
         interrupt("now", Some("I was say")),
         "
@@ -132,7 +133,7 @@ fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
     );
     scene.check(interrupt("now", None), "= submitted r3 seq 10 repeated");
     scene.check(
-        scene.model_says("done"),
+        scene.model_answers("done"),
         "
         message_completed M2 'done' @r3.1
         step_completed EndTurn 10 @r3.1
@@ -148,8 +149,8 @@ fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
 
 #[test]
 fn s4_an_interrupt_closes_the_plan_that_waits() {
-    let mut scene = Scene::calling(&[want("high")]);
-    let decision = scene.does(interrupt("now", None)).unwrap();
+    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
+    let decision = scene.apply(interrupt("now", None)).unwrap();
     let cancelled = |record: &EventRecord| {
         matches!(record.event, crate::session::SessionEvent::ApprovalCancelled { .. })
     };
@@ -159,8 +160,8 @@ fn s4_an_interrupt_closes_the_plan_that_waits() {
 
 #[test]
 fn s4_an_interrupt_of_a_closed_session_is_refused() {
-    let mut scene = Scene::new();
-    scene.does(Input::Close { by: user("ann"), partial: None }).unwrap();
-    let refused = scene.does(interrupt("now", None)).unwrap_err();
+    let mut scene = SessionHarness::new();
+    scene.apply(Input::CloseSession { by: user("ann"), partial: None }).unwrap();
+    let refused = scene.apply(interrupt("now", None)).unwrap_err();
     assert_eq!(refused, Rejection::SessionClosed);
 }

@@ -8,9 +8,9 @@ fn overloaded() -> ModelFailure {
 
 #[test]
 fn s2_calls_then_a_final_answer() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_completes("Looking.", &wants(["read"])),
+        scene.model_completes("Looking.", &scripted_calls(["read"])),
         "
         message_completed M1 'Looking.' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -21,7 +21,7 @@ fn s2_calls_then_a_final_answer() {
     ",
     );
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -30,7 +30,7 @@ fn s2_calls_then_a_final_answer() {
     ",
     );
     scene.check(
-        scene.model_says("It is 42."),
+        scene.model_answers("It is 42."),
         "
         message_completed M2 'It is 42.' @r1.2
         step_completed EndTurn 10 @r1.2
@@ -49,9 +49,9 @@ fn s2_calls_then_a_final_answer() {
 
 #[test]
 fn s2_an_empty_answer_ends_the_run_and_is_not_conversation() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
-        scene.model_says(""),
+        scene.model_answers(""),
         "
         message_completed M1 '' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -63,14 +63,14 @@ fn s2_an_empty_answer_ends_the_run_and_is_not_conversation() {
 
 #[test]
 fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         scene.model_fails(overloaded(), false),
         "step_retrying #1 failures 1 (overloaded) @r1.1",
     );
     let due = scene.state.next_wake().unwrap();
-    scene.at(Timestamp(due.0 - 1)).check(Input::Wake, "");
-    scene.at(due).check(
+    scene.set_clock(Timestamp(due.0 - 1)).check(Input::Wake, "");
+    scene.set_clock(due).check(
         Input::Wake,
         "
         step_started a2 #2 small @r1.1
@@ -79,7 +79,7 @@ fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
     );
     scene.check(Input::Wake, "");
     scene.check(
-        scene.model_says("Hello."),
+        scene.model_answers("Hello."),
         "
         message_completed M1 'Hello.' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -90,7 +90,7 @@ fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
 
 #[test]
 fn m3_a_cut_stream_is_discarded_and_restarted() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     scene.check(
         scene.model_fails(overloaded(), true),
         "
@@ -99,7 +99,7 @@ fn m3_a_cut_stream_is_discarded_and_restarted() {
     ",
     );
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).check(
+    scene.set_clock(due).check(
         Input::Wake,
         "
         step_started a2 #2 small @r1.1
@@ -112,8 +112,8 @@ fn m3_a_cut_stream_is_discarded_and_restarted() {
 #[test]
 fn m3_a_permanent_failure_ends_the_run() {
     for streamed in [false, true] {
-        let mut scene = Scene::streaming();
-        let failure = ModelFailure::of_status(401, "bad key", None);
+        let mut scene = SessionHarness::with_streaming_step();
+        let failure = ModelFailure::from_status(401, "bad key", None);
         scene.check(
             scene.model_fails(failure, streamed),
             "
@@ -137,11 +137,11 @@ fn m3_a_permanent_failure_ends_the_run() {
 
 #[test]
 fn m3_retries_are_exhausted() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     for _ in 0..3 {
-        scene.does(scene.model_fails(overloaded(), false)).unwrap();
+        scene.apply(scene.model_fails(overloaded(), false)).unwrap();
         let due = scene.state.next_wake().unwrap();
-        scene.at(due).does(Input::Wake).unwrap();
+        scene.set_clock(due).apply(Input::Wake).unwrap();
     }
     scene.check(
         scene.model_fails(overloaded(), false),
@@ -155,12 +155,12 @@ fn m3_retries_are_exhausted() {
 
 #[test]
 fn m3_failures_are_counted_anew_for_each_step() {
-    let mut scene = Scene::streaming();
-    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).does(Input::Wake).unwrap();
+    scene.set_clock(due).apply(Input::Wake).unwrap();
     scene.check(
-        scene.model_calls(&wants(["no_such_tool"])),
+        scene.model_calls(&scripted_calls(["no_such_tool"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -180,10 +180,10 @@ fn m3_failures_are_counted_anew_for_each_step() {
 #[test]
 fn m3_retry_after_is_honoured_up_to_the_cap() {
     let delay = |asked: Option<Duration>| {
-        let mut scene = Scene::streaming();
-        let failure = ModelFailure::of_status(429, "slow down", asked);
-        scene.does(scene.model_fails(failure, false)).unwrap();
-        scene.state.next_wake().unwrap().until_from(scene.now)
+        let mut scene = SessionHarness::with_streaming_step();
+        let failure = ModelFailure::from_status(429, "slow down", asked);
+        scene.apply(scene.model_fails(failure, false)).unwrap();
+        scene.state.next_wake().unwrap().saturating_duration_since(scene.now)
     };
     assert!(delay(None) <= SECOND);
     assert_eq!(delay(Some(7 * SECOND)), 7 * SECOND);
@@ -192,24 +192,24 @@ fn m3_retry_after_is_honoured_up_to_the_cap() {
 
 #[test]
 fn superseded_model_attempts_change_nothing() {
-    let mut scene = Scene::streaming();
-    let first = scene.model_says("too late");
-    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    let mut scene = SessionHarness::with_streaming_step();
+    let first = scene.model_answers("too late");
+    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
     scene.check(first.clone(), "");
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).does(Input::Wake).unwrap();
+    scene.set_clock(due).apply(Input::Wake).unwrap();
     scene.check(first.clone(), "");
-    scene.does(scene.model_says("in time")).unwrap();
+    scene.apply(scene.model_answers("in time")).unwrap();
     scene.check(first, "");
 }
 
 #[test]
 fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
-    let mut scene = Scene::streaming().agent(|agent| agent.max_steps = 2);
-    scene.does(scene.model_calls(&wants(["read"]))).unwrap();
-    scene.does(scene.tool("c1", completed())).unwrap();
+    let mut scene = SessionHarness::with_streaming_step().with_agent(|agent| agent.max_steps = 2);
+    scene.apply(scene.model_calls(&scripted_calls(["read"]))).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
     scene.check(
-        scene.model_calls(&wants(["read"])),
+        scene.model_calls(&scripted_calls(["read"])),
         "
         message_completed M2 '' @r1.2
         step_completed ToolUse 10 @r1.2
@@ -220,7 +220,7 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
     ",
     );
     scene.check(
-        scene.tool("c2", completed()),
+        scene.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.2
         run_failed MaxIterations (maximum iterations reached without final answer) @r1.2
@@ -249,22 +249,22 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
     );
 }
 
-fn with_spare() -> Scene {
-    let mut scene =
-        Scene::new().agent(|agent| agent.models = ["large", "small"].map(str::to_owned).into());
-    let priced = |usd| crate::usage::Price { input: usd, output: usd, cached: None };
+fn with_spare() -> SessionHarness {
+    let mut scene = SessionHarness::new()
+        .with_agent(|agent| agent.models = ["large", "small"].map(str::to_owned).into());
+    let priced = |usd| crate::usage::ModelPrice { input: usd, output: usd, cached: None };
     let prices = [("large", priced(1e6)), ("small", priced(1e3))];
     let prices = prices.map(|(name, price)| (name.to_owned(), price));
     scene.rules.prices = Arc::new(prices.into());
-    scene.does(submit("u1")).unwrap();
+    scene.apply(submit("u1")).unwrap();
     scene
 }
 
-fn exhaust(scene: &mut Scene, streamed: bool) {
+fn exhaust(scene: &mut SessionHarness, streamed: bool) {
     for _ in 0..3 {
-        scene.does(scene.model_fails(overloaded(), streamed)).unwrap();
+        scene.apply(scene.model_fails(overloaded(), streamed)).unwrap();
         let due = scene.state.next_wake().unwrap();
-        scene.at(due).does(Input::Wake).unwrap();
+        scene.set_clock(due).apply(Input::Wake).unwrap();
     }
 }
 
@@ -286,10 +286,10 @@ fn m4_an_exhausted_model_gives_way_to_the_next() {
         "step_retrying #5 failures 1 (overloaded) @r1.1",
     );
     let due = scene.state.next_wake().unwrap();
-    scene.at(due).does(Input::Wake).unwrap();
-    scene.does(scene.model_completes("Looking.", &wants(["read"]))).unwrap();
+    scene.set_clock(due).apply(Input::Wake).unwrap();
+    scene.apply(scene.model_completes("Looking.", &scripted_calls(["read"]))).unwrap();
     scene.check(
-        scene.tool("c1", completed()),
+        scene.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a8 #1 small @r1.2
@@ -297,11 +297,11 @@ fn m4_an_exhausted_model_gives_way_to_the_next() {
         > start_model a8 M2 @r1.2
     ",
     );
-    scene.does(scene.model_says("42.")).unwrap();
+    scene.apply(scene.model_answers("42.")).unwrap();
     let spent = scene.state.usage;
     assert_eq!(spent.cost_usd, Some(spent.tokens.total() as f64 / 1e3), "M6: at its own price");
     // The next run begins with the first again.
-    scene.does(submit("u2")).unwrap();
+    scene.apply(submit("u2")).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
 }
 
@@ -325,7 +325,7 @@ fn m4_what_clients_saw_of_the_first_is_discarded() {
 fn m4_when_the_last_is_exhausted_the_run_fails() {
     let mut scene = with_spare();
     exhaust(&mut scene, false);
-    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
     exhaust(&mut scene, false);
     scene.check(
         scene.model_fails(overloaded(), false),
@@ -340,7 +340,7 @@ fn m4_when_the_last_is_exhausted_the_run_fails() {
 fn m4_m3_a_request_that_is_refused_is_not_tried_elsewhere() {
     let mut scene = with_spare();
     scene.check(
-        scene.model_fails(ModelFailure::of_status(400, "too long", None), false),
+        scene.model_fails(ModelFailure::from_status(400, "too long", None), false),
         "
         message_discarded M1 (too long) @r1.1
         run_failed ModelError (too long) @r1.1
@@ -349,7 +349,7 @@ fn m4_m3_a_request_that_is_refused_is_not_tried_elsewhere() {
 }
 
 #[test]
-fn m4_r4_an_open_circuit_gives_way_at_once_and_is_waited_for_only_by_the_last() {
+fn m4_r4_an_open_circuit_falls_back_at_once_except_for_the_last_model() {
     let mut scene = with_spare();
     let open = || ModelFailure::circuit_open("left alone", Duration::from_secs(7));
     scene.check(
@@ -361,19 +361,19 @@ fn m4_r4_an_open_circuit_gives_way_at_once_and_is_waited_for_only_by_the_last() 
     ",
     );
     scene.check(scene.model_fails(open(), false), "step_retrying #2 failures 1 (left alone) @r1.1");
-    assert_eq!(scene.state.next_wake(), Some(scene.now.after(Duration::from_secs(7))));
+    assert_eq!(scene.state.next_wake(), Some(scene.now.saturating_add(Duration::from_secs(7))));
 }
 
 #[test]
 fn m4_after_a_restart_the_run_stays_with_the_next_while_the_profile_has_it() {
     let mut scene = with_spare();
     exhaust(&mut scene, false);
-    scene.does(scene.model_fails(overloaded(), false)).unwrap();
+    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
     let mut other = scene.rules.clone();
-    scene.does(Input::Rehydrated { within: None }).unwrap();
+    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("small"));
     Arc::make_mut(&mut other.agent).models = vec!["large".to_owned(), "other".to_owned()];
     scene.rules = other;
-    scene.does(Input::Rehydrated { within: None }).unwrap();
+    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
     assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
 }

@@ -1,9 +1,9 @@
 //! Runs that are started with a workflow (C3).
 
 use super::*;
-use crate::context::{StartedWorkflow, assemble};
+use crate::context::{StartedWorkflow, assemble_request};
 
-fn started(text: &str, change: impl FnOnce(&mut StartedWorkflow)) -> Input {
+fn submit_with_workflow(text: &str, change: impl FnOnce(&mut StartedWorkflow)) -> Input {
     let mut workflow = StartedWorkflow {
         name: "restock".to_owned(),
         inputs: serde_json::Map::new(),
@@ -23,25 +23,25 @@ fn started(text: &str, change: impl FnOnce(&mut StartedWorkflow)) -> Input {
 #[test]
 fn s1_a_workflow_without_a_message_names_its_session() {
     for (text, title) in [("", "/restock"), ("For Jita.", "For Jita.")] {
-        let mut scene = Scene::new();
-        let mut input = started("u1", |_| {});
+        let mut scene = SessionHarness::new();
+        let mut input = submit_with_workflow("u1", |_| {});
         if let Input::SubmitMessage { message, .. } = &mut input {
             message.text = text.into();
         }
-        scene.does(input).unwrap();
+        scene.apply(input).unwrap();
         assert_eq!(scene.state.active.title.as_deref(), Some(title));
     }
 }
 
 #[test]
 fn c3_a_workflow_narrows_its_run_and_the_next_is_free_again() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     let narrow = |it: &mut StartedWorkflow| {
         it.tools = Some(vec!["low".to_owned(), "read".to_owned()]);
         it.autonomy = Some(Autonomy::ReadOnly);
     };
     scene.check(
-        started("u1", narrow),
+        submit_with_workflow("u1", narrow),
         "
         message_accepted u1 @r1
         run_started u1 workflow restock @r1
@@ -51,36 +51,36 @@ fn c3_a_workflow_narrows_its_run_and_the_next_is_free_again() {
         = submitted r1 seq 2
     ",
     );
-    let told = assemble(&scene.state, &scene.rules, "small".to_owned());
+    let told = assemble_request(&scene.state, &scene.rules, "small".to_owned());
     let names: Vec<_> = told.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["low", "read"]);
-    assert!(told.system.of_run.ends_with("Carry it out:\n\nBuy 10."), "{}", told.system.of_run);
-    scene.does(scene.model_calls(&wants(["read", "low", "high"]))).unwrap();
+    assert!(told.system.per_run.ends_with("Carry it out:\n\nBuy 10."), "{}", told.system.per_run);
+    scene.apply(scene.model_calls(&scripted_calls(["read", "low", "high"]))).unwrap();
     let ends = scene.log.iter().rev().take(5).map(|record| format!("{:?}", record.event));
     let ends = ends.collect::<Vec<_>>().join("\n");
     // Reading is allowed at L0, writing is not, and what is not named is not there.
     assert!(ends.contains("AuthorizationDenied") && ends.contains("READ_ONLY"), "{ends}");
     assert!(ends.contains("UnknownTool"), "{ends}");
-    scene.does(scene.tool("c1", completed())).unwrap();
-    scene.does(scene.model_says("Done.")).unwrap();
+    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
+    scene.apply(scene.model_answers("Done.")).unwrap();
 
-    scene.does(submit("u2")).unwrap();
-    assert_eq!(scene.state.active.narrowed, None);
-    let told = assemble(&scene.state, &scene.rules, "small".to_owned());
-    assert!(told.tools.len() > 2 && told.system.of_run.is_empty());
+    scene.apply(submit("u2")).unwrap();
+    assert_eq!(scene.state.active.workflow_settings, None);
+    let told = assemble_request(&scene.state, &scene.rules, "small".to_owned());
+    assert!(told.tools.len() > 2 && told.system.per_run.is_empty());
 }
 
 #[test]
 fn c3_a_workflow_never_widens() {
-    let mut scene = Scene::new();
+    let mut scene = SessionHarness::new();
     let wide = |it: &mut StartedWorkflow| it.autonomy = Some(Autonomy::Supervised);
-    scene.does(started("u1", wide)).unwrap();
-    let level = |scene: &Scene| scene.state.active.settings_in_force().autonomy_level;
+    scene.apply(submit_with_workflow("u1", wide)).unwrap();
+    let level = |scene: &SessionHarness| scene.state.active.effective_settings().autonomy_level;
     assert_eq!(level(&scene), Autonomy::Assisted, "the session's");
     // Settings that change while it runs stay below it.
     let narrow = |it: &mut StartedWorkflow| it.autonomy = Some(Autonomy::Recommendations);
-    let mut scene = Scene::new();
-    scene.does(started("u1", narrow)).unwrap();
+    let mut scene = SessionHarness::new();
+    scene.apply(submit_with_workflow("u1", narrow)).unwrap();
     assert_eq!(level(&scene), Autonomy::Recommendations);
     for (autonomy_level, in_force) in [
         (Autonomy::Supervised, Autonomy::Recommendations),
@@ -88,7 +88,7 @@ fn c3_a_workflow_never_widens() {
     ] {
         let settings = Settings { autonomy_level, ..Settings::default() };
         scene
-            .does(Input::ChangeSettings { change: settings.into(), title: None, by: user("ann") })
+            .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
             .unwrap();
         assert_eq!(level(&scene), in_force);
     }
@@ -96,14 +96,14 @@ fn c3_a_workflow_never_widens() {
 
 #[test]
 fn c3_g14_a_workflow_that_wants_a_plan_gets_one_also_from_the_queue() {
-    let mut scene = Scene::streaming();
+    let mut scene = SessionHarness::with_streaming_step();
     let planned = |it: &mut StartedWorkflow| it.preflight = true;
-    let mut queued = started("u2", planned);
+    let mut queued = submit_with_workflow("u2", planned);
     if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut queued {
         *preflight = Some(false);
     }
-    scene.does(queued).unwrap();
-    scene.does(scene.model_says("Done.")).unwrap();
+    scene.apply(queued).unwrap();
+    scene.apply(scene.model_answers("Done.")).unwrap();
     let run = scene.state.active.run.as_ref().unwrap();
     assert!(run.is_planning());
     assert_eq!(run.workflow.as_ref().unwrap().name, "restock");

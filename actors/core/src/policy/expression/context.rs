@@ -1,0 +1,149 @@
+//! What an expression sees of one call: `args`, `user` and `session`.
+
+use super::CEL_ENV;
+use crate::{
+    limits,
+    policy::{BudgetLimit, JudgeContext},
+};
+use cel::{Context, Value as CelValue, objects::Key};
+use serde_json::Value;
+use std::{collections::HashMap, fmt};
+
+/// The variables of one call, and how large they are.
+pub struct ExpressionContext {
+    context: Context<'static, 'static>,
+    /// Values in all of them.
+    pub(super) values: u64,
+    /// Bytes of keys and texts in all of them.
+    pub(super) bytes: u64,
+}
+
+/// Fields of `user`.
+pub(super) const USER_FIELDS: [&str; 6] = [
+    "id",
+    "autonomy_level",
+    "require_confirmation",
+    "blocked_tools",
+    "allowed_regions",
+    "budget_limit",
+];
+/// Fields of `session`.
+pub(super) const SESSION_FIELDS: [&str; 5] =
+    ["id", "agent", "autonomy_level", "require_confirmation", "headless"];
+
+impl ExpressionContext {
+    /// The variables of a call with these arguments; the error says why there can be none.
+    pub fn new(arguments: &Value, judging: &JudgeContext<'_>) -> Result<Self, String> {
+        let mut size = CelConverter::default();
+        let arguments = size.value(arguments, 1)?;
+        let (user, session) = (size.user(judging), size.session(judging));
+        let mut context = Context::with_env(CEL_ENV.clone());
+        context.add_variable_from_value("args", arguments);
+        context.add_variable_from_value("user", user);
+        context.add_variable_from_value("session", session);
+        Ok(Self { context, values: size.values, bytes: size.bytes })
+    }
+
+    pub(super) fn cel_context(&self) -> &Context<'static, 'static> {
+        &self.context
+    }
+}
+
+impl fmt::Debug for ExpressionContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts")
+            .field("values", &self.values)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts what it converts.
+#[derive(Default)]
+struct CelConverter {
+    values: u64,
+    bytes: u64,
+}
+
+impl CelConverter {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<CelValue, String> {
+        let depth_max = limits::EXPRESSION_ARGUMENTS_DEPTH_MAX;
+        if depth > depth_max {
+            return Err(format!("the arguments are nested deeper than {depth_max} levels"));
+        }
+        self.values += 1;
+        Ok(match value {
+            Value::Null => CelValue::Null,
+            Value::Bool(truth) => CelValue::Bool(*truth),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) => CelValue::Int(whole),
+                None => CelValue::Float(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => self.text(text),
+            Value::Array(items) => {
+                let items: Result<Vec<_>, _> =
+                    items.iter().map(|item| self.value(item, depth + 1)).collect();
+                items?.into()
+            }
+            Value::Object(members) => {
+                let mut map = HashMap::with_capacity(members.len());
+                for (name, member) in members {
+                    self.bytes += name.len() as u64;
+                    map.insert(Key::from(name.as_str()), self.value(member, depth + 1)?);
+                }
+                map.into()
+            }
+        })
+    }
+
+    fn text(&mut self, text: &str) -> CelValue {
+        self.bytes += text.len() as u64;
+        CelValue::String(text.to_owned().into())
+    }
+
+    fn user(&mut self, judging: &JudgeContext<'_>) -> CelValue {
+        let settings = judging.settings;
+        let blocked = settings.blocked_tools.iter();
+        let blocked: Vec<_> = blocked.map(|tool| self.text(tool.as_str())).collect();
+        let regions = settings
+            .allowed_regions
+            .as_ref()
+            .map(|regions| regions.iter().map(|region| CelValue::Int(*region)).collect::<Vec<_>>());
+        self.values += (blocked.len() + regions.as_ref().map_or(0, Vec::len)) as u64;
+        let budget = settings.budget_limit.as_ref().map(|limit| self.budget(limit));
+        let values = [
+            self.text(judging.user),
+            CelValue::Int(settings.autonomy_level.level().into()),
+            CelValue::Bool(settings.require_confirmation),
+            blocked.into(),
+            regions.map_or(CelValue::Null, CelValue::from),
+            budget.unwrap_or(CelValue::Null),
+        ];
+        self.record(USER_FIELDS.into_iter().zip(values))
+    }
+
+    fn budget(&mut self, limit: &BudgetLimit) -> CelValue {
+        let (unit, period) = (self.text(&limit.unit), self.text(limit.period.name()));
+        let amount = CelValue::Float(limit.amount);
+        self.record([("amount", amount), ("unit", unit), ("period", period)])
+    }
+
+    fn session(&mut self, judging: &JudgeContext<'_>) -> CelValue {
+        let settings = judging.settings;
+        let values = [
+            self.text(judging.session),
+            self.text(judging.agent),
+            CelValue::Int(settings.autonomy_level.level().into()),
+            CelValue::Bool(settings.require_confirmation),
+            CelValue::Bool(judging.headless),
+        ];
+        self.record(SESSION_FIELDS.into_iter().zip(values))
+    }
+
+    fn record<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, CelValue)>) -> CelValue {
+        let map: HashMap<Key, CelValue> =
+            fields.into_iter().map(|(name, value)| (Key::from(name), value)).collect();
+        self.values += 1 + map.len() as u64;
+        map.into()
+    }
+}

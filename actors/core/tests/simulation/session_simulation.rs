@@ -1,0 +1,468 @@
+//! The world around one session: who may act, what is under way, what is stored.
+
+use crate::{exclusive_locks::LockModel, invariants::InvariantChecker, rng::SeededRng, rules};
+use greenroom_core::{
+    Env, Rules, Timestamp,
+    approval::ApprovalSubject,
+    budget::{BudgetMeasure, SpendingTotals, UserSpending},
+    call::{Call, CallPhase},
+    ids::{ApprovalId, AttemptId, CallId, MessageId, SessionId, UserId},
+    message::Message,
+    policy::{BudgetLimit, BudgetPeriod},
+    session::{
+        ApprovalRow, Decision, Effect, EventRecord, Input, Lifecycle, Projection, Rejection, Reply,
+        SessionRow, SessionState, SessionStatus, StepPhase, decide, evolve,
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+/// One session and its world.
+pub(crate) struct SessionSimulation {
+    pub(crate) state: SessionState,
+    /// What would come out of the store: every event through its stored form and back.
+    pub(crate) replayed_state: SessionState,
+    pub(crate) log: Vec<EventRecord>,
+    pub(crate) rules: Rules,
+    pub(crate) now: Timestamp,
+    pub(crate) invariants: InvariantChecker,
+    /// Model attempts that may still answer, those that were given up too.
+    pub(crate) model_attempts: Vec<AttemptId>,
+    /// Tool attempts that may still answer, likewise.
+    pub(crate) tool_attempts: Vec<(CallId, AttemptId)>,
+    /// Messages that were taken, with their answers.
+    pub(crate) submitted: Vec<(MessageId, Reply)>,
+    /// The store's approval rows.
+    approval_rows: BTreeMap<ApprovalId, ApprovalRow>,
+    session_row: Option<SessionRow>,
+    decisions: u64,
+    seed: u64,
+    /// What the user may spend, and what their other sessions have spent.
+    pub(crate) budget_limit: Option<BudgetLimit>,
+    pub(crate) spent_elsewhere: f64,
+    /// Where the process dies next.
+    crash_point: Option<CrashPoint>,
+    /// Whose turn it is.
+    pub(crate) locks: LockModel,
+    /// Questions that tools asked.
+    pub(crate) elicitations_asked: u32,
+    /// Calls of the session that this one was forked from.
+    inherited_calls: BTreeSet<CallId>,
+}
+
+/// Where a process can die around one decision.
+#[derive(Clone, Copy, Debug)]
+enum CrashPoint {
+    BeforeCommit,
+    BeforeDispatch,
+    AfterDispatch,
+}
+
+pub(crate) fn user(name: &str) -> UserId {
+    UserId::parse(name).expect("it is short")
+}
+
+impl SessionSimulation {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut chance = SeededRng::new(seed);
+        let rules = rules::random_rules(&mut chance);
+        Self::with_rules(seed, rules)
+    }
+
+    pub(crate) fn with_rules(seed: u64, rules: Rules) -> Self {
+        let session_id = SessionId(Uuid::from_u128(u128::from(seed)));
+        let invariants = InvariantChecker::new(rules.agent.max_steps);
+        Self {
+            state: SessionState::new(session_id),
+            replayed_state: SessionState::new(session_id),
+            log: Vec::new(),
+            rules,
+            now: Timestamp(1_790_000_000_000),
+            invariants,
+            model_attempts: Vec::new(),
+            tool_attempts: Vec::new(),
+            submitted: Vec::new(),
+            approval_rows: BTreeMap::new(),
+            session_row: None,
+            decisions: 0,
+            seed,
+            budget_limit: rules::limit(&mut SeededRng::new(seed)),
+            spent_elsewhere: 0.0,
+            crash_point: None,
+            locks: LockModel::default(),
+            elicitations_asked: 0,
+            inherited_calls: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn create(&mut self, chance: &mut SeededRng) {
+        let (owner, agent) = (user("ann"), rules::agent_name());
+        let title = chance.one_in(2).then(|| chance.tricky_text());
+        let settings = rules::settings(chance);
+        self.apply_input(Input::CreateSession { owner, agent, title, settings })
+            .expect("it is new");
+    }
+
+    /// S1: another session, which goes on from what was said here up to some event.
+    pub(crate) fn fork(&self, chance: &mut SeededRng) -> Self {
+        let count = 1 + chance.below(self.log.len());
+        let past = SessionState::replay(self.state.session_id, &self.log[..count]);
+        let conversation = past.conversation_so_far();
+        let mut fork = Self::with_rules(chance.next(), self.rules.clone());
+        for message in &conversation {
+            if let Message::Assistant(said) = message {
+                fork.inherited_calls.extend(said.calls.iter().map(|call| call.call_id));
+            }
+        }
+        fork.now = self.now;
+        fork.apply_input(Input::ForkSession {
+            from: self.state.session_id,
+            at_seq: past.last_seq,
+            owner: user("ann"),
+            agent: rules::agent_name(),
+            title: None,
+            settings: (*past.active.settings).clone(),
+            conversation,
+        })
+        .expect("it is new");
+        assert!(fork.state.is_idle(), "S1: what was going on goes on there alone");
+        fork
+    }
+
+    /// Something happens, and afterwards everything still holds.
+    pub(crate) fn step(&mut self, entropy: u64) {
+        let chance = &mut SeededRng::new(entropy);
+        if chance.one_in(20) {
+            self.schedule_crash(chance);
+        }
+        match chance.below(100) {
+            0..15 => self.submit_message(chance),
+            15..18 => self.resubmit_message(chance),
+            18..43 => self.finish_model_attempt(chance),
+            43..67 => self.finish_tool_attempt(chance),
+            68..70 => self.report_tool_progress(chance),
+            70..72 => self.start_or_withdraw_elicitation(chance),
+            72..86 => self.answer_approval(chance),
+            86..88 => self.cancel_run(chance),
+            88 => self.interrupt_run(chance),
+            89 => self.revoke_grant(chance),
+            90 => self.change_settings(chance),
+            67 => {
+                self.grant_lock(chance);
+            }
+            91 => self.spent_elsewhere += *chance.pick(&[0.5, 3.0]),
+            92..98 => self.advance_time(chance),
+            98 if chance.one_in(2) => self.change_tools(chance),
+            98 => self.locks.toggle_other_session(chance),
+            _ => {
+                if chance.one_in(6) {
+                    self.close_session(chance);
+                }
+            }
+        }
+        self.recover_if_crashed(chance);
+        self.check();
+    }
+
+    /// The process dies around the next decision, wherever that leaves it.
+    pub(crate) fn schedule_crash(&mut self, chance: &mut SeededRng) {
+        let faults =
+            [CrashPoint::BeforeCommit, CrashPoint::BeforeDispatch, CrashPoint::AfterDispatch];
+        self.crash_point = Some(*chance.pick(&faults));
+    }
+
+    /// If it died, it comes back.
+    pub(crate) fn recover_if_crashed(&mut self, chance: &mut SeededRng) {
+        if self.crash_point.take().is_some() {
+            self.crash(chance);
+        }
+    }
+
+    /// Decides, commits and dispatches, unless the process dies in between.
+    pub(crate) fn apply_input(&mut self, input: Input) -> Result<Decision, Rejection> {
+        self.decisions += 1;
+        let seed = SeededRng::new(self.seed ^ self.decisions.rotate_left(32)).next();
+        let account = self.account();
+        let env = Env::new(self.now, seed, &self.rules).with_user_spending(account.clone());
+        let decision = decide(&self.state, input, &env)?;
+        self.check_claims(&decision, &account);
+        if matches!(self.crash_point, Some(CrashPoint::BeforeCommit)) {
+            return Ok(decision);
+        }
+        self.commit(&decision.events);
+        self.locks.release_unused(&self.state);
+        if !matches!(self.crash_point, Some(CrashPoint::BeforeDispatch)) {
+            self.dispatch(&decision.effects);
+        }
+        Ok(decision)
+    }
+
+    /// What the user may spend and has spent, here and elsewhere.
+    fn account(&self) -> UserSpending {
+        let today = self.now.day();
+        let costs = &self.state.active.tool_costs;
+        let gold = |period| self.spent_elsewhere + costs.spent(rules::UNIT, period, today);
+        let gold = SpendingTotals {
+            day: gold(BudgetPeriod::Day),
+            month: gold(BudgetPeriod::Month),
+            total: gold(BudgetPeriod::Total),
+        };
+        let models = self.state.total_usage();
+        let [tokens, usd] = [models.tokens.total() as f64, models.cost_usd.unwrap_or(0.0)]
+            .map(|total| SpendingTotals { day: total, month: total, total });
+        let spent = [
+            (BudgetMeasure::from_unit(rules::UNIT), gold),
+            (BudgetMeasure::Tokens, tokens),
+            (BudgetMeasure::Usd, usd),
+        ];
+        UserSpending { limit: self.budget_limit.clone(), totals: BTreeMap::from(spent) }
+    }
+
+    /// G6: what a decision takes for granted holds, unless somebody else spends meanwhile.
+    fn check_claims(&self, decision: &Decision, account: &UserSpending) {
+        let next = decision.events.iter().fold(self.state.clone(), evolve);
+        for claim in &decision.preconditions {
+            let new = next.active.tool_costs.spent(rules::UNIT, claim.period, claim.day)
+                - self.state.active.tool_costs.spent(rules::UNIT, claim.period, claim.day);
+            let before = account.totals[&claim.measure].in_period(claim.period);
+            assert!(claim.is_met(before + new), "{claim:?} does not hold: {before} + {new}");
+        }
+    }
+
+    /// Whether what was just decided did not come to be.
+    pub(crate) fn is_decision_lost(&self) -> bool {
+        matches!(self.crash_point, Some(CrashPoint::BeforeCommit))
+    }
+
+    /// Whether the process dies before anything else happens.
+    pub(crate) fn is_crash_pending(&self) -> bool {
+        self.crash_point.is_some()
+    }
+
+    fn commit(&mut self, events: &[EventRecord]) {
+        let before = self.state.clone();
+        for record in events {
+            assert_eq!(record.at, self.now);
+            self.invariants.check_event(record);
+            // D7: what is stored reads back as it was.
+            let stored = serde_json::to_string(record).expect("events can be written");
+            let read: EventRecord = serde_json::from_str(&stored).expect("events read back");
+            assert_eq!(read, *record);
+            evolve_in_place(&mut self.state, record);
+            evolve_in_place(&mut self.replayed_state, &read);
+            self.log.push(read);
+        }
+        // D1: replay equals life.
+        assert_eq!(self.state.active, self.replayed_state.active);
+        assert_eq!(self.state.last_seq, self.replayed_state.last_seq);
+        self.apply_projection(&before);
+    }
+
+    /// G11: what the store is told adds up to what there is.
+    fn apply_projection(&mut self, before: &SessionState) {
+        let Projection { session, approvals, spending_update: _ } =
+            Projection::diff(before, &self.state);
+        for row in approvals {
+            self.approval_rows.insert(row.approval.approval_id, row);
+        }
+        if session.is_some() {
+            self.session_row = session;
+        }
+        let asked = self.state.active.approvals.len() + self.state.closed_approvals.len();
+        assert_eq!(self.approval_rows.len(), asked);
+    }
+
+    fn check_rows(&self) {
+        for row in ApprovalRow::all_from_state(&self.state) {
+            assert_eq!(self.approval_rows.get(&row.approval.approval_id), Some(&row));
+        }
+        let now = SessionRow::from_state(&self.state).expect("the session exists");
+        let stored = self.session_row.as_ref().expect("the session exists");
+        assert_eq!(
+            (&stored.title, &stored.settings, stored.status),
+            (&now.title, &now.settings, now.status)
+        );
+    }
+
+    fn dispatch(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            self.invariants.check_effect(effect);
+            match effect {
+                Effect::StartModel { attempt_id, .. } => self.model_attempts.push(*attempt_id),
+                Effect::StartTool { call_id, attempt_id, .. } => {
+                    self.tool_attempts.push((*call_id, *attempt_id));
+                }
+                Effect::AcquireExclusiveLock { call_id, key } => self.locks.acquire(*call_id, key),
+                // What is stopped may have answered already, or answer nevertheless.
+                Effect::StopModel { .. }
+                | Effect::StopTool { .. }
+                | Effect::AnswerElicitation { .. }
+                | Effect::NarrowChild { .. }
+                | Effect::CloseChild { .. } => {}
+                Effect::StartChild { attempt_id, task: errand, .. } => {
+                    self.tool_attempts.push((errand.parent.call_id, *attempt_id));
+                }
+            }
+        }
+    }
+
+    /// `kill -9`, and back from the log (D2). Old attempts may or may not answer still.
+    pub(crate) fn crash(&mut self, chance: &mut SeededRng) {
+        self.locks.clear();
+        self.model_attempts.retain(|_| chance.one_in(2));
+        self.tool_attempts.retain(|_| chance.one_in(2));
+        let read = SessionState::replay(self.state.session_id, &self.log);
+        assert_eq!(read, self.state, "D1: replay equals life");
+        self.state = read;
+        if chance.one_in(4) {
+            self.now = self.now.saturating_add(std::time::Duration::from_secs(90));
+        }
+        if chance.one_in(4) {
+            self.crash_point = Some(CrashPoint::BeforeDispatch);
+            self.rehydrate();
+            self.crash_point = None;
+        }
+        self.rehydrate();
+    }
+
+    fn rehydrate(&mut self) {
+        self.apply_input(Input::Rehydrated { user_settings: None })
+            .expect("a session can always come back");
+        self.check_wake();
+    }
+
+    /// A wake-up leaves nothing that was due: no hot loop.
+    pub(crate) fn check_wake(&self) {
+        // What dies before it asks for a turn asks again when it comes back.
+        if !matches!(self.crash_point, Some(CrashPoint::BeforeCommit | CrashPoint::BeforeDispatch))
+        {
+            assert!(self.next_wake().is_none_or(|next| next > self.now));
+            let mut deadlines = self.state.active.approvals.iter().map(|open| open.due_at());
+            assert!(deadlines.all(|end| end.is_none_or(|end| end > self.now)));
+        }
+    }
+
+    pub(crate) fn check(&self) {
+        let active = &self.state.active;
+        self.check_rows();
+        let Some(run) = &active.run else {
+            assert!(active.queue.is_empty(), "S4: a message waits for nothing");
+            assert!(active.approvals.is_empty());
+            assert!(self.state.is_idle());
+            return;
+        };
+        assert_eq!(active.lifecycle, Lifecycle::Open);
+        assert!(active.approvals.iter().all(|open| open.run_id == run.run_id));
+        assert!(active.queue.len() <= self.rules.queued_messages_max, "X4");
+        // S3: the bounds.
+        let running = |call: &&greenroom_core::call::Call| call.is_in_progress();
+        let under_way: Vec<_> = run.calls.iter().filter(running).collect();
+        assert!(under_way.len() <= self.rules.parallel_calls_max, "S3: too many at once");
+        assert!(under_way.iter().filter(|call| !call.parallel).count() <= 1, "S3: not in order");
+        self.locks.check(&self.state);
+        // T1: who asks runs.
+        for open in &active.approvals {
+            if let ApprovalSubject::Elicitation(asked) = &open.approval.subject {
+                let runs = |call: &Call| matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == asked.attempt_id);
+                assert!(run.calls.iter().any(runs), "T1: nobody waits for the answer");
+            }
+        }
+        // Everything under way is under way: it was dispatched, and may answer.
+        if let StepPhase::Streaming { attempt_id, .. } = run.phase {
+            assert!(self.model_attempts.contains(&attempt_id), "a model attempt nobody makes");
+        }
+        for call in &under_way {
+            if let CallPhase::Running { attempt_id, .. } = call.phase {
+                assert!(self.tool_attempts.contains(&(call.call_id, attempt_id)), "nobody runs it");
+            }
+        }
+        let waits = SessionRow::from_state(&self.state)
+            .is_some_and(|row| row.status == SessionStatus::Waiting);
+        if waits {
+            assert!(under_way.is_empty() && self.state.next_wake().is_none(), "D6");
+        }
+        assert!(run.phase != StepPhase::BetweenSteps || waits, "left between steps");
+        assert!(run.calls.iter().all(|call| call.phase != CallPhase::Proposed), "left unjudged");
+    }
+
+    /// Everybody answers and all time passes: then nothing is going on any more, and the log and
+    /// the conversation are whole.
+    pub(crate) fn finish(mut self, entropy: u64) {
+        let chance = &mut SeededRng::new(entropy);
+        self.run_to_idle(chance);
+        self.check_conversation();
+        let read = SessionState::replay(self.state.session_id, &self.log);
+        assert_eq!(read, self.state, "D1: replay equals life");
+        if self.state.active.lifecycle == Lifecycle::Open {
+            let effects = self.submit_new_message(chance).expect("it is open and idle").effects;
+            let waits = !self.state.active.approvals.is_empty() || self.state.is_idle();
+            let starts = matches!(effects[..], [Effect::StartModel { .. }]);
+            assert!(starts || waits, "{effects:?}");
+        }
+    }
+
+    pub(crate) fn run_to_idle(&mut self, chance: &mut SeededRng) {
+        let bound = 200 + 100 * self.rules.queued_messages_max;
+        for _ in 0..bound {
+            self.locks.release_other_sessions();
+            if !self.model_attempts.is_empty() {
+                self.finish_model_without_calls(chance);
+            } else if !self.tool_attempts.is_empty() {
+                self.finish_tool_attempt(chance);
+            } else if self.grant_lock(chance) {
+                // And whoever has it goes on.
+            } else if let Some(open) = self.state.active.approvals.first() {
+                match open.due_at() {
+                    Some(deadline) if chance.one_in(2) => self.now = self.now.max(deadline),
+                    Some(_) | None => self.answer_whole_approval(chance),
+                }
+                self.wake();
+            } else if let Some(next) = self.next_wake() {
+                self.now = self.now.max(next);
+                self.wake();
+            } else {
+                break;
+            }
+            self.check();
+        }
+        assert!(self.state.is_idle(), "stuck: {:?}", self.state.active);
+    }
+
+    /// When time brings something, as a session's shell sees it.
+    fn next_wake(&self) -> Option<Timestamp> {
+        self.state.next_wake_excluding(|call_id| self.locks.is_waiting(call_id))
+    }
+
+    pub(crate) fn wake(&mut self) {
+        self.apply_input(Input::Wake).expect("a session can always wake");
+        self.check_wake();
+    }
+
+    /// S3: the conversation pairs each call with exactly one result, in order.
+    fn check_conversation(&self) {
+        let mut said = BTreeSet::new();
+        let messages = self.state.conversation.messages();
+        for (index, message) in messages.iter().enumerate() {
+            let Message::Assistant(assistant) = message else { continue };
+            let calls: Vec<_> = assistant.calls.iter().map(|call| call.call_id).collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let Some(Message::ToolResults(results)) = messages.get(index + 1) else {
+                panic!("calls without results: {assistant:?}");
+            };
+            assert_eq!(results.iter().map(|result| result.call_id).collect::<Vec<_>>(), calls);
+            assert!(calls.into_iter().all(|call_id| said.insert(call_id)), "a call said twice");
+        }
+        let own = self.invariants.calls.keys().copied();
+        let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own).collect();
+        assert_eq!(said, expected, "calls that nobody reads");
+        assert!(self.invariants.calls.values().all(|call| call.is_ended));
+    }
+}
+
+fn evolve_in_place(state: &mut SessionState, record: &EventRecord) {
+    let session_id = state.session_id;
+    let before = std::mem::replace(state, SessionState::new(session_id));
+    *state = evolve(before, record);
+}

@@ -1,0 +1,189 @@
+//! What the server says, as far as the chat understands it. More members, and messages of other
+//! types, mean nothing.
+
+use greenroom_core::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// One message of the server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub(super) enum GatewayMessage {
+    #[serde(rename = "chat.stream.start")]
+    Start {
+        request_id: String,
+        session_id: String,
+        #[serde(default)]
+        run_id: Option<String>,
+        #[serde(default)]
+        queued: bool,
+    },
+    #[serde(rename = "chat.stream.delta")]
+    Delta {
+        delta: String,
+        #[serde(default)]
+        message_id: String,
+        #[serde(default)]
+        discarded: bool,
+    },
+    #[serde(rename = "chat.stream.end")]
+    End {
+        request_id: String,
+        #[serde(default)]
+        outcome: RunOutcome,
+        #[serde(default)]
+        usage: RequestUsage,
+    },
+    #[serde(rename = "tool.call")]
+    Call { tool_call_id: String, tool_name: String, args: Value },
+    #[serde(rename = "tool.result")]
+    Result {
+        tool_call_id: String,
+        tool_name: String,
+        result: Value,
+        #[serde(default)]
+        is_error: bool,
+    },
+    #[serde(rename = "tool.approval.request")]
+    CallApprovalRequested(Box<CallApprovalRequest>),
+    #[serde(rename = "preflight.checklist")]
+    PreflightRequested(Box<PreflightRequest>),
+    /// A running tool asks a person something, in the words of its question.
+    #[serde(rename = "elicitation.request")]
+    ElicitationRequested(Box<ElicitationRequest>),
+    #[serde(rename = "error")]
+    Error {
+        #[serde(default)]
+        request_id: Option<String>,
+        code: String,
+        message: String,
+        #[serde(flatten)]
+        more: Map<String, Value>,
+    },
+    /// What the dialect has no word for, as the native frame.
+    #[serde(rename = "agent.event")]
+    AgentEvent { event: Value },
+    #[serde(other)]
+    Unknown,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RunOutcome {
+    #[default]
+    Completed,
+    Cancelled,
+    #[serde(other)]
+    Failed,
+}
+
+/// What a request took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RequestUsage {
+    #[serde(default)]
+    pub(super) input_tokens: u64,
+    #[serde(default)]
+    pub(super) output_tokens: u64,
+    #[serde(default, rename = "costUSD")]
+    pub(super) cost_usd: Option<f64>,
+}
+
+/// Whether a call may run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CallApprovalRequest {
+    #[serde(default)]
+    pub(super) request_id: String,
+    pub(super) tool_call_id: String,
+    pub(super) tool_name: String,
+    pub(super) args: Value,
+    #[serde(default)]
+    pub(super) risk: String,
+    #[serde(default)]
+    pub(super) approval_id: String,
+    #[serde(default)]
+    pub(super) description: String,
+    #[serde(default)]
+    pub(super) why: String,
+    #[serde(default)]
+    pub(super) cost: Value,
+    #[serde(default)]
+    pub(super) deadline: Option<Timestamp>,
+}
+
+/// What a running tool wants to know.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ElicitationRequest {
+    approval_id: String,
+    #[serde(default)]
+    tool_call_id: String,
+    #[serde(default)]
+    tool_name: String,
+    #[serde(default)]
+    server: String,
+    message: String,
+    mode: String,
+    #[serde(default)]
+    requested_schema: Value,
+    #[serde(default)]
+    url: Value,
+    #[serde(default)]
+    deadline: Value,
+}
+
+impl ElicitationRequest {
+    /// The question as it stands at `/agent/approvals/{id}`.
+    pub(super) fn into_view(self) -> Value {
+        json!({
+            "approval_id": self.approval_id, "kind": "elicitation", "call_id": self.tool_call_id,
+            "tool": self.tool_name, "server": self.server, "message": self.message,
+            "mode": self.mode, "schema": self.requested_schema, "url": self.url,
+            "deadline": self.deadline,
+        })
+    }
+}
+
+/// Whether a plan may be carried out.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PreflightRequest {
+    pub(super) request_id: String,
+    pub(super) steps: Vec<PreflightStep>,
+    #[serde(default)]
+    pub(super) estimated_cost: Value,
+    #[serde(default)]
+    pub(super) required_permissions: Vec<String>,
+    #[serde(default)]
+    pub(super) warnings: Vec<String>,
+    #[serde(default)]
+    pub(super) approval_id: String,
+    #[serde(default)]
+    pub(super) deadline: Option<Timestamp>,
+}
+
+/// One step of it, and what a person makes of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PreflightStep {
+    pub(super) description: String,
+    #[serde(default)]
+    pub(super) tool_name: Option<String>,
+    #[serde(default)]
+    pub(super) arguments: Option<Value>,
+    #[serde(default)]
+    pub(super) risk: String,
+    #[serde(default)]
+    pub(super) needs_approval: bool,
+    #[serde(skip)]
+    pub(super) skip: bool,
+}
+
+impl GatewayMessage {
+    /// Reads a message. What can't be read is as good as unknown.
+    pub(super) fn from_json(frame: Value) -> Self {
+        serde_json::from_value(frame).unwrap_or(Self::Unknown)
+    }
+}

@@ -1,0 +1,211 @@
+//! What the server says, and what follows from it.
+
+use super::{ChatEffect, ChatMachine, RequestFailure, cancel_effect};
+use crate::cli::chat::{
+    approval_prompt::ApprovalPrompt,
+    gateway_message::{GatewayMessage, RunOutcome},
+    render,
+};
+use greenroom_core::Timestamp;
+use serde_json::Value;
+
+impl ChatMachine {
+    /// The server said something.
+    pub(in crate::cli::chat) fn handle_message(
+        &mut self,
+        heard: GatewayMessage,
+        out: &mut Vec<ChatEffect>,
+    ) {
+        match heard {
+            GatewayMessage::Start { request_id, session_id, run_id, queued } => {
+                if let Some(request) = self.request(&request_id) {
+                    (request.run_id, request.is_running) = (run_id, !queued);
+                    if let (true, Some(run_id)) = (request.cancel_on_start, &request.run_id) {
+                        out.push(cancel_effect(&session_id, run_id));
+                        request.cancel_on_start = false;
+                    }
+                }
+                self.session = Some(session_id);
+                if queued {
+                    out.push(ChatEffect::Show(render::note_line("it waits for its turn")));
+                }
+            }
+            GatewayMessage::Delta { message_id, discarded: true, .. } => {
+                if self.streaming_message.take_if(|talking| *talking == message_id).is_some() {
+                    out.push(ChatEffect::DiscardText);
+                    out.push(ChatEffect::Show(render::note_line(
+                        "that was cut off, and is said anew:",
+                    )));
+                }
+            }
+            GatewayMessage::Delta { delta, message_id, .. } => {
+                self.model_retry = None;
+                if self.streaming_message.as_ref() != Some(&message_id) {
+                    self.end_text(out);
+                    self.streaming_message = Some(message_id);
+                }
+                out.push(ChatEffect::Text(delta));
+            }
+            GatewayMessage::End { request_id, outcome, usage } => {
+                self.end_text(out);
+                self.model_retry = None;
+                self.calls.clear();
+                self.questions.remove_request(&request_id);
+                self.close_request(&request_id, outcome);
+                out.push(ChatEffect::Show(render::outcome_line(outcome, usage)));
+            }
+            GatewayMessage::Call { tool_call_id, tool_name, args } => {
+                self.end_text(out);
+                self.model_retry = None;
+                self.calls.insert(tool_call_id, tool_name, args);
+            }
+            GatewayMessage::Result { tool_call_id, tool_name, result, is_error } => {
+                self.end_text(out);
+                let args = self.calls.remove(&tool_call_id).unwrap_or_default();
+                out.push(ChatEffect::Show(render::call_line(&tool_name, &args)));
+                out.push(ChatEffect::Show(render::result_line(&result, is_error)));
+                self.resolve_prompts(
+                    |question| question.call_id() == Some(&tool_call_id),
+                    None,
+                    out,
+                );
+            }
+            GatewayMessage::CallApprovalRequested(asked) => {
+                self.calls.set_awaiting_approval(&asked.tool_call_id);
+                self.enqueue_prompt(ApprovalPrompt::Call(asked), out);
+            }
+            GatewayMessage::PreflightRequested(list) => {
+                self.enqueue_prompt(ApprovalPrompt::Plan(list), out)
+            }
+            GatewayMessage::ElicitationRequested(asked) => {
+                self.enqueue_prompt(ApprovalPrompt::from_view(asked.into_view()), out)
+            }
+            GatewayMessage::Error { request_id, code, message, more } => {
+                self.handle_error(
+                    request_id.as_deref(),
+                    RequestFailure { code, detail: message },
+                    &more,
+                    out,
+                );
+            }
+            GatewayMessage::AgentEvent { event } => self.handle_event(&event, out),
+            GatewayMessage::Unknown => {}
+        }
+    }
+
+    fn handle_error(
+        &mut self,
+        id: Option<&str>,
+        failure: RequestFailure,
+        more: &serde_json::Map<String, Value>,
+        out: &mut Vec<ChatEffect>,
+    ) {
+        match failure.code.as_str() {
+            "waiting_for_approval" => {
+                let view = more.get("approval").cloned().unwrap_or_default();
+                return self.enqueue_prompt(ApprovalPrompt::from_view(view), out);
+            }
+            // The link takes care of it.
+            "server_draining" | "draining" | "stream_broken" => {
+                return out.push(ChatEffect::Show(render::note_line(&failure.detail)));
+            }
+            _ => {}
+        }
+        self.end_text(out);
+        let Some(id) = id else {
+            return out.push(ChatEffect::Show(render::error_line(&failure.detail)));
+        };
+        if self.questions.is_answer(id) {
+            return self.handle_rejection(id, &failure, out);
+        }
+        out.push(ChatEffect::Show(render::error_line(&failure.detail)));
+        // A run that fails comes to its end by itself; what was not taken does not.
+        if self.request(id).is_some_and(|request| request.run_id.is_none()) {
+            self.close_request(id, RunOutcome::Failed);
+        }
+    }
+
+    /// What the gateway has no word for.
+    fn handle_event(&mut self, event: &Value, out: &mut Vec<ChatEffect>) {
+        let text = |name: &str| event[name].as_str().unwrap_or_default();
+        let until = || serde_json::from_value::<Timestamp>(event["until"].clone()).ok();
+        match text("type") {
+            "run_started" => {
+                let run_id = event["run_id"].as_str();
+                let started = self.requests.iter_mut().find(|it| it.run_id.as_deref() == run_id);
+                if let Some(request) = started {
+                    request.is_running = true;
+                }
+            }
+            "thinking" | "step_started" => self.model_retry = None,
+            "step_retrying" => {
+                self.end_text(out);
+                self.model_retry = until().map(|until| (text("reason").to_owned(), until));
+            }
+            "approval_decided" => {
+                let word = format_answer(event);
+                let closed = event["closed"] == true;
+                let calls: Vec<_> = event["steps"].as_array().into_iter().flatten().collect();
+                let approval_id = text("approval_id");
+                self.resolve_prompts(
+                    |question| {
+                        let of_step =
+                            |step: &&Value| step["call_id"].as_str() == question.call_id();
+                        question.approval_id() == approval_id
+                            && (closed || calls.iter().any(of_step))
+                    },
+                    Some(&word),
+                    out,
+                );
+            }
+            kind @ ("approval_expired" | "approval_cancelled") => {
+                let told = match kind {
+                    "approval_expired" => "nobody answered in time",
+                    _ => "the question is moot: nothing waits for it any more",
+                };
+                let approval_id = text("approval_id");
+                self.resolve_prompts(
+                    |question| question.approval_id() == approval_id,
+                    Some(told),
+                    out,
+                );
+            }
+            "approval_escalated" => {
+                let told = format!("nobody answered in time: now an {} is asked", text("to"));
+                out.push(ChatEffect::Show(render::note_line(&told)));
+            }
+            "preflight_skipped" => {
+                self.end_text(out);
+                out.push(ChatEffect::Show(render::note_line(text("warning"))));
+            }
+            "tool_call_retrying" => {
+                self.calls.set_retrying(
+                    text("call_id"),
+                    &event["attempt"],
+                    text("reason"),
+                    until(),
+                );
+            }
+            "tool_call_attempt_started" => self.calls.set_running(text("call_id")),
+            "tool_call_progress" => self.calls.set_progress(text("call_id"), event),
+            "tool_call_allowed" if event["edit"].is_object() => {
+                self.calls.set_arguments(text("call_id"), &event["edit"]["arguments"]);
+            }
+            // Other events are nothing that a chat must show.
+            _ => {}
+        }
+    }
+}
+
+/// Who decided what, of a question that somebody answered elsewhere.
+fn format_answer(event: &Value) -> String {
+    let step = event["steps"].as_array().and_then(|steps| steps.first());
+    let said = step.unwrap_or(&event["answer"]);
+    let text = |name: &str| said[name].as_str().unwrap_or("?");
+    let word = match said["approved"].as_bool() {
+        Some(true) => "approved",
+        Some(false) => "rejected",
+        None => text("decision"),
+    };
+    format!("answered elsewhere: {word} by {} ({})", text("by"), text("surface"))
+}

@@ -1,0 +1,125 @@
+//! Calls, results and endings as people read them. Pure.
+
+use super::{
+    gateway_message::{RequestUsage, RunOutcome},
+    styled_line::StyledLine,
+};
+use crate::cli::terminal::Style;
+use serde_json::Value;
+
+/// Rows that a call takes, and a result.
+const ROWS_MAX: usize = 2;
+
+/// A call: its tool, and what it is passed, in short.
+pub(super) fn call_line(tool: &str, args: &Value) -> StyledLine {
+    let line = StyledLine::with_indent(0).text("● ").styled(Style::Bold, tool).rows_max(ROWS_MAX);
+    match format_arguments(args).as_str() {
+        "" => line,
+        args => line.styled(Style::Dim, &format!("  {args}")),
+    }
+}
+
+/// `name=value` of each argument.
+pub(super) fn format_arguments(args: &Value) -> String {
+    match args {
+        Value::Object(map) => {
+            let pairs = map.iter().map(|(name, value)| format!("{name}={}", format_short(value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        Value::Null => String::new(),
+        Value::String(raw) => raw.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => args.to_string(),
+    }
+}
+
+fn format_short(value: &Value) -> String {
+    match value {
+        Value::String(text) if !text.is_empty() && !text.contains(char::is_whitespace) => {
+            text.clone()
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// What came of a call, folded.
+pub(super) fn result_line(result: &Value, is_error: bool) -> StyledLine {
+    if !is_error {
+        let told = match result {
+            Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => result.to_string(),
+        };
+        return StyledLine::with_indent(2)
+            .styled(Style::Green, "→ ")
+            .styled(Style::Dim, &told)
+            .rows_max(ROWS_MAX);
+    }
+    let word = match result["reason"].as_str().unwrap_or_default() {
+        "authorization_denied" => "denied",
+        "invalid_arguments" => "arguments don't fit",
+        "unknown_tool" => "no such tool",
+        "outcome_unknown" => "outcome unknown",
+        "error" | "" => "failed",
+        other => other,
+    };
+    let error = result["error"].as_str().map_or_else(|| result.to_string(), str::to_owned);
+    // Why it was refused is to be read whole.
+    StyledLine::with_indent(2).styled(Style::Red, &format!("✗ {word}: ")).text(&error).rows_max(6)
+}
+
+/// How a request ended, where that is worth a word.
+pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLine {
+    let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
+    let tokens = format!("{} tokens in, {} out{cost}", usage.input_tokens, usage.output_tokens);
+    let line = StyledLine::with_indent(0);
+    match outcome {
+        RunOutcome::Completed => line.styled(Style::Dim, &tokens),
+        RunOutcome::Cancelled => {
+            line.styled(Style::Yellow, "cancelled").styled(Style::Dim, &format!("  {tokens}"))
+        }
+        RunOutcome::Failed => {
+            line.styled(Style::Red, "failed").styled(Style::Dim, &format!("  {tokens}"))
+        }
+    }
+}
+
+/// A value in lines of `name  value`, nested ones as JSON.
+pub(super) fn field_lines(value: &Value, indent: usize) -> Vec<StyledLine> {
+    let Value::Object(map) = value else {
+        let text = value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned);
+        return text.lines().map(|line| StyledLine::with_indent(indent).text(line)).collect();
+    };
+    let name_columns = map.keys().map(|name| name.chars().count()).max().unwrap_or(0).min(24);
+    let mut lines = Vec::new();
+    for (name, value) in map {
+        let text = match value {
+            Value::Object(_) | Value::Array(_) => format!("{value:#}"),
+            Value::String(text) if !text.is_empty() => text.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+        };
+        let mut rows = text.lines();
+        let first = rows.next().unwrap_or_default();
+        let name = format!("{name:name_columns$}  ");
+        lines.push(StyledLine::with_indent(indent).styled(Style::Dim, &name).text(first));
+        lines.extend(rows.map(|row| StyledLine::with_indent(indent + 2).text(row)));
+    }
+    lines
+}
+
+/// A remark of the chat itself.
+pub(super) fn note_line(text: &str) -> StyledLine {
+    StyledLine::with_indent(0).styled(Style::Dim, text)
+}
+
+/// Something that went wrong.
+pub(super) fn error_line(text: &str) -> StyledLine {
+    StyledLine::with_indent(0).styled(Style::Red, "! ").text(text)
+}

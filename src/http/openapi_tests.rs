@@ -1,0 +1,188 @@
+//! What `/openapi.json` says, against the routes, the codes and the frames that there are.
+
+use super::{AppState, configure, endpoints, openapi, problem_codes};
+use crate::auth::{AdminToken, Authenticator};
+use actix_web::{App, http::Method, test as probe};
+use greenroom_actors::testing::{FakeTools, ScriptedModel, TestRuntime};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn document() -> Value {
+    json!(openapi::document())
+}
+
+/// Each operation, by path and method.
+fn operations(document: &Value) -> BTreeMap<(String, String), Value> {
+    let mut found = BTreeMap::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            found.insert((path.clone(), method.to_uppercase()), operation.clone());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_route_is_documented_and_every_operation_is_a_route() {
+    let routed: Vec<_> = endpoints()
+        .into_iter()
+        .map(|(_, it)| (it.documented_path(), it.method.to_string()))
+        .collect();
+    let documented: BTreeSet<_> = operations(&document()).into_keys().collect();
+    assert_eq!(routed.len(), documented.len(), "one operation for each route");
+    assert_eq!(routed.into_iter().collect::<BTreeSet<_>>(), documented);
+}
+
+#[actix_web::test]
+async fn every_documented_operation_is_found_by_the_router() {
+    let world = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
+    let auth = Authenticator::new(AdminToken::parse("0123456789abcdef").unwrap());
+    let state = AppState::new(world.runtime.clone(), auth, TestRuntime::agent());
+    let app = probe::init_service(App::new().configure(|cfg| configure(cfg, state))).await;
+    for (path, method) in operations(&document()).into_keys() {
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        let filled: Vec<_> =
+            path.split('/').map(|part| if part.starts_with('{') { id } else { part }).collect();
+        let request = probe::TestRequest::default()
+            .method(Method::from_bytes(method.as_bytes()).unwrap())
+            .uri(&filled.join("/"))
+            .insert_header(("authorization", "Bearer 0123456789abcdef"))
+            .insert_header(("host", "greenroom.test"))
+            .insert_header(("origin", "http://greenroom.test"));
+        let answer = probe::call_service(&app, request.to_request()).await;
+        // A pattern with a tail is written otherwise in the document.
+        let pattern = answer.request().match_pattern().unwrap_or_default();
+        assert_eq!(pattern.replace(":.+}", "}"), path, "{method}");
+        assert_ne!(answer.status(), 405, "{method} {path}");
+    }
+}
+
+#[test]
+fn operations_have_names_words_and_answers() {
+    let document = document();
+    let mut names = BTreeSet::new();
+    let tags: BTreeSet<_> = document["tags"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tag| tag["name"].clone())
+        .map(|name| name.to_string())
+        .collect();
+    for ((path, method), operation) in operations(&document) {
+        let name = operation["operationId"].as_str().unwrap().to_owned();
+        assert!(names.insert(name), "{method} {path} has the name of another");
+        assert!(operation["summary"].as_str().is_some_and(|words| words.ends_with('.')), "{path}");
+        assert!(tags.contains(&operation["tags"][0].to_string()), "{path}");
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.keys().any(|status| status.as_str() < "400"), "{method} {path}");
+        for (status, response) in responses.iter().filter(|(status, _)| status.as_str() >= "400") {
+            let schema = &response["content"]["application/problem+json"]["schema"];
+            assert!(schema["allOf"][1]["properties"]["code"]["enum"][0].is_string(), "{status}");
+        }
+    }
+}
+
+#[test]
+fn every_reference_leads_to_a_schema_and_no_two_schemas_share_a_name() {
+    let document = document();
+    let known = document["components"]["schemas"].as_object().unwrap();
+    let mut open = vec![&document];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    let name = reference.strip_prefix("#/components/schemas/").unwrap();
+                    assert!(known.contains_key(name), "{reference}");
+                }
+                open.extend(members.values());
+            }
+            Value::Array(items) => open.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut schemas: BTreeMap<String, Value> = BTreeMap::new();
+    for (name, schema) in endpoints().into_iter().flat_map(|(_, it)| it.describe().schemas) {
+        let schema = json!(schema);
+        let first = schemas.entry(name.clone()).or_insert_with(|| schema.clone());
+        assert_eq!(*first, schema, "two types are called {name}");
+    }
+}
+
+/// Adds all that `schema` refers to.
+fn collect_references<'a>(
+    schema: &'a Value,
+    document: &'a Value,
+    found: &mut BTreeMap<String, &'a Value>,
+) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get("$ref") {
+                let referred = document.pointer(&reference[1..]).unwrap();
+                if found.insert(reference.clone(), referred).is_none() {
+                    collect_references(referred, document, found);
+                }
+            }
+            members.values().for_each(|it| collect_references(it, document, found));
+        }
+        Value::Array(items) => items.iter().for_each(|it| collect_references(it, document, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What is misspelt would be passed over otherwise, and it may be a limit or a refusal.
+#[test]
+fn bodies_have_no_fields_but_those_documented() {
+    let document = document();
+    let operations = operations(&document);
+    let mut found = BTreeMap::new();
+    for operation in operations.values() {
+        collect_references(&operation["requestBody"], &document, &mut found);
+    }
+    assert!(found.len() > 10, "{:?}", found.keys());
+    for (name, schema) in found {
+        let open = schema["properties"].is_object() && schema["additionalProperties"] != false;
+        assert!(!open, "{name} takes fields that it has not: {schema}");
+    }
+}
+
+#[test]
+fn codes_are_those_that_the_protocol_lists() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/protocol.md");
+    let text = std::fs::read_to_string(root).unwrap();
+    let table = text.split("## Problems").nth(1).unwrap();
+    let mut listed = BTreeSet::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")) {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let Ok(status) = cells.next().unwrap().parse::<u16>() else { continue };
+        // What stands in brackets are members, not codes.
+        let mut codes = String::new();
+        let mut depth = 0;
+        for c in cells.next().unwrap().chars() {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            if depth == 0 {
+                codes.push(c);
+            }
+        }
+        let codes = codes.split('`').skip(1).step_by(2).map(|code| (code.to_owned(), status));
+        listed.extend(codes);
+    }
+    let known = problem_codes::ALL.map(|(code, status)| (code.to_owned(), status));
+    assert_eq!(listed, known.into_iter().collect());
+}
+
+#[test]
+fn every_code_belongs_to_an_operation() {
+    // The first is no operation's; the others are said on WebSockets alone.
+    let elsewhere = [
+        "method_not_allowed",
+        "session_exists",
+        "unknown_type",
+        "too_many_subscriptions",
+        "too_many_frames",
+    ];
+    let text = document().to_string();
+    for (code, _) in problem_codes::ALL {
+        let said = text.contains(&format!("\"{code}\""));
+        assert_eq!(said, !elsewhere.contains(&code), "{code}");
+    }
+}

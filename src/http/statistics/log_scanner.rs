@@ -1,0 +1,274 @@
+//! One session's log, read into figures.
+
+use super::counters::StatisticsCounters;
+use greenroom_core::{
+    Timestamp,
+    approval::ApprovalSubject,
+    call::CallFailureReason,
+    feedback::{CallRating, Feedback},
+    ids::{ApprovalId, CallId, MessageId, RunId, UserId},
+    session::{EventRecord, SessionEvent, SessionRow},
+    usage::ModelUsage,
+};
+use std::collections::HashMap;
+
+/// What is remembered of a session while its log is read.
+pub(super) struct LogScanner {
+    agent: String,
+    since: Option<Timestamp>,
+    runs: HashMap<RunId, TrackedRun>,
+    calls: HashMap<CallId, TrackedCall>,
+    approvals: HashMap<ApprovalId, (&'static str, Timestamp)>,
+    /// Who says something anew takes back what they said before.
+    ratings: HashMap<(UserId, MessageId), (u8, Option<RunId>)>,
+    verdicts: HashMap<(UserId, CallId), CallRating>,
+}
+
+struct TrackedRun {
+    started_at: Timestamp,
+    workflow: Option<String>,
+    /// The attempt of a step that is going: of which model, and since when.
+    step: Option<(String, Timestamp)>,
+}
+
+struct TrackedCall {
+    tool: String,
+    started_at: Option<Timestamp>,
+}
+
+impl LogScanner {
+    /// Of that session, of which what happened before `since` is read and not counted.
+    pub(super) fn new(row: &SessionRow, since: Option<Timestamp>) -> Self {
+        Self {
+            agent: row.agent.to_string(),
+            since,
+            runs: HashMap::new(),
+            calls: HashMap::new(),
+            approvals: HashMap::new(),
+            ratings: HashMap::new(),
+            verdicts: HashMap::new(),
+        }
+    }
+
+    pub(super) fn apply_event(&mut self, record: &EventRecord, counted: &mut StatisticsCounters) {
+        self.track_event(record);
+        if self.since.is_none_or(|since| record.at >= since) {
+            self.count_run(record, counted);
+            self.count_step(record, counted);
+            self.count_call(record, counted);
+            self.count_approval(record, counted);
+        }
+        self.clear_ended_step(record);
+    }
+
+    /// What later events are about.
+    fn track_event(&mut self, record: &EventRecord) {
+        use SessionEvent as E;
+        let at = record.at;
+        if let E::ToolCallStarted { call_id, tool, .. } = &record.event {
+            self.calls.insert(*call_id, TrackedCall { tool: tool.clone(), started_at: None });
+        } else if let E::ToolCallAttemptStarted { call_id, .. } = &record.event {
+            if let Some(call) = self.calls.get_mut(call_id) {
+                call.started_at.get_or_insert(at);
+            }
+        } else if let E::ApprovalRequested { approval } = &record.event {
+            self.approvals.insert(approval.approval_id, (approval.kind().name(), at));
+        }
+        let Some(run_id) = record.run_id else { return };
+        if let E::RunStarted { workflow, .. } = &record.event {
+            let workflow = workflow.as_ref().map(|workflow| workflow.name.clone());
+            self.runs.insert(run_id, TrackedRun { started_at: at, workflow, step: None });
+        } else if let E::StepStarted { model, .. } = &record.event
+            && let Some(run) = self.runs.get_mut(&run_id)
+        {
+            run.step = Some((model.clone(), at));
+        }
+    }
+
+    /// A step that has ended takes no more time.
+    fn clear_ended_step(&mut self, record: &EventRecord) {
+        let run = record.run_id.and_then(|run_id| self.runs.get_mut(&run_id));
+        if let Some(run) = run.filter(|_| attempt_end(&record.event).is_some()) {
+            run.step = None;
+        }
+    }
+
+    fn find_run(&self, record: &EventRecord) -> Option<&TrackedRun> {
+        self.runs.get(&record.run_id?)
+    }
+
+    fn find_workflow(&self, record: &EventRecord) -> Option<&str> {
+        self.find_run(record)?.workflow.as_deref()
+    }
+
+    fn count_run(&mut self, record: &EventRecord, counted: &mut StatisticsCounters) {
+        use SessionEvent as E;
+        let (run, workflow) = (self.find_run(record), self.find_workflow(record));
+        if let E::RunCompleted { .. } | E::RunFailed { .. } | E::RunCancelled { .. } = &record.event
+        {
+            let bucket = counted.timeline.bucket_mut(record.at);
+            let (completed, failed) = (
+                matches!(record.event, E::RunCompleted { .. }),
+                matches!(record.event, E::RunFailed { .. }),
+            );
+            bucket.runs_completed += u64::from(completed);
+            bucket.runs_failed += u64::from(failed);
+            bucket.runs_cancelled += u64::from(!completed && !failed);
+            counted.count_run(&self.agent, workflow, |runs| {
+                runs.completed += u64::from(completed);
+                runs.failed += u64::from(failed);
+                runs.cancelled += u64::from(!completed && !failed);
+                if let Some(run) = run {
+                    runs.run_ms.add(run.started_at, record.at);
+                }
+            });
+        } else if let E::FeedbackGiven { feedback, by } = &record.event {
+            match feedback {
+                Feedback::Message { message_id, rating, .. } => {
+                    let rated = (u8::from(*rating), record.run_id);
+                    self.ratings.insert((by.clone(), message_id.clone()), rated);
+                }
+                Feedback::Call { call_id, verdict, .. } => {
+                    self.verdicts.insert((by.clone(), *call_id), *verdict);
+                }
+            }
+        }
+    }
+
+    fn count_step(&self, record: &EventRecord, counted: &mut StatisticsCounters) {
+        let workflow = self.find_workflow(record);
+        if let SessionEvent::StepStarted { .. } = &record.event {
+            counted.count_run(&self.agent, workflow, |runs| runs.steps += 1);
+        } else if let SessionEvent::StepRetrying { .. } = &record.event {
+            counted.count_run(&self.agent, workflow, |runs| runs.step_retries += 1);
+            counted.timeline.bucket_mut(record.at).retries += 1;
+        }
+        let Some((usage, has_worked)) = attempt_end(&record.event) else { return };
+        counted.count_run(&self.agent, workflow, |runs| runs.usage = runs.usage.plus(usage));
+        let bucket = counted.timeline.bucket_mut(record.at);
+        bucket.usage = bucket.usage.plus(usage);
+        let Some((model, began)) = self.find_run(record).and_then(|run| run.step.as_ref()) else {
+            return;
+        };
+        if has_worked {
+            bucket.step_ms.add(*began, record.at);
+        }
+        let model = counted.model_mut(model);
+        model.usage = model.usage.plus(usage);
+        if has_worked {
+            model.completed += 1;
+            model.step_ms.add(*began, record.at);
+        } else {
+            model.failed += 1;
+        }
+    }
+
+    fn count_call(&self, record: &EventRecord, counted: &mut StatisticsCounters) {
+        use SessionEvent as E;
+        if let E::ToolCallRetrying { tool, .. } = &record.event {
+            counted.tool_mut(tool).retries += 1;
+            counted.timeline.bucket_mut(record.at).retries += 1;
+        } else if let E::ToolCallCompleted { call_id, tool, .. } = &record.event {
+            counted.tool_mut(tool).completed += 1;
+            counted.timeline.bucket_mut(record.at).calls_completed += 1;
+            self.record_call_duration(*call_id, record.at, counted);
+        } else if let E::ToolCallFailed { call_id, tool, reason, .. } = &record.event {
+            let is_known = *reason != CallFailureReason::UnknownTool;
+            let tool = counted.tool_mut(if is_known { tool } else { "(unknown)" });
+            tool.expired += u64::from(*reason == CallFailureReason::Expired);
+            let by_people = [
+                CallFailureReason::Rejected,
+                CallFailureReason::Expired,
+                CallFailureReason::Cancelled,
+            ]
+            .contains(reason);
+            tool.refused += u64::from(by_people);
+            tool.failed += u64::from(!by_people);
+            let bucket = counted.timeline.bucket_mut(record.at);
+            bucket.calls_refused += u64::from(by_people);
+            bucket.calls_failed += u64::from(!by_people);
+            self.record_call_duration(*call_id, record.at, counted);
+        } else if let E::AuthorizationDenied { tool, .. } = &record.event {
+            counted.tool_mut(tool).denied += 1;
+            counted.timeline.bucket_mut(record.at).calls_denied += 1;
+        }
+    }
+
+    fn count_approval(&self, record: &EventRecord, counted: &mut StatisticsCounters) {
+        use SessionEvent as E;
+        let known = |approval_id| self.approvals.get(approval_id);
+        if let E::ApprovalRequested { approval } = &record.event {
+            counted.approvals_mut(approval.kind().name()).asked += 1;
+            if let ApprovalSubject::Plan { steps } = &approval.subject {
+                steps.iter().for_each(|step| counted.tool_mut(&step.tool).asked += 1);
+            }
+        } else if let E::ApprovalDecided { approval_id, steps, closed, .. } = &record.event {
+            for step in steps {
+                let Some(call) = self.calls.get(&step.call_id) else { continue };
+                let tool = counted.tool_mut(&call.tool);
+                let said = if step.approved { &mut tool.approved } else { &mut tool.rejected };
+                *said += 1;
+            }
+            if let Some((kind, asked_at)) = known(approval_id).filter(|_| *closed) {
+                let questions = counted.approvals_mut(kind);
+                questions.decided += 1;
+                questions.wait_ms.add(*asked_at, record.at);
+            }
+        } else if let E::ApprovalExpired { approval_id } = &record.event {
+            if let Some((kind, _)) = known(approval_id) {
+                counted.approvals_mut(kind).expired += 1;
+            }
+        } else if let E::ApprovalCancelled { approval_id } = &record.event
+            && let Some((kind, _)) = known(approval_id)
+        {
+            counted.approvals_mut(kind).cancelled += 1;
+        }
+    }
+
+    fn record_call_duration(
+        &self,
+        call_id: CallId,
+        ended: Timestamp,
+        counted: &mut StatisticsCounters,
+    ) {
+        if let Some(TrackedCall { tool, started_at: Some(began) }) = self.calls.get(&call_id) {
+            counted.tool_mut(tool).call_ms.add(*began, ended);
+        }
+    }
+
+    /// What people thought of it in the end.
+    pub(super) fn finish(self, counted: &mut StatisticsCounters) {
+        for (stars, run_id) in self.ratings.values() {
+            let run = run_id.and_then(|run_id| self.runs.get(&run_id));
+            counted.count_run(&self.agent, run.and_then(|run| run.workflow.as_deref()), |runs| {
+                if let Some(count) = runs.stars.get_mut(usize::from(*stars).wrapping_sub(1)) {
+                    *count += 1;
+                }
+            });
+        }
+        for ((_, call_id), verdict) in self.verdicts {
+            let Some(call) = self.calls.get(&call_id) else { continue };
+            let tool = counted.tool_mut(&call.tool);
+            match verdict {
+                CallRating::Good => tool.good += 1,
+                CallRating::Unnecessary => tool.unnecessary += 1,
+                CallRating::Wrong => tool.wrong += 1,
+            }
+        }
+    }
+}
+
+/// What an attempt of a step has spent and whether it worked, if the event is the end of one.
+fn attempt_end(event: &SessionEvent) -> Option<(ModelUsage, bool)> {
+    use SessionEvent as E;
+    if let E::StepCompleted { usage, .. } | E::ContextCompacted { usage, .. } = event {
+        Some((*usage, true))
+    } else if let E::StepRetrying { usage, .. }
+    | E::StepModelFallback { usage, .. }
+    | E::ContextCompactionFailed { usage, .. } = event
+    {
+        Some((*usage, false))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,396 @@
+//! A value as it may be shown: what serialises it blacks out as it goes, so that nobody needs a
+//! copy of it to look for secrets in (docs/performance.md).
+
+use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, is_secret_key};
+use serde::{
+    Serialize, Serializer,
+    ser::{
+        SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+        SerializeTupleStruct, SerializeTupleVariant,
+    },
+};
+use serde_json::Value;
+
+/// See [`Redactor::shown`].
+#[derive(Debug)]
+pub struct RedactedView<'a, T: ?Sized> {
+    redactor: &'a Redactor,
+    value: &'a T,
+    /// Arrays and objects around it.
+    depth: usize,
+    /// It stands under a secret key.
+    is_secret: bool,
+}
+
+impl Redactor {
+    /// `value`, without what stands under secret keys, and without configured secrets. Text that is
+    /// itself a JSON object or array, as tools like to answer, is treated as one.
+    pub fn redact<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> RedactedView<'a, T> {
+        RedactedView { redactor: self, value, depth: 0, is_secret: false }
+    }
+
+    /// The same of what stands under `key`.
+    pub fn redact_member<'a, T: Serialize + ?Sized>(
+        &'a self,
+        key: &str,
+        value: &'a T,
+    ) -> RedactedView<'a, T> {
+        RedactedView { depth: 1, is_secret: is_secret_key(key), ..self.redact(value) }
+    }
+
+    pub(super) fn redact_at_depth<'a, T: Serialize + ?Sized>(
+        &'a self,
+        value: &'a T,
+        depth: usize,
+    ) -> RedactedView<'a, T> {
+        RedactedView { depth, ..self.redact(value) }
+    }
+}
+
+impl<T: Serialize + ?Sized> Serialize for RedactedView<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { redactor, value, depth, is_secret } = *self;
+        let says_nothing = || matches!(serde_json::to_value(value), Ok(Value::Null));
+        if depth > DEPTH_MAX || (is_secret && !says_nothing()) {
+            return serializer.serialize_str(REDACTED);
+        }
+        value.serialize(RedactingSerializer { redactor, depth, inner: serializer })
+    }
+}
+
+/// Serialises what it is given as it may be shown.
+struct RedactingSerializer<'a, S> {
+    redactor: &'a Redactor,
+    depth: usize,
+    inner: S,
+}
+
+/// What stands in an array or object.
+struct RedactingCompound<'a, C> {
+    redactor: &'a Redactor,
+    depth: usize,
+    inner: C,
+    keys: RedactedKeys,
+    /// The key that was told last is secret.
+    is_secret: bool,
+}
+
+impl<'a, S> RedactingSerializer<'a, S> {
+    fn wrap<'v, T: ?Sized>(&self, value: &'v T) -> RedactedView<'v, T>
+    where
+        'a: 'v,
+    {
+        RedactedView { redactor: self.redactor, value, depth: self.depth, is_secret: false }
+    }
+
+    fn open_compound<C, E>(
+        self,
+        open: impl FnOnce(S) -> Result<C, E>,
+    ) -> Result<RedactingCompound<'a, C>, E> {
+        let Self { redactor, depth, inner } = self;
+        let (inner, keys) = (open(inner)?, RedactedKeys::default());
+        Ok(RedactingCompound { redactor, depth: depth + 1, inner, keys, is_secret: false })
+    }
+}
+
+impl<'a, C> RedactingCompound<'a, C> {
+    fn wrap<'v, T: ?Sized>(&self, value: &'v T) -> RedactedView<'v, T>
+    where
+        'a: 'v,
+    {
+        let Self { redactor, depth, is_secret, .. } = *self;
+        RedactedView { redactor, value, depth, is_secret }
+    }
+
+    fn wrap_member<'v, T: ?Sized>(&mut self, key: &str, value: &'v T) -> RedactedView<'v, T>
+    where
+        'a: 'v,
+    {
+        self.is_secret = is_secret_key(key);
+        self.wrap(value)
+    }
+}
+
+/// What has no text in it passes.
+macro_rules! forward_scalars {
+    ($($method:ident($type:ty)),* $(,)?) => {
+        $(fn $method(self, value: $type) -> Result<S::Ok, S::Error> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = RedactingCompound<'a, S::SerializeSeq>;
+    type SerializeTuple = RedactingCompound<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = RedactingCompound<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = RedactingCompound<'a, S::SerializeTupleVariant>;
+    type SerializeMap = RedactingCompound<'a, S::SerializeMap>;
+    type SerializeStruct = RedactingCompound<'a, S::SerializeStruct>;
+    type SerializeStructVariant = RedactingCompound<'a, S::SerializeStructVariant>;
+
+    forward_scalars! {
+        serialize_bool(bool),
+        serialize_i8(i8), serialize_i16(i16), serialize_i32(i32), serialize_i64(i64),
+        serialize_i128(i128),
+        serialize_u8(u8), serialize_u16(u16), serialize_u32(u32), serialize_u64(u64),
+        serialize_u128(u128),
+        serialize_f32(f32), serialize_f64(f64), serialize_char(char), serialize_bytes(&[u8]),
+        serialize_unit_struct(&'static str),
+    }
+
+    fn serialize_str(self, text: &str) -> Result<S::Ok, S::Error> {
+        match self.redactor.redact_json_text(text, self.depth) {
+            Some(clean) => self.inner.serialize_str(&clean),
+            None => self.inner.serialize_str(&self.redactor.redact_text(text)),
+        }
+    }
+
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_none()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        let shown = self.wrap(value);
+        self.inner.serialize_some(&shown)
+    }
+
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit()
+    }
+
+    // Names of variants are ours.
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let shown = self.wrap(value);
+        self.inner.serialize_newtype_struct(name, &shown)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let shown = RedactedView { depth: self.depth + 1, ..self.wrap(value) };
+        self.inner.serialize_newtype_variant(name, index, variant, &shown)
+    }
+
+    fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
+        self.open_compound(|inner| inner.serialize_seq(len))
+    }
+
+    fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
+        self.open_compound(|inner| inner.serialize_tuple(len))
+    }
+
+    fn serialize_tuple_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleStruct, S::Error> {
+        self.open_compound(|inner| inner.serialize_tuple_struct(name, len))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        self.open_compound(|inner| inner.serialize_tuple_variant(name, index, variant, len))
+    }
+
+    fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
+        self.open_compound(|inner| inner.serialize_map(len))
+    }
+
+    fn serialize_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStruct, S::Error> {
+        self.open_compound(|inner| inner.serialize_struct(name, len))
+    }
+
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        self.open_compound(|inner| inner.serialize_struct_variant(name, index, variant, len))
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! elements {
+    ($($collection:ident::$method:ident),* $(,)?) => {
+        $(impl<C: $collection> $collection for RedactingCompound<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+                let shown = self.wrap(value);
+                self.inner.$method(&shown)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+elements! {
+    SerializeSeq::serialize_element,
+    SerializeTuple::serialize_element,
+    SerializeTupleStruct::serialize_field,
+    SerializeTupleVariant::serialize_field,
+}
+
+macro_rules! fields {
+    ($($collection:ident),* $(,)?) => {
+        $(impl<C: $collection> $collection for RedactingCompound<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                value: &T,
+            ) -> Result<(), C::Error> {
+                let shown = self.wrap_member(key, value);
+                self.inner.serialize_field(key, &shown)
+            }
+
+            fn skip_field(&mut self, key: &'static str) -> Result<(), C::Error> {
+                self.inner.skip_field(key)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        })*
+    };
+}
+
+fields! { SerializeStruct, SerializeStructVariant }
+
+impl<C: SerializeMap> SerializeMap for RedactingCompound<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        let Ok(Value::String(name)) = serde_json::to_value(key) else {
+            self.is_secret = false;
+            return self.inner.serialize_key(key);
+        };
+        self.is_secret = is_secret_key(&name);
+        self.inner.serialize_key(&self.keys.redact_next(self.redactor, &name))
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        let shown = self.wrap(value);
+        self.inner.serialize_value(&shown)
+    }
+
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[derive(Serialize)]
+    struct Account {
+        name: &'static str,
+        password: &'static str,
+        api_key: Option<&'static str>,
+        token: Option<u32>,
+        nested: Vec<Kind>,
+        pair: (u8, &'static str),
+        wrapped: Wrapped,
+        by_number: BTreeMap<u32, &'static str>,
+        by_name: BTreeMap<&'static str, &'static str>,
+        #[serde(flatten)]
+        rest: Rest,
+    }
+
+    #[derive(Serialize)]
+    struct Wrapped(&'static str);
+
+    #[derive(Serialize)]
+    struct Rest {
+        cookie: Vec<u8>,
+        json: &'static str,
+    }
+
+    #[derive(Serialize)]
+    enum Kind {
+        Plain,
+        One(&'static str),
+        Two(u8, &'static str),
+        Fields { secret: u8, n: f64 },
+    }
+
+    /// Whatever form a value has, it is shown as its JSON would be.
+    #[test]
+    fn e7_typed_values_are_redacted_while_serialized() {
+        let redactor = Redactor::new(["hunter2hunter2".to_owned()]);
+        let account = Account {
+            name: "hunter2hunter2!",
+            password: "p",
+            api_key: None,
+            token: Some(7),
+            nested: vec![
+                Kind::Plain,
+                Kind::One("hunter2hunter2"),
+                Kind::Two(2, "so hunter2hunter2"),
+                Kind::Fields { secret: 3, n: 0.5 },
+            ],
+            pair: (1, "hunter2hunter2"),
+            wrapped: Wrapped("hunter2hunter2"),
+            by_number: [(4, "hunter2hunter2")].into(),
+            by_name: [("hunter2hunter2", "x"), ("access-token", "y"), ("plain", "z")].into(),
+            rest: Rest { cookie: vec![1], json: r#"{"secret":1,"n":2}"# },
+        };
+        let expected = json!({
+            "name": "[redacted]!", "password": REDACTED, "api_key": null, "token": REDACTED,
+            "nested": [
+                "Plain", {"One": REDACTED}, {"Two": [2, "so [redacted]"]},
+                {"Fields": {"secret": REDACTED, "n": 0.5}},
+            ],
+            "pair": [1, REDACTED], "wrapped": REDACTED, "by_number": {"4": REDACTED},
+            "by_name": {REDACTED: "x", "access-token": REDACTED, "plain": "z"},
+            "cookie": REDACTED, "json": r#"{"n":2,"secret":"[redacted]"}"#,
+        });
+        let shown = serde_json::to_string(&redactor.redact(&account)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), expected);
+        assert_eq!(redactor.redact_value(json!(account)), expected);
+    }
+}

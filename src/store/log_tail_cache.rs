@@ -1,0 +1,224 @@
+//! What was written lately, in memory: the newest events of sessions, and their rows. Whoever follows
+//! a session that lives reads its log again and again near its end; from here that costs neither a
+//! query nor a thread. Must not know what an event means, nor what is older.
+//!
+//! Sound because one process alone writes: the writer notes every commit here before anybody is told
+//! that it is stored, and forgets everything whenever a write fails.
+
+use super::stored_commit::StoredCommit;
+use greenroom_core::{
+    ids::{Seq, SessionId},
+    session::{EventRecord, SessionRow},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Sessions in one generation; there are two.
+const SESSIONS_MAX: usize = 2_048;
+/// Bytes of stored events in one generation.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Commits of one session.
+const COMMITS_MAX: usize = 32;
+
+/// What was written lately; clones are one.
+#[derive(Clone, Default)]
+pub(super) struct LogTailCache(Arc<Mutex<Generations>>);
+
+/// When the young have no room left, they become the old, and the old are forgotten: so what was not
+/// written for a while goes, at no cost for what was.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<SessionId, LogTail>,
+    young_bytes: usize,
+    old: HashMap<SessionId, LogTail>,
+}
+
+/// The end of a session's log.
+#[derive(Default)]
+struct LogTail {
+    /// Without gaps up to the last event.
+    commits: VecDeque<(Arc<[EventRecord]>, usize)>,
+    bytes: usize,
+    /// `None` where it did not change lately.
+    row: Option<Arc<SessionRow>>,
+}
+
+impl LogTailCache {
+    /// These commits are stored.
+    pub(super) fn insert_commits(&self, commits: &[&StoredCommit]) {
+        let mut generations = self.lock();
+        commits.iter().for_each(|commit| generations.insert(commit));
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn clear(&self) {
+        *self.lock() = Generations::default();
+    }
+
+    /// The session is gone.
+    pub(super) fn remove(&self, session_id: SessionId) {
+        let mut generations = self.lock();
+        generations.remove(session_id);
+    }
+
+    /// The events after `after`, at most `limit`; `None` where some of them are not here.
+    pub(super) fn events(
+        &self,
+        session_id: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Option<Vec<EventRecord>> {
+        let generations = self.lock();
+        let tail = generations.get(session_id)?;
+        if tail.first_seq()?.0 > after.0.saturating_add(1) {
+            return None;
+        }
+        let commits = tail.commits.iter().flat_map(|(records, _)| records.iter());
+        Some(commits.filter(|record| record.seq > after).take(limit).cloned().collect())
+    }
+
+    /// The number of the session's last event.
+    pub(super) fn head(&self, session_id: SessionId) -> Option<Seq> {
+        self.lock().get(session_id)?.head()
+    }
+
+    /// The session's row.
+    pub(super) fn session_row(&self, session_id: SessionId) -> Option<Arc<SessionRow>> {
+        self.lock().get(session_id)?.row.clone()
+    }
+
+    /// A panic while the lock was held leaves nothing half done that is read.
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn get(&self, session_id: SessionId) -> Option<&LogTail> {
+        self.young.get(&session_id).or_else(|| self.old.get(&session_id))
+    }
+
+    fn remove(&mut self, session_id: SessionId) -> Option<LogTail> {
+        if let Some(tail) = self.young.remove(&session_id) {
+            self.young_bytes -= tail.bytes;
+            return Some(tail);
+        }
+        self.old.remove(&session_id)
+    }
+
+    fn insert(&mut self, commit: &StoredCommit) {
+        let mut tail = self.remove(commit.session_id).unwrap_or_default();
+        tail.push(commit);
+        if self.young.len() >= SESSIONS_MAX || self.young_bytes + tail.bytes > BYTES_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += tail.bytes;
+        self.young.insert(commit.session_id, tail);
+    }
+}
+
+impl LogTail {
+    fn first_seq(&self) -> Option<Seq> {
+        self.commits.front().and_then(|(records, _)| records.first()).map(|record| record.seq)
+    }
+
+    fn head(&self) -> Option<Seq> {
+        self.commits.back().and_then(|(records, _)| records.last()).map(|record| record.seq)
+    }
+
+    fn push(&mut self, commit: &StoredCommit) {
+        if self.head() != Some(commit.expected_head) {
+            *self = Self::default();
+        }
+        self.commits.push_back((commit.records.clone(), commit.events.len()));
+        self.bytes += commit.events.len();
+        if let Some(row) = &commit.session_row {
+            self.row = Some(row.clone());
+        }
+        while self.commits.len() > COMMITS_MAX || self.bytes > BYTES_MAX {
+            let Some((_, bytes)) = self.commits.pop_front() else { break };
+            self.bytes -= bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use greenroom_actors::ports::Commit;
+    use greenroom_core::{
+        Timestamp,
+        ids::UserId,
+        session::{Projection, SessionEvent},
+    };
+    use uuid::Uuid;
+
+    fn id(session: usize) -> SessionId {
+        SessionId(Uuid::from_u128(session as u128))
+    }
+
+    /// A commit of two events after `head`.
+    fn commit(session: usize, head: u64) -> StoredCommit {
+        let record = |seq| EventRecord {
+            seq: Seq(seq),
+            at: Timestamp(0),
+            run_id: None,
+            step: None,
+            event: SessionEvent::SessionClosed { by: UserId::parse("ann").unwrap() },
+        };
+        let commit = Commit {
+            session_id: id(session),
+            expected_head: Seq(head),
+            records: [record(head + 1), record(head + 2)].into(),
+            projection: Projection::default(),
+        };
+        StoredCommit::from_commit(&commit).unwrap()
+    }
+
+    fn seqs(recent: &LogTailCache, session: usize, after: u64, limit: usize) -> Option<Vec<u64>> {
+        let events = recent.events(id(session), Seq(after), limit)?;
+        Some(events.iter().map(|record| record.seq.0).collect())
+    }
+
+    #[test]
+    fn only_the_tail_of_a_log_is_cached() {
+        let recent = LogTailCache::default();
+        recent.insert_commits(&[&commit(1, 4), &commit(1, 6), &commit(2, 0)]);
+        assert_eq!(seqs(&recent, 1, 4, 9), Some(vec![5, 6, 7, 8]));
+        assert_eq!(seqs(&recent, 1, 5, 2), Some(vec![6, 7]));
+        assert_eq!(seqs(&recent, 1, 8, 9), Some(vec![]));
+        assert_eq!(seqs(&recent, 1, 3, 9), None);
+        assert_eq!(seqs(&recent, 3, 0, 9), None);
+        assert_eq!(recent.head(id(1)), Some(Seq(8)));
+        // What does not follow was written without us: only it is sure.
+        recent.insert_commits(&[&commit(1, 20)]);
+        assert_eq!(seqs(&recent, 1, 8, 9), None);
+        assert_eq!(seqs(&recent, 1, 20, 9), Some(vec![21, 22]));
+        recent.remove(id(1));
+        assert_eq!(recent.head(id(1)), None);
+        recent.clear();
+        assert_eq!(recent.head(id(2)), None);
+    }
+
+    #[test]
+    fn idle_sessions_are_evicted_and_memory_is_bounded() {
+        let recent = LogTailCache::default();
+        for head in 0..200 {
+            recent.insert_commits(&[&commit(0, head * 2)]);
+        }
+        assert_eq!(seqs(&recent, 0, 100, 9), None);
+        assert_eq!(seqs(&recent, 0, 398, 9), Some(vec![399, 400]));
+        for session in 1..=SESSIONS_MAX * 3 {
+            recent.insert_commits(&[&commit(session, 0)]);
+        }
+        assert_eq!(recent.head(id(0)), None);
+        assert_eq!(recent.head(id(SESSIONS_MAX * 3)), Some(Seq(2)));
+        let generations = recent.lock();
+        assert!(generations.young.len() + generations.old.len() <= SESSIONS_MAX * 2);
+        let bytes: usize = generations.young.values().map(|tail| tail.bytes).sum();
+        assert_eq!(bytes, generations.young_bytes);
+    }
+}

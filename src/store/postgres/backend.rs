@@ -1,0 +1,187 @@
+//! The connection that writes to a PostgreSQL database.
+
+use super::{
+    batch,
+    connect::{Access, Connector, with_response_timeout},
+    replace_nul, schema,
+};
+use crate::{
+    audit::{AuditRow, ChainHead},
+    store::{
+        MigrationOutcome, PostgresAddress, StoreError, StoreOptions,
+        admin_records::{self, AuditedChange},
+        sql::SqlRow,
+        stored_commit::{StoredCommit, parse_status},
+        writer::WriterBackend,
+    },
+};
+use greenroom_core::{
+    budget::SpendingPrecondition,
+    ids::{Seq, SessionId, UserId},
+    session::SessionStatus,
+};
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use std::time::Duration;
+use uuid::Uuid;
+
+const SELECT_HEADS: &str = "
+    SELECT wanted.key, (SELECT last_seq FROM commits WHERE session_id = wanted.key
+                        ORDER BY first_seq DESC LIMIT 1)
+    FROM unnest($1::uuid[]) AS wanted (key)";
+const SELECT_CLAIMED: &str = "
+    SELECT coalesce(sum(amount), 0) FROM spending
+    WHERE user_id = $1 AND measure = $2 AND day >= $3";
+const SELECT_OPEN: &str = "
+    SELECT session_id, status FROM sessions WHERE owner = $1 AND status <> 'closed' LIMIT $2";
+const APPEND_AUDIT: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2)
+    INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)";
+const ADD_KEY: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
+    INSERT INTO api_keys (key_id, hash, user_id, role, name, created_at)
+    VALUES ($4, $5, $6, $7, $8, $9)";
+const REVOKE_KEY: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
+    UPDATE api_keys SET revoked_at = $5 WHERE key_id = $4 AND revoked_at IS NULL";
+const PURGE: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)),
+         log AS (DELETE FROM commits WHERE session_id = $4),
+         asked AS (DELETE FROM approvals WHERE session_id = $4)
+    DELETE FROM sessions WHERE session_id = $4";
+const PUT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
+    ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
+const UPSERT_HEARTBEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
+    ON CONFLICT (id) DO UPDATE SET beat = heartbeat.beat + 1";
+
+/// The connection, and how another one is made.
+pub(super) struct PostgresBackend {
+    connection: Option<PgConnection>,
+    connector: Connector,
+    lock_timeout: Duration,
+}
+
+impl PostgresBackend {
+    /// Connects, takes the lock, and brings the schema to the newest version.
+    pub(super) async fn open(
+        address: &PostgresAddress,
+        options: &StoreOptions,
+    ) -> Result<(Self, MigrationOutcome), StoreError> {
+        let connector = Connector::new(address, Access::Write(options.durability));
+        let wait = options.busy_timeout;
+        let mut connection = connector.connect_with_lock(wait).await?;
+        let migrated = schema::migrate(&mut connection, address).await?;
+        Ok((Self { connection: Some(connection), connector, lock_timeout: wait }, migrated))
+    }
+
+    async fn ensure_connected(&mut self) -> sqlx::Result<&mut PgConnection> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => Ok(none.insert(self.connector.reconnect_with_lock(self.lock_timeout).await?)),
+        }
+    }
+}
+
+impl WriterBackend for PostgresBackend {
+    async fn load_heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>> {
+        let ids: Vec<Uuid> = sessions.iter().map(|id| id.0).collect();
+        let query = sqlx::query(SELECT_HEADS).bind(ids);
+        let rows = with_response_timeout(query.fetch_all(self.ensure_connected().await?)).await?;
+        let head = |row: &PgRow| {
+            let head: Option<i64> = row.try_get(1)?;
+            Ok((SessionId(row.try_get(0)?), Seq(head.unwrap_or(0).unsigned_abs())))
+        };
+        rows.iter().map(head).collect()
+    }
+
+    async fn load_counted_spending(
+        &mut self,
+        user: &UserId,
+        claim: &SpendingPrecondition,
+    ) -> sqlx::Result<f64> {
+        let first = claim.first_day().map_or(i64::MIN, |day| day.0.into());
+        let measure = replace_nul(claim.measure.name().to_owned());
+        let query = sqlx::query(SELECT_CLAIMED).bind(user.as_str()).bind(measure).bind(first);
+        with_response_timeout(query.fetch_one(self.ensure_connected().await?)).await?.try_get(0)
+    }
+
+    async fn list_open_sessions(
+        &mut self,
+        owner: &UserId,
+        limit: usize,
+    ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let query = sqlx::query(SELECT_OPEN).bind(owner.as_str()).bind(limit);
+        let rows = with_response_timeout(query.fetch_all(self.ensure_connected().await?)).await?;
+        let session = |row: &PgRow| {
+            let status: &str = row.try_get(1)?;
+            Ok((SessionId(row.try_get(0)?), parse_status(status)))
+        };
+        rows.iter().map(session).collect()
+    }
+
+    async fn load_audit_head(&mut self) -> sqlx::Result<Option<ChainHead>> {
+        let query = sqlx::query(admin_records::SELECT_AUDIT_HEAD);
+        let found =
+            with_response_timeout(query.fetch_optional(self.ensure_connected().await?)).await?;
+        found.map(|row| admin_records::decode_audit_head(&SqlRow::Postgres(row))).transpose()
+    }
+
+    async fn store_commits(
+        &mut self,
+        commits: &[&StoredCommit],
+        sealed: &[AuditRow],
+    ) -> sqlx::Result<()> {
+        with_response_timeout(batch::store_commits(self.ensure_connected().await?, commits, sealed))
+            .await
+    }
+
+    async fn store_change(&mut self, change: &AuditedChange, row: &AuditRow) -> sqlx::Result<()> {
+        let connection = self.ensure_connected().await?;
+        let query = sqlx::query(match change {
+            AuditedChange::None => APPEND_AUDIT,
+            AuditedChange::AddKey(..) => ADD_KEY,
+            AuditedChange::RevokeKey(..) => REVOKE_KEY,
+            AuditedChange::Purge(..) => PURGE,
+        });
+        let hash = row.hash.as_bytes().to_vec();
+        let query = query.bind(row.n.cast_signed()).bind(hash).bind(&row.content);
+        let query = match change {
+            AuditedChange::None => query,
+            AuditedChange::AddKey(key, hash) => query
+                .bind(key.key_id.0)
+                .bind(hash.as_bytes().to_vec())
+                .bind(key.user.as_str())
+                .bind(key.role.name())
+                .bind(key.name.clone().map(replace_nul))
+                .bind(key.created_at.0),
+            AuditedChange::RevokeKey(key_id, at) => query.bind(key_id.0).bind(at.0),
+            AuditedChange::Purge(session_id, _) => query.bind(session_id.0),
+        };
+        with_response_timeout(query.execute(connection)).await.map(drop)
+    }
+
+    async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
+        let query = sqlx::query(PUT_SETTINGS).bind(user).bind(content);
+        with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
+    }
+
+    async fn write_heartbeat(&mut self) -> sqlx::Result<()> {
+        let query = sqlx::query(UPSERT_HEARTBEAT);
+        with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
+    }
+
+    /// Without a farewell: whatever was wrong with it, the next one sees to it that it is gone.
+    async fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
+    async fn checkpoint(&mut self) -> sqlx::Result<()> {
+        match self.connection.take() {
+            Some(connection) => with_response_timeout(connection.close()).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What is read from the database, whichever it is. Must not write.
+
+use super::{
+    codec,
+    error::journal_error,
+    sql::{ReadPool, SqlQuery, SqlRow},
+    stored_commit::state_name,
+};
+use futures::TryStreamExt as _;
+use greenroom_actors::ports::{
+    ApprovalQuery, JournalError, ParentFilter, SessionCounts, SessionQuery,
+};
+use greenroom_core::{
+    Timestamp,
+    budget::{BudgetMeasure, SpendingTotals},
+    ids::{ApprovalId, Seq, SessionId, UserId},
+    policy::Settings,
+    session::{ApprovalRow, EventRecord, SessionRow},
+    time::Day,
+};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+/// The commits that hold the events after `$2`, the first of which may begin before them. `$3` is
+/// at least their number, as each holds at least one of the events. A sum, as every limit here: SQLite
+/// looks at the value of a bare limit, and prepares the statement anew whenever it is bound.
+const SELECT_COMMITS: &str = "
+    SELECT first_seq, last_seq, codec, events FROM commits
+    WHERE session_id = $1 AND last_seq > $2 AND first_seq >= coalesce(
+        (SELECT first_seq FROM commits WHERE session_id = $1 AND first_seq <= $2 + 1
+         ORDER BY first_seq DESC LIMIT 1), 1)
+    ORDER BY first_seq LIMIT 0 + $3";
+
+const SELECT_HEAD: &str = "SELECT last_seq FROM commits WHERE session_id = $1
+    ORDER BY first_seq DESC LIMIT 1";
+const SELECT_SESSION: &str = "SELECT session_id, content FROM sessions WHERE session_id = $1";
+const SELECT_UNFINISHED: &str =
+    "SELECT session_id FROM sessions WHERE status = 'running' ORDER BY session_id";
+const COUNT_SESSIONS: &str = "SELECT count(*), count(*) FILTER (WHERE status <> 'idle')
+    FROM sessions WHERE owner = $1 AND status <> 'closed'";
+const SELECT_APPROVAL: &str = "SELECT approval_id, content FROM approvals WHERE approval_id = $1";
+const SELECT_PENDING: &str = "SELECT approval_id, session_id, deadline FROM approvals
+    WHERE state = 'pending' ORDER BY approval_id";
+const SELECT_SETTINGS: &str = "SELECT content FROM user_settings WHERE user_id = $1";
+const SELECT_SPENT: &str = "
+    SELECT measure,
+           sum(amount) FILTER (WHERE day >= $2), sum(amount) FILTER (WHERE day >= $3), sum(amount)
+    FROM spending WHERE user_id = $1 GROUP BY measure";
+const SELECT_BEAT: &str = "SELECT beat FROM heartbeat";
+
+/// The events of a session after `after`, at most `limit`.
+pub(super) async fn load_events(
+    readers: &ReadPool,
+    session_id: SessionId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<EventRecord>, JournalError> {
+    let mut records: Vec<EventRecord> = Vec::new();
+    // No event has a number beyond what the column holds.
+    let after_seq = after.0.cast_signed();
+    if !(0..i64::MAX).contains(&after_seq) {
+        return Ok(records);
+    }
+    let query =
+        SqlQuery::new(SELECT_COMMITS).bind(session_id.0).bind(after_seq).bind(to_sql_limit(limit));
+    let mut commits = readers.fetch(query);
+    while records.len() < limit
+        && let Some(commit) = commits.try_next().await.map_err(|e| journal_error(&e))?
+    {
+        let first = Seq(unsigned_column(&commit, 0)?);
+        let last = Seq(unsigned_column(&commit, 1)?);
+        let corrupt = |why: String| {
+            JournalError::Corrupt(format!(
+                "events {first} to {last} of session {session_id}: {why}"
+            ))
+        };
+        let format = commit.number(2).map_err(|error| journal_error(&error))?;
+        let text = commit.text(3).map_err(|error| corrupt(error.to_string()))?;
+        let decoded =
+            codec::decode(format, text, first, last).map_err(|error| corrupt(error.to_string()))?;
+        let wanted = decoded.into_iter().filter(|record| record.seq > after);
+        let head = records.last().map_or(after, |record| record.seq);
+        records.extend(wanted.take(limit - records.len()));
+        if first > head.next() {
+            return Err(corrupt(format!("they do not follow event {head}")));
+        }
+    }
+    Ok(records)
+}
+
+/// The number of a session's last event.
+pub(super) async fn load_head(
+    readers: &ReadPool,
+    session_id: SessionId,
+) -> Result<Seq, JournalError> {
+    match fetch_optional(readers, SqlQuery::new(SELECT_HEAD).bind(session_id.0)).await? {
+        Some(row) => unsigned_column(&row, 0).map(Seq),
+        None => Ok(Seq(0)),
+    }
+}
+
+/// One session's row.
+pub(super) async fn load_session(
+    readers: &ReadPool,
+    session_id: SessionId,
+) -> Result<Option<SessionRow>, JournalError> {
+    let found = fetch_optional(readers, SqlQuery::new(SELECT_SESSION).bind(session_id.0)).await?;
+    found.map(|row| decode_row(&row, "session")).transpose()
+}
+
+/// Sessions, newest first.
+pub(super) async fn list_sessions(
+    readers: &ReadPool,
+    query: SessionQuery,
+) -> Result<Vec<SessionRow>, JournalError> {
+    let found = fetch_all(readers, select_sessions(&query)).await?;
+    found.iter().map(|row| decode_row(row, "session")).collect()
+}
+
+/// Sessions whose status is `running`, oldest first.
+pub(super) async fn list_unfinished_sessions(
+    readers: &ReadPool,
+) -> Result<Vec<SessionId>, JournalError> {
+    let found = fetch_all(readers, SqlQuery::new(SELECT_UNFINISHED)).await?;
+    found.iter().map(|row| column_value(row.id(0)).map(SessionId)).collect()
+}
+
+/// How many sessions of a user are open, and how many of those have a run.
+pub(super) async fn count_sessions(
+    readers: &ReadPool,
+    owner: &UserId,
+) -> Result<SessionCounts, JournalError> {
+    match fetch_optional(readers, SqlQuery::new(COUNT_SESSIONS).bind(owner.as_str())).await? {
+        Some(row) => Ok(SessionCounts {
+            open: unsigned_column(&row, 0)?,
+            running: unsigned_column(&row, 1)?,
+        }),
+        None => Ok(SessionCounts::default()),
+    }
+}
+
+/// One question.
+pub(super) async fn load_approval(
+    readers: &ReadPool,
+    approval_id: ApprovalId,
+) -> Result<Option<ApprovalRow>, JournalError> {
+    let found = fetch_optional(readers, SqlQuery::new(SELECT_APPROVAL).bind(approval_id.0)).await?;
+    found.map(|row| decode_row(&row, "approval")).transpose()
+}
+
+/// Questions, newest first.
+pub(super) async fn list_approvals(
+    readers: &ReadPool,
+    query: ApprovalQuery,
+) -> Result<Vec<ApprovalRow>, JournalError> {
+    let found = fetch_all(readers, select_approvals(&query)).await?;
+    found.iter().map(|row| decode_row(row, "approval")).collect()
+}
+
+/// All questions that wait, oldest first, with their deadlines.
+pub(super) async fn list_pending_deadlines(
+    readers: &ReadPool,
+) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
+    let found = fetch_all(readers, SqlQuery::new(SELECT_PENDING)).await?;
+    let read = |row: &SqlRow| {
+        let deadline = column_value(row.optional_number(2))?.map(Timestamp);
+        Ok((ApprovalId(column_value(row.id(0))?), SessionId(column_value(row.id(1))?), deadline))
+    };
+    found.iter().map(read).collect()
+}
+
+/// A user's settings.
+pub(super) async fn load_settings(
+    readers: &ReadPool,
+    user: &UserId,
+) -> Result<Option<Settings>, JournalError> {
+    let found = fetch_optional(readers, SqlQuery::new(SELECT_SETTINGS).bind(user.as_str())).await?;
+    let Some(row) = found else { return Ok(None) };
+    let settings = serde_json::from_str(column_value(row.text(0))?);
+    settings
+        .map(Some)
+        .map_err(|error| JournalError::Corrupt(format!("the settings of user {user}: {error}")))
+}
+
+/// What the user has spent of each measure by `today`.
+pub(super) async fn load_spending(
+    readers: &ReadPool,
+    user: &UserId,
+    today: Day,
+) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
+    let (today, month) = (i64::from(today.0), i64::from(today.first_of_month().0));
+    let query = SqlQuery::new(SELECT_SPENT).bind(user.as_str()).bind(today).bind(month);
+    let found = fetch_all(readers, query).await?;
+    let amount = |row: &SqlRow, index| Ok(column_value(row.optional_amount(index))?.unwrap_or(0.0));
+    found
+        .iter()
+        .map(|row| {
+            let (day, month, total) = (amount(row, 1)?, amount(row, 2)?, amount(row, 3)?);
+            Ok((
+                BudgetMeasure::from_name(column_value(row.text(0))?),
+                SpendingTotals { day, month, total },
+            ))
+        })
+        .collect()
+}
+
+/// Whether reading works.
+pub(super) async fn check_health(readers: &ReadPool) -> Result<(), JournalError> {
+    fetch_optional(readers, SqlQuery::new(SELECT_BEAT)).await.map(drop)
+}
+
+fn select_sessions(query: &SessionQuery) -> SqlQuery {
+    let mut sql = SqlQuery::new("SELECT session_id, content FROM sessions WHERE true");
+    if let Some(owner) = &query.owner {
+        sql.push_bind(" AND owner = ", owner.as_str());
+    }
+    match query.parent_filter {
+        ParentFilter::Any => {}
+        ParentFilter::Roots => {
+            sql.push(" AND parent IS NULL");
+        }
+        ParentFilter::ChildrenOf(parent) => {
+            sql.push_bind(" AND parent = ", parent.to_string().as_str());
+        }
+    }
+    if let Some(before) = query.before {
+        sql.push_bind(" AND session_id < ", before.0);
+    }
+    sql.push_bind(" ORDER BY session_id DESC LIMIT 0 + ", to_sql_limit(query.limit));
+    sql
+}
+
+fn select_approvals(query: &ApprovalQuery) -> SqlQuery {
+    const SELECT: &str = "SELECT approval_id, content FROM approvals WHERE true";
+    let mut sql = SqlQuery::new(SELECT);
+    if let Some(session_id) = query.session_id {
+        // Two questions in one, each with its index: no question stands in both answers.
+        sql.push_bind(" AND session_id = ", session_id.0);
+        push_filters(&mut sql, query);
+        sql.push(" UNION ALL ").push(SELECT);
+        sql.push_bind(" AND root = ", session_id.to_string().as_str());
+    }
+    push_filters(&mut sql, query);
+    sql.push_bind(" ORDER BY approval_id DESC LIMIT 0 + ", to_sql_limit(query.limit));
+    sql
+}
+
+fn push_filters(sql: &mut SqlQuery, query: &ApprovalQuery) {
+    if let Some(owner) = &query.owner {
+        sql.push_bind(" AND owner = ", owner.as_str());
+    }
+    if let Some(state) = query.state {
+        // Part of the text, not a bound value: only so can the index of what is pending be used.
+        sql.push(" AND state = '").push(state_name(state)).push("'");
+    }
+    if let Some(before) = query.before {
+        sql.push_bind(" AND approval_id < ", before.0);
+    }
+}
+
+/// The row kept as JSON in column 1; its id is in column 0.
+fn decode_row<T: DeserializeOwned>(row: &SqlRow, what: &str) -> Result<T, JournalError> {
+    serde_json::from_str(column_value(row.text(1))?).map_err(|error| {
+        match column_value(row.id(0)) {
+            Ok(id) => JournalError::Corrupt(format!("the row of {what} {id}: {error}")),
+            Err(id_too) => id_too,
+        }
+    })
+}
+
+pub(super) async fn fetch_all(
+    readers: &ReadPool,
+    query: SqlQuery,
+) -> Result<Vec<SqlRow>, JournalError> {
+    readers.fetch_all(query).await.map_err(|error| journal_error(&error))
+}
+
+pub(super) async fn fetch_optional(
+    readers: &ReadPool,
+    query: SqlQuery,
+) -> Result<Option<SqlRow>, JournalError> {
+    readers.fetch_optional(query).await.map_err(|error| journal_error(&error))
+}
+
+/// What a column holds, with the port's error.
+pub(super) fn column_value<T>(column: sqlx::Result<T>) -> Result<T, JournalError> {
+    column.map_err(|error| journal_error(&error))
+}
+
+fn unsigned_column(row: &SqlRow, index: usize) -> Result<u64, JournalError> {
+    let number = column_value(row.number(index))?;
+    u64::try_from(number)
+        .map_err(|_| JournalError::Corrupt(format!("{number} stands where a count is expected")))
+}
+
+/// A limit on rows, as SQL has it.
+pub(super) fn to_sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Every question that is asked of the tables of sessions, and the index that answers it on SQLite.
+#[cfg(test)]
+pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
+    let nil = uuid::Uuid::nil();
+    let text = |sql| SqlQuery::new(sql).bind("x");
+    let id = |sql| SqlQuery::new(sql).bind(nil);
+    let owner = || Some(UserId::parse("alice").unwrap());
+    let session_id = Some(SessionId(nil));
+    let sessions = |owner, descent| {
+        select_sessions(&SessionQuery {
+            owner,
+            parent_filter: descent,
+            before: session_id,
+            limit: 1,
+        })
+    };
+    let (any, roots) = (ParentFilter::Any, ParentFilter::Roots);
+    let children = ParentFilter::ChildrenOf(SessionId(nil));
+    let approvals = |owner, session_id, state| {
+        let before = Some(ApprovalId(nil));
+        select_approvals(&ApprovalQuery { owner, session_id, state, before, limit: 1 })
+    };
+    let pending = Some(greenroom_core::session::ApprovalState::Pending);
+    vec![
+        (id(SELECT_COMMITS).bind(1).bind(1), "commits_by_session"),
+        (id(SELECT_HEAD), "commits_by_session"),
+        (id(SELECT_SESSION), "PRIMARY KEY"),
+        (SqlQuery::new(SELECT_UNFINISHED), "sessions_running"),
+        (text(COUNT_SESSIONS), "COVERING INDEX sessions_open"),
+        (id(SELECT_APPROVAL), "approvals_by_id"),
+        (SqlQuery::new(SELECT_PENDING), "COVERING INDEX approvals_pending"),
+        (text(SELECT_SETTINGS), "PRIMARY KEY"),
+        (text(SELECT_SPENT).bind(1).bind(1), "PRIMARY KEY"),
+        (sessions(None, any), "PRIMARY KEY"),
+        (sessions(None, roots), "PRIMARY KEY"),
+        (sessions(None, children), "sessions_by_parent"),
+        (sessions(owner(), any), "sessions_by_owner"),
+        (sessions(owner(), roots), "sessions_without_parent"),
+        (sessions(owner(), children), "sessions_by_parent"),
+        (approvals(None, None, None), "approvals_by_id"),
+        (approvals(None, None, pending), "approvals_pending"),
+        (approvals(owner(), None, None), "approvals_by_owner"),
+        (approvals(None, session_id, None), "approvals_by_session"),
+        (approvals(None, session_id, None), "approvals_by_root"),
+    ]
+}

@@ -1,0 +1,147 @@
+//! What real tool servers have beside tools: resources that are read (T1), and prompts that start
+//! runs as workflows do (C3).
+
+use crate::{
+    harness::{TestServer, TestServerBuilder},
+    scripts::tool_call_script,
+    stream::{format_frames, single_frame},
+};
+use greenroom::rehearsal::ProviderProtocol;
+use serde_json::{Value, json};
+
+on_both_wires!(
+    t1_a_model_reads_the_resources_that_its_agent_may_read,
+    c3_a_servers_prompt_starts_a_run,
+);
+
+/// With npm's reference server, which has some of everything.
+fn with_everything_server(setup: TestServerBuilder) -> TestServerBuilder {
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/target/test-deps/npm/node_modules/.bin/mcp-server-everything"
+    );
+    assert!(
+        std::path::Path::new(program).exists(),
+        "{program} is missing: run scripts/test-deps.sh"
+    );
+    setup.with_config(&format!(
+        "[mcpServers.everything]\ncommand = {}\nargs = ['stdio']",
+        json!(program)
+    ))
+}
+
+fn resource_setup(wire: ProviderProtocol, uri: &str) -> TestServerBuilder {
+    let arguments = format!("{{ server = \"everything\", uri = \"{uri}\" }}");
+    with_everything_server(TestServerBuilder::with_script(
+        wire,
+        &tool_call_script("read_resource", &arguments),
+    ))
+}
+
+async fn go(house: &TestServer) -> Vec<crate::stream::Frame> {
+    // Read at the most careful level, too.
+    let session = house.create_session_at(0).await;
+    house.chat_to_end(&session, "go").await
+}
+
+async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderProtocol) {
+    let text = "demo://resource/dynamic/text/7";
+    let allowed = "resources = ['everything:demo://resource/dynamic/*']";
+    let house = resource_setup(wire, text).agent(allowed).start().await;
+    let listed = house.get("/agent/resources").await.expect_ok();
+    let find = |uri: &str| -> Value {
+        let mut all = listed["resources"].as_array().unwrap().iter();
+        all.find(|it| it["uri"] == uri).unwrap_or_else(|| panic!("{uri}: {listed}")).clone()
+    };
+    let document = find("demo://resource/static/document/architecture.md");
+    assert_eq!(
+        (&document["server"], &document["mime_type"], &document["is_template"]),
+        (&json!("everything"), &json!("text/markdown"), &json!(false))
+    );
+    assert_eq!(find("demo://resource/dynamic/text/{resourceId}")["is_template"], true);
+
+    let frames = go(&house).await;
+    let result =
+        single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
+    assert!(result.contains("Resource 7: This is a plaintext resource"), "{result}");
+    assert!(house.rehearsal.requests()[1].body.to_string().contains("Resource 7: This is"));
+}
+
+#[actix_web::test]
+async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
+    let blob = "demo://resource/dynamic/blob/7";
+    let allowed = "resources = ['everything:demo://resource/dynamic/*']";
+    let house = resource_setup(ProviderProtocol::Anthropic, blob).agent(allowed).start().await;
+    let frames = go(&house).await;
+    let result =
+        single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
+    // Described, not dumped.
+    assert!(
+        result.starts_with(&format!("[resource {blob} ")) && result.ends_with(" bytes]"),
+        "{result}"
+    );
+
+    let document = "demo://resource/static/document/architecture.md";
+    let house = resource_setup(ProviderProtocol::OpenAi, document).agent(allowed).start().await;
+    let frames = go(&house).await;
+    let error =
+        single_frame(&frames, "tool_call_failed").data["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("there is no resource"), "{error}");
+
+    // By default an agent reads none, and is offered nothing to read them with.
+    let house = resource_setup(ProviderProtocol::OpenAi, document).start().await;
+    let frames = go(&house).await;
+    assert_eq!(
+        single_frame(&frames, "tool_call_failed").data["reason"],
+        "unknown_tool",
+        "{}",
+        format_frames(&frames)
+    );
+    assert!(!house.rehearsal.requests()[0].body.to_string().contains("read_resource\""));
+}
+
+async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
+    let script =
+        tool_call_script("echo", "{ message = 'hello' }").replace("\"go\"", "\"/everything:\"");
+    let house = with_everything_server(TestServerBuilder::with_script(wire, &script)).start().await;
+    let listed = house.get("/agent/workflows").await.expect_ok();
+    let find = |name: &str| -> Value {
+        let mut all = listed["workflows"].as_array().unwrap().iter();
+        all.find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name}: {listed}")).clone()
+    };
+    let plain = find("everything:simple-prompt");
+    assert_eq!((&plain["source"], &plain["inputs"]), (&json!("mcp"), &json!([])));
+    let inputs = find("everything:args-prompt")["inputs"].clone();
+    let required = |at: usize| (inputs[at]["name"].clone(), inputs[at]["required"].clone());
+    assert_eq!(
+        (required(0), required(1)),
+        ((json!("city"), json!(true)), (json!("state"), json!(false)))
+    );
+
+    let session = house.create_session_at(3).await;
+    let start = |inputs: Value, name: &str| json!({"session_id": session, "workflow": {"name": name, "inputs": inputs}});
+    for (inputs, field) in [
+        (json!({}), "workflow.inputs.city"),
+        (json!({"city": "Jita", "planet": "4"}), "workflow.inputs.planet"),
+    ] {
+        let refused = house.post("/agent/chat", start(inputs, "everything:args-prompt")).await;
+        assert_eq!(refused.expect_problem(422, "invalid_workflow_input")["field"], field);
+    }
+    for (inputs, name, text) in [
+        (json!({"city": "Jita"}), "everything:args-prompt", "weather in Jita?"),
+        (json!({}), "everything:simple-prompt", "simple prompt without arguments"),
+    ] {
+        let before = house.rehearsal.requests().len();
+        let frames = house.chat_with(start(inputs.clone(), name)).await.read_to_end().await;
+        let started = &single_frame(&frames, "run_started").data["workflow"];
+        assert_eq!(started, &json!({"name": name, "inputs": inputs}), "{}", format_frames(&frames));
+        assert_eq!(
+            single_frame(&frames, "done").data["outcome"],
+            "completed",
+            "{}",
+            format_frames(&frames)
+        );
+        let request = house.rehearsal.requests()[before].body.to_string();
+        assert!(request.contains(text), "{request}");
+    }
+}

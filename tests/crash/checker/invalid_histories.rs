@@ -1,0 +1,347 @@
+//! The checker can fail: histories that are right but for one thing, one for each promise.
+
+use super::{Rule, find_violations};
+use crate::history::{
+    AcknowledgedCommand, ClientCommand, Frame, History, MarketCall, MarketEffect, Session,
+    SubscriberLog,
+};
+use serde_json::{Value, json};
+
+const ONE: &str = "session-1";
+const BOOKMARK: &str = "call-bookmark";
+const TRANSFER: &str = "call-transfer";
+
+/// The log of a session that bookmarked by itself, and sent money after a person's word and, since
+/// nobody knew what had become of it, again after another.
+fn valid_log() -> Vec<Value> {
+    let by_policy = json!({"kind": "policy", "why": "low"});
+    let by_person = json!({"kind": "approval", "approval_id": "plan-1", "by": "ada"});
+    let plan = json!({"plan_id": "plan-1", "kind": "plan", "steps": [{"call_id": TRANSFER}]});
+    let unknown = json!({
+        "plan_id": "plan-2", "kind": "unknown_outcome", "call": {"call_id": TRANSFER},
+    });
+    let events = [
+        ("session_created", json!({"owner": "ada"})),
+        ("message_accepted", json!({"message_id": "m1", "text": "go", "run_id": "run-1"})),
+        ("run_started", json!({"message_id": "m1"})),
+        ("message_started", json!({"message_id": "answer"})),
+        ("message_completed", json!({"message_id": "answer", "text": "Calling."})),
+        (
+            "tool_call_started",
+            json!({"call_id": BOOKMARK, "tool": "create_bookmark", "arguments": {"name": "Home"}}),
+        ),
+        (
+            "tool_call_started",
+            json!({"call_id": TRANSFER, "tool": "wallet_transfer", "arguments": {"amount": 5}}),
+        ),
+        ("tool_call_allowed", json!({"call_id": BOOKMARK, "by": by_policy})),
+        ("budget_reserved", json!({"call_id": BOOKMARK, "cost": {"amount": 2.0, "unit": "ISK"}})),
+        ("tool_call_attempt_started", json!({"call_id": BOOKMARK, "attempt": 1})),
+        ("waiting_for_approval", json!({"plan_id": "plan-1", "plan": plan})),
+        ("tool_call_completed", json!({"call_id": BOOKMARK, "result": {"bookmark_id": 1}})),
+        (
+            "approval_decided",
+            json!({"plan_id": "plan-1", "closed": true, "steps": [{"call_id": TRANSFER, "approved": true}]}),
+        ),
+        ("tool_call_allowed", json!({"call_id": TRANSFER, "by": by_person})),
+        ("budget_reserved", json!({"call_id": TRANSFER, "cost": {"amount": 5.0, "unit": "ISK"}})),
+        ("tool_call_attempt_started", json!({"call_id": TRANSFER, "attempt": 1})),
+        ("waiting_for_approval", json!({"plan_id": "plan-2", "plan": unknown})),
+        (
+            "approval_decided",
+            json!({"plan_id": "plan-2", "closed": true, "answer": {"decision": "retry"}}),
+        ),
+        ("tool_call_attempt_started", json!({"call_id": TRANSFER, "attempt": 2})),
+        ("tool_call_completed", json!({"call_id": TRANSFER, "result": {"transfer_id": 1}})),
+        ("done", json!({"outcome": "completed"})),
+    ];
+    let numbered = |(index, (kind, mut event)): (usize, (&str, Value))| {
+        event["type"] = json!(kind);
+        event["seq"] = json!(index + 1);
+        event["session_id"] = json!(ONE);
+        event["at"] = json!("2026-11-22T00:00:00.000Z");
+        if index > 0 {
+            event["run_id"] = json!("run-1");
+        }
+        event
+    };
+    events.into_iter().enumerate().map(numbered).collect()
+}
+
+/// What a listener hears of it: the message in two pieces.
+fn subscriber_log(who: &str) -> SubscriberLog {
+    let mut frames = Vec::new();
+    for event in valid_log() {
+        let seq = event["seq"].as_u64().unwrap();
+        let started = event["type"] == "message_started";
+        frames.push(Frame { cursor: seq.to_string(), data: event, is_websocket: false });
+        if started {
+            for (text, offset) in [("Call", 4), ("ing.", 8)] {
+                let data = json!({"type": "text", "seq": seq, "text": text});
+                frames.push(Frame { cursor: format!("{seq}.{offset}"), data, is_websocket: false });
+            }
+        }
+    }
+    let session = ONE.to_owned();
+    SubscriberLog { who: who.to_owned(), session, frames, ..SubscriberLog::default() }
+}
+
+pub(super) fn valid_history() -> History {
+    let events = valid_log();
+    let stored = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    let session = Session { status: "idle".to_owned(), pending_approvals: Vec::new(), events };
+    let acknowledged = [
+        ClientCommand::Create,
+        ClientCommand::Submit {
+            message_id: "m1".to_owned(),
+            text: "go".to_owned(),
+            run_id: "run-1".to_owned(),
+            seq: Some(2),
+        },
+        ClientCommand::Decide { approval_id: "plan-1".to_owned(), decision: "approve".to_owned() },
+        ClientCommand::Decide { approval_id: "plan-2".to_owned(), decision: "retry".to_owned() },
+    ];
+    let arrival = |tool: &str, key: &str, arguments: Value| MarketCall {
+        tool: tool.to_owned(),
+        key: key.to_owned(),
+        arguments,
+    };
+    let effect = |tool: &str, key: &str, arguments: Value, result: Value| MarketEffect {
+        tool: tool.to_owned(),
+        key: key.to_owned(),
+        arguments,
+        result,
+    };
+    History {
+        sessions: [(ONE.to_owned(), session)].into(),
+        stored: [(ONE.to_owned(), stored)].into(),
+        acknowledged: acknowledged
+            .map(|command| AcknowledgedCommand { session: ONE.to_owned(), command })
+            .into(),
+        subscriber_logs: vec![subscriber_log("Ada"), subscriber_log("Bob")],
+        market_calls: vec![
+            arrival("create_bookmark", BOOKMARK, json!({"name": "Home"})),
+            arrival("wallet_transfer", TRANSFER, json!({"amount": 5})),
+            arrival("wallet_transfer", TRANSFER, json!({"amount": 5})),
+        ],
+        effects: vec![
+            effect("create_bookmark", BOOKMARK, json!({"name": "Home"}), json!({"bookmark_id": 1})),
+            effect("wallet_transfer", TRANSFER, json!({"amount": 5.0}), json!({"transfer_id": 1})),
+        ],
+        answers: Vec::new(),
+        spent: 7.0,
+    }
+}
+
+/// The rules that a history breaks.
+pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
+    let mut rules: Vec<_> =
+        find_violations(history).iter().map(|violation| violation.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+/// The good history with one thing changed breaks this rule, and not by breaking everything.
+#[track_caller]
+fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
+    let mut history = valid_history();
+    change(&mut history);
+    let broken = violated_rules(&history);
+    assert!(broken.contains(&rule), "{rule:?} is not among {broken:?}");
+    assert!(broken.len() <= 3, "{broken:?}");
+}
+
+fn events(history: &mut History) -> &mut Vec<Value> {
+    &mut history.sessions.get_mut(ONE).unwrap().events
+}
+
+/// The event of that kind, counted from 0, in the log and in what was heard of it.
+fn change_event(history: &mut History, kind: &str, nth: usize, change: impl Fn(&mut Value)) {
+    let is = |event: &Value| event["type"] == kind;
+    let mut logged = events(history).iter_mut().filter(|event| is(event));
+    change(logged.nth(nth).unwrap());
+    for hearing in &mut history.subscriber_logs {
+        let mut heard = hearing.frames.iter_mut().filter(|frame| is(&frame.data));
+        change(&mut heard.nth(nth).unwrap().data);
+    }
+}
+
+/// An event becomes one that says nothing, so that the numbers stay.
+fn blank_event(history: &mut History, kind: &str, nth: usize) {
+    change_event(history, kind, nth, |event| event["type"] = json!("nothing"));
+}
+
+#[test]
+fn what_is_right_passes() {
+    assert_eq!(find_violations(&valid_history()), []);
+}
+
+#[test]
+fn an_acknowledged_command_that_the_log_lacks_is_found() {
+    let rule = Rule::AcknowledgedIsLogged;
+    for command in [
+        ClientCommand::Cancel { run_id: "run-1".to_owned() },
+        ClientCommand::Decide { approval_id: "plan-1".to_owned(), decision: "reject".to_owned() },
+        ClientCommand::Decide { approval_id: "plan-2".to_owned(), decision: "done".to_owned() },
+        ClientCommand::Retitle { title: "Mine".to_owned() },
+        ClientCommand::Fork { from: "session-0".to_owned(), at_seq: 3 },
+        ClientCommand::Close,
+    ] {
+        assert_violates(rule, |history| {
+            history.acknowledged.push(AcknowledgedCommand { session: ONE.to_owned(), command });
+        });
+    }
+    assert_violates(rule, |history| {
+        let session = "session-2".to_owned();
+        history.acknowledged.push(AcknowledgedCommand { session, command: ClientCommand::Create });
+    });
+    for change in [("text", json!("went")), ("run_id", json!("run-2")), ("message_id", json!("m2"))]
+    {
+        assert_violates(rule, |history| {
+            change_event(history, "message_accepted", 0, |event| {
+                event[change.0] = change.1.clone();
+            });
+        });
+    }
+}
+
+#[test]
+fn an_event_that_was_heard_and_is_not_in_the_log_is_found() {
+    let rule = Rule::ReceivedIsLogged;
+    assert_violates(rule, |history| {
+        history.subscriber_logs[0].frames[7].data["call_id"] = json!("other")
+    });
+    assert_violates(rule, |history| {
+        let mut frame = history.subscriber_logs[1].frames.last().unwrap().clone();
+        frame.data["seq"] = json!(20);
+        frame.cursor = "20".to_owned();
+        history.subscriber_logs[1].frames.push(frame);
+    });
+    assert_violates(rule, |history| {
+        history.subscriber_logs[0].rejected_cursors.push("409 cursor_ahead".to_owned())
+    });
+    assert_violates(rule, |history| {
+        let frame = &mut history.subscriber_logs[0].frames[0];
+        let payload = json!({"owner": "bob"});
+        frame.data = json!({"type": "session_created", "seq": 1, "session_id": ONE, "payload": payload, "timestamp": frame.data["at"]});
+        frame.is_websocket = true;
+    });
+}
+
+#[test]
+fn a_gap_a_repetition_or_an_early_end_in_what_is_heard_is_found() {
+    let rule = Rule::ReceivedIsComplete;
+    assert_violates(rule, |history| drop(history.subscriber_logs[0].frames.remove(9)));
+    assert_violates(rule, |history| {
+        let frame = history.subscriber_logs[0].frames[9].clone();
+        history.subscriber_logs[0].frames.insert(9, frame);
+    });
+    assert_violates(rule, |history| history.subscriber_logs[0].frames.swap(9, 10));
+    assert_violates(rule, |history| drop(history.subscriber_logs[0].frames.pop()));
+    // Inside a message.
+    assert_violates(rule, |history| drop(history.subscriber_logs[0].frames.remove(4)));
+    assert_violates(rule, |history| {
+        let frame = history.subscriber_logs[0].frames[4].clone();
+        history.subscriber_logs[0].frames.insert(4, frame);
+    });
+    assert_violates(rule, |history| {
+        history.subscriber_logs[0].frames[4].data["text"] = json!("ING.")
+    });
+    assert_violates(rule, |history| history.subscriber_logs[0].frames[4].cursor = "4.7".to_owned());
+}
+
+#[test]
+fn a_hole_in_the_log_is_found_and_so_is_a_file_that_says_something_else() {
+    let rule = Rule::LogIsComplete;
+    assert_violates(rule, |history| history.stored.get_mut(ONE).unwrap().push(20));
+    assert_violates(rule, |history| drop(history.stored.remove(ONE)));
+    assert_violates(rule, |history| {
+        for event in events(history).iter_mut().skip(9) {
+            event["seq"] = json!(event["seq"].as_u64().unwrap() + 1);
+        }
+    });
+}
+
+#[test]
+fn a_message_that_ran_twice_is_found() {
+    assert_violates(Rule::OneRunForOneMessage, |history| {
+        change_event(history, "session_created", 0, |event| {
+            event["type"] = json!("run_started");
+            event["message_id"] = json!("m1");
+        });
+    });
+}
+
+#[test]
+fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
+    let rule = Rule::RunsEndOrWait;
+    assert_violates(rule, |history| blank_event(history, "done", 0));
+    assert_violates(rule, |history| {
+        change_event(history, "tool_call_completed", 1, |event| event["type"] = json!("done"));
+    });
+    assert_violates(rule, |history| {
+        history.sessions.get_mut(ONE).unwrap().status = "running".to_owned();
+    });
+    // It says that it waits, and there is nothing to answer.
+    assert_violates(rule, |history| {
+        blank_event(history, "done", 0);
+        history.sessions.get_mut(ONE).unwrap().status = "waiting".to_owned();
+    });
+    assert_violates(rule, |history| blank_event(history, "tool_call_completed", 0));
+}
+
+#[test]
+fn an_effect_that_nobody_allowed_or_recorded_is_found() {
+    let rule = Rule::EffectsAreAllowed;
+    assert_violates(rule, |history| history.market_calls[1].key = "another".to_owned());
+    assert_violates(rule, |history| history.effects[1].key = "another".to_owned());
+    assert_violates(rule, |history| history.market_calls[1].arguments = json!({"amount": 500}));
+    assert_violates(rule, |history| blank_event(history, "tool_call_attempt_started", 0));
+    assert_violates(rule, |history| blank_event(history, "tool_call_allowed", 0));
+    assert_violates(rule, |history| {
+        change_event(history, "tool_call_allowed", 1, |event| {
+            event["by"] = json!({"kind": "policy", "why": "why not"});
+        });
+    });
+}
+
+#[test]
+fn an_effect_that_happened_twice_is_found() {
+    let rule = Rule::NoDuplicateEffects;
+    assert_violates(rule, |history| {
+        let effect = history.effects[0].clone();
+        history.effects.push(effect);
+    });
+    // Without the word of a person it may not be sent again, even if nothing came of it.
+    assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
+}
+
+#[test]
+fn a_guess_is_found() {
+    let rule = Rule::UnknownOutcomesReported;
+    let failed = |reason: &'static str, error: &'static str| {
+        move |event: &mut Value| {
+            event["type"] = json!("tool_call_failed");
+            event["reason"] = json!(reason);
+            event["error"] = json!(error);
+        }
+    };
+    for (reason, error) in [("crashed", "it broke"), ("cancelled", "the run was cancelled")] {
+        assert_violates(rule, |history| {
+            change_event(history, "tool_call_completed", 0, failed(reason, error));
+        });
+    }
+    assert_violates(rule, |history| {
+        change_event(history, "tool_call_completed", 0, |event| {
+            event["result"] = json!({"bookmark_id": 2});
+        });
+    });
+    assert_violates(rule, |history| drop(history.effects.remove(0)));
+    assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
+    // A person may say so, and what may have been is said to be so.
+    let mut history = valid_history();
+    let said = failed("cancelled", "the run was cancelled; it may have taken effect");
+    change_event(&mut history, "tool_call_completed", 1, said);
+    assert_eq!(find_violations(&history), []);
+}

@@ -1,0 +1,95 @@
+//! What lets calls run without a question: approvals that hold for a session (G9), from when they
+//! are given until they are taken back; and plans made before the work (G14), each step for one call
+//! of just what it shows.
+
+use super::{Report, Rule, calls, text};
+use crate::history::{History, Session};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let calls = calls(history);
+    let arguments: BTreeMap<&str, &Value> =
+        calls.iter().map(|(call, found)| (*call, &found.arguments)).collect();
+    for (id, session) in &history.sessions {
+        grants(id, session, report);
+        plans(id, session, &arguments, report);
+    }
+}
+
+fn grants(id: &str, session: &Session, report: &mut Report) {
+    // The tool of each grant in force, and the calls that began to be judged under one.
+    let mut grants = BTreeMap::<&str, &str>::new();
+    let mut tools = BTreeMap::<&str, &str>::new();
+    let mut covered = BTreeSet::<&str>::new();
+    for event in &session.events {
+        let call = text(event, "call_id");
+        match text(event, "type") {
+            "grant_added" => {
+                let grant = &event["grant"];
+                grants.insert(text(grant, "grant_id"), text(grant, "tool"));
+            }
+            "grant_revoked" => {
+                grants.remove(text(event, "grant_id"));
+                covered.retain(|call| grants.values().any(|tool| tools.get(call) == Some(tool)));
+            }
+            "tool_call_started" => {
+                let tool = text(event, "tool");
+                tools.insert(call, tool);
+                if grants.values().any(|granted| *granted == tool) {
+                    covered.insert(call);
+                }
+            }
+            "tool_call_allowed" if event["by"]["kind"] == "grant" => {
+                let granted = grants.get(text(&event["by"], "grant_id"));
+                let holds = granted.is_some() && granted == tools.get(call);
+                report.check(holds, Rule::GrantsHold, || {
+                    format!(
+                        "call {call} of session {id} ran on {}, of those {grants:?}",
+                        event["by"]
+                    )
+                });
+            }
+            "waiting_for_approval" if event["plan"]["kind"] == "plan" => {
+                let steps = event["plan"]["steps"].as_array();
+                for step in steps.into_iter().flatten() {
+                    let call = text(step, "call_id");
+                    report.check(!covered.contains(call), Rule::GrantsHold, || {
+                        format!("call {call} of session {id} was asked for, and is granted")
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn plans(id: &str, session: &Session, arguments: &BTreeMap<&str, &Value>, report: &mut Report) {
+    let mut plans = BTreeMap::<&str, &Value>::new();
+    let mut used = BTreeSet::<(&str, u64)>::new();
+    for event in &session.events {
+        match text(event, "type") {
+            "preflight_approved" => drop(plans.insert(text(event, "plan_id"), event)),
+            "tool_call_allowed" if event["by"]["kind"] == "preflight" => {
+                let call = text(event, "call_id");
+                let plan_id = text(&event["by"], "approval_id");
+                let place = event["by"]["step"].as_u64().unwrap_or_default();
+                let plan = plans.get(plan_id).filter(|plan| plan["run_id"] == event["run_id"]);
+                let steps = plan.and_then(|plan| plan["steps"].as_array());
+                let shows = |step: &&Value| {
+                    step["position"] == place
+                        && step["skipped"] != true
+                        && Some(&&step["arguments"]) == arguments.get(call)
+                };
+                let shown = steps.is_some_and(|steps| steps.iter().any(|step| shows(&step)));
+                report.check(shown, Rule::PlansCoverOnce, || {
+                    format!("call {call} of session {id} ran on step {place} of {plan:?}")
+                });
+                report.check(used.insert((plan_id, place)), Rule::PlansCoverOnce, || {
+                    format!("step {place} of the plan {plan_id} of session {id} covers two calls")
+                });
+            }
+            _ => {}
+        }
+    }
+}

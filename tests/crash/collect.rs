@@ -1,0 +1,177 @@
+//! Reading what there is at the end: the log over public HTTP, the database, and what the market
+//! wrote down.
+
+use crate::{
+    harness::ClientContext,
+    history::{ElicitationAnswer, MarketCall, MarketEffect, Session},
+    users::list_pending_approvals,
+};
+use reqwest::Method;
+use serde_json::Value;
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgConnection, SqliteConnection,
+    sqlite::SqliteConnectOptions,
+};
+use std::{collections::BTreeMap, path::Path};
+
+async fn get(stage: &ClientContext, path: &str) -> Value {
+    let answer = stage.request_with_retry(Method::GET, path, Value::Null).await;
+    assert!(answer.is_ok(), "{path}: {} {}", answer.status, answer.body);
+    answer.body
+}
+
+/// All sessions, page by page.
+async fn list_sessions(stage: &ClientContext) -> Vec<Value> {
+    let mut listed = Vec::new();
+    let mut path = "/agent/session?limit=200".to_owned();
+    loop {
+        let page = get(stage, &path).await;
+        listed.extend(page["sessions"].as_array().cloned().unwrap_or_default());
+        let Some(next) = page["next"].as_str() else { return listed };
+        path = format!("/agent/session?limit=200&before={next}");
+    }
+}
+
+/// Whether no session has anything to do but wait for answers that are `left` out, and none will go
+/// on by itself, as what waits with a short deadline does.
+pub(crate) async fn is_settled(stage: &ClientContext, left: &[Value]) -> bool {
+    // In this order: where nothing runs, no question comes after.
+    let sessions = list_sessions(stage).await;
+    let waiting = list_pending_approvals(stage).await;
+    let stays = |session: &Value| {
+        let of_it = |question: &&Value| question["session_id"] == session["session_id"];
+        let mut questions = waiting.iter().filter(of_it);
+        session["status"] != "waiting"
+            || session["agent"] != "hasty"
+            || questions.any(|question| question["deadline"].is_null())
+    };
+    let is_left = |question: &Value| left.contains(&question["approval_id"]);
+    let idle = sessions.iter().all(|session| session["status"] != "running" && stays(session));
+    idle && waiting.iter().all(is_left)
+}
+
+/// The sessions as the server tells them.
+pub(crate) async fn sessions(stage: &ClientContext) -> BTreeMap<String, Session> {
+    let mut sessions = BTreeMap::new();
+    for session in list_sessions(stage).await {
+        let id = session["session_id"].as_str().expect("it has an id").to_owned();
+        let (mut events, mut after) = (Vec::new(), Value::from(0));
+        loop {
+            let path = format!("/agent/session/{id}/events?after={after}&limit=500");
+            let page = get(stage, &path).await;
+            let found = page["events"].as_array().cloned().unwrap_or_default();
+            if found.is_empty() {
+                break;
+            }
+            events.extend(found);
+            after = page["next"].clone();
+        }
+        let path = format!("/agent/approvals?state=pending&session_id={id}");
+        let questions = get(stage, &path).await;
+        let questions = questions["approvals"].as_array().cloned().unwrap_or_default();
+        let questions =
+            questions.iter().filter_map(|it| Some(it["approval_id"].as_str()?.to_owned()));
+        let status = session["status"].as_str().unwrap_or_default().to_owned();
+        sessions.insert(id, Session { status, pending_approvals: questions.collect(), events });
+    }
+    sessions
+}
+
+/// Where a house keeps its log.
+#[derive(Clone)]
+pub(crate) enum Database {
+    File,
+    Postgres(String),
+}
+
+/// The numbers of the events in the database, by session.
+pub(crate) async fn load_stored_seqs(
+    database: &Database,
+    folder: &Path,
+) -> BTreeMap<String, Vec<u64>> {
+    let rows: Vec<(uuid::Uuid, i64)> = match database {
+        Database::File => {
+            let rows = "SELECT session_id, value->>'seq' FROM commits, json_each(events) \
+                        ORDER BY commits.id, json_each.key";
+            let rows = sqlx::query_as(rows).fetch_all(&mut file(folder).await).await;
+            rows.expect("it can be read")
+        }
+        Database::Postgres(address) => {
+            let rows = "SELECT session_id, (event->>'seq')::bigint FROM commits, \
+                        json_array_elements(events::json) WITH ORDINALITY AS events (event, place) \
+                        ORDER BY id, place";
+            let rows = sqlx::query_as(rows).fetch_all(&mut server(address).await).await;
+            rows.expect("it can be read")
+        }
+    };
+    let mut stored = BTreeMap::<String, Vec<u64>>::new();
+    for (session, seq) in rows {
+        let seq = u64::try_from(seq).expect("it is positive");
+        stored.entry(session.to_string()).or_default().push(seq);
+    }
+    stored
+}
+
+/// What the database has as spent, in ISK.
+pub(crate) async fn spent(database: &Database, folder: &Path) -> f64 {
+    let sum = "SELECT coalesce(sum(amount), 0.0) FROM spending WHERE measure = 'ISK'";
+    let spent: Result<f64, _> = match database {
+        Database::File => sqlx::query_scalar(sum).fetch_one(&mut file(folder).await).await,
+        Database::Postgres(address) => {
+            sqlx::query_scalar(sum).fetch_one(&mut server(address).await).await
+        }
+    };
+    spent.expect("it can be read")
+}
+
+async fn file(folder: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(folder.join("greenroom.db")).read_only(true);
+    options.connect().await.expect("the file can be opened")
+}
+
+async fn server(address: &str) -> PgConnection {
+    PgConnection::connect(address).await.expect("the server answers")
+}
+
+/// The calls that reached the market.
+pub(crate) fn read_market_calls(folder: &Path) -> Vec<MarketCall> {
+    let arrival = |line: Value| MarketCall {
+        tool: line["tool"].as_str().unwrap_or_default().to_owned(),
+        key: key(&line),
+        arguments: line["arguments"].clone(),
+    };
+    let lines = read_json_lines(&folder.join("calls.jsonl")).into_iter();
+    lines.filter(|line| line["input_responses"].is_null()).map(arrival).collect()
+}
+
+/// What people said whom the market asked.
+pub(crate) fn answers(folder: &Path) -> Vec<ElicitationAnswer> {
+    let answer = |line: Value| {
+        let answer = line["input_responses"].as_object()?.values().next()?.clone();
+        Some(ElicitationAnswer { key: key(&line), answer })
+    };
+    read_json_lines(&folder.join("calls.jsonl")).into_iter().filter_map(answer).collect()
+}
+
+fn key(line: &Value) -> String {
+    line["_meta"]["greenroom/idempotency_key"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What the market did.
+pub(crate) fn effects(folder: &Path) -> Vec<MarketEffect> {
+    let effect = |line: Value| MarketEffect {
+        tool: line["tool"].as_str().unwrap_or_default().to_owned(),
+        key: line["idempotency_key"].as_str().unwrap_or_default().to_owned(),
+        arguments: line["arguments"].clone(),
+        result: line["result"].clone(),
+    };
+    let lines = read_json_lines(&folder.join("market.jsonl")).into_iter();
+    // That a scan was stopped is noted, and is no effect.
+    lines.filter(|line| line["tool"] != "scan_cancelled").map(effect).collect()
+}
+
+fn read_json_lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}

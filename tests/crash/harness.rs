@@ -1,0 +1,332 @@
+//! One server that dies again and again on the same files, and the clients who go on regardless.
+
+use crate::{
+    collect::Database,
+    history::{AcknowledgedCommand, SubscriberLog},
+    rng::SeededRng,
+    script,
+};
+use greenroom::rehearsal::{RehearsalServer, Script};
+use reqwest::Method;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    sync::watch,
+};
+
+/// Nothing takes so long unless it is broken.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The administrator's token.
+pub(crate) const TOKEN: &str = "the-token-of-the-tests-0123456789";
+/// How long a server that is to die at a point may go on without coming there.
+const FAULT_WAIT_MAX: Duration = Duration::from_millis(1500);
+/// `kill -9`.
+const SIGKILL: i32 = 9;
+
+/// The named points, with how often each may be passed: some are reached rarely.
+const POINTS: [(&str, usize); 10] = [
+    ("before_append", 40),
+    ("after_append", 40),
+    ("before_decision", 2),
+    ("after_decision", 2),
+    ("before_model", 10),
+    ("during_model", 40),
+    ("before_tool", 6),
+    ("during_tool", 6),
+    ("after_tool", 6),
+    ("backoff", 3),
+];
+
+/// What clients share.
+pub(crate) struct ClientContext {
+    /// Where the server is, while it lives.
+    address: watch::Receiver<Option<String>>,
+    client: reqwest::Client,
+    pub(crate) acknowledged: Mutex<Vec<AcknowledgedCommand>>,
+    pub(crate) subscriber_logs: Mutex<Vec<SubscriberLog>>,
+    /// No more commands: only what is open is brought to its end.
+    pub(crate) is_stopping: AtomicBool,
+    /// The last events, once nothing more happens: who has heard them is done.
+    pub(crate) heads: watch::Sender<Option<BTreeMap<String, u64>>>,
+    numbers: AtomicU64,
+}
+
+/// An answer of the server.
+pub(crate) struct ApiResponse {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl ApiResponse {
+    pub(crate) fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+impl ClientContext {
+    /// The server's address, as soon as it has one.
+    pub(crate) async fn address(&self) -> String {
+        let mut address = self.address.clone();
+        let found = address.wait_for(Option::is_some).await.expect("the theatre is open");
+        found.clone().expect("it was waited for")
+    }
+
+    /// Asks once. Nothing means that nobody knows whether it was done.
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> Option<ApiResponse> {
+        let url = format!("{}{path}", self.address().await);
+        let mut request = self.client.request(method.clone(), url).bearer_auth(TOKEN);
+        if method != Method::GET {
+            request = request.json(&body);
+        }
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        let text = response.text().await.ok()?;
+        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).ok()? };
+        Some(ApiResponse { status, body })
+    }
+
+    /// Asks until there is an answer: for what may be asked twice.
+    pub(crate) async fn request_with_retry(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> ApiResponse {
+        loop {
+            match self.request(method.clone(), path, body.clone()).await {
+                Some(answer) if answer.status != 503 => return answer,
+                Some(_) | None => retry_pause().await,
+            }
+        }
+    }
+
+    /// A stream of server-sent events.
+    pub(crate) async fn open_event_stream(
+        &self,
+        path: &str,
+        cursor: &str,
+    ) -> Option<reqwest::Response> {
+        let url = format!("{}{path}", self.address().await);
+        let request = self.client.get(url).bearer_auth(TOKEN);
+        let request = request.header("accept", "text/event-stream").header("last-event-id", cursor);
+        request.send().await.ok()
+    }
+
+    /// Sends a message and does not stay for the answer: its status, and the first event of its
+    /// run, if there is one.
+    pub(crate) async fn chat(&self, body: &Value) -> Option<reqwest::Response> {
+        let url = format!("{}/agent/chat/stream", self.address().await);
+        self.client.post(url).bearer_auth(TOKEN).json(body).send().await.ok()
+    }
+
+    pub(crate) fn record_acknowledged(&self, acknowledged: AcknowledgedCommand) {
+        lock(&self.acknowledged).push(acknowledged);
+    }
+
+    /// A number that nobody else has.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed) + 1
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_stopping.load(Relaxed)
+    }
+}
+
+/// Between two tries.
+pub(crate) async fn retry_pause() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The names of the points.
+pub(crate) fn points() -> impl Iterator<Item = &'static str> {
+    POINTS.iter().map(|(point, _)| *point)
+}
+
+/// What is different from house to house.
+#[derive(Clone)]
+pub(crate) struct ServerConfig {
+    pub(crate) database: Database,
+    /// `process` or `fsync`.
+    pub(crate) durability: &'static str,
+    /// How it talks with the market: `initialize` or `discover`.
+    pub(crate) lifecycle: &'static str,
+}
+
+/// The house, and the server in it.
+pub(crate) struct CrashHarness {
+    pub(crate) clients: Arc<ClientContext>,
+    pub(crate) config: ServerConfig,
+    folder: TempDir,
+    address_sender: watch::Sender<Option<String>>,
+    chance: SeededRng,
+    server: Option<ServerProcess>,
+    /// Kills, by where they struck.
+    pub(crate) kills: BTreeMap<&'static str, u32>,
+    _model: RehearsalServer,
+}
+
+struct ServerProcess {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl CrashHarness {
+    pub(crate) fn new(config: ServerConfig, seed: u64) -> Self {
+        greenroom::install_crypto();
+        let folder = tempfile::tempdir().expect("there is room for files");
+        let script = Script::parse(&script::script()).expect("the script is good");
+        let model =
+            RehearsalServer::start(script, ([127, 0, 0, 1], 0).into()).expect("a port is free");
+        let market = market_binary();
+        let text = script::configuration(folder.path(), &model.url(), &market, config.lifecycle);
+        std::fs::write(folder.path().join("greenroom.toml"), text).expect("it can be written");
+        let (address_sender, address) = watch::channel(None);
+        let client = reqwest::Client::builder().read_timeout(TEST_TIMEOUT).build();
+        let clients = Arc::new(ClientContext {
+            address,
+            client: client.expect("a client can be built"),
+            acknowledged: Mutex::default(),
+            subscriber_logs: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+            heads: watch::channel(None).0,
+            numbers: AtomicU64::new(0),
+        });
+        let chance = SeededRng::new(seed);
+        let kills = BTreeMap::new();
+        Self { clients, config, folder, address_sender, chance, server: None, kills, _model: model }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// One life of the server, which ends at a named point or at a random moment.
+    pub(crate) async fn run_until_killed(&mut self) {
+        if self.chance.one_in(3) {
+            let moment = Duration::from_millis(self.chance.next() % 900);
+            assert!(self.start(None).await, "it does not die by itself: {}", self.log_tail());
+            tokio::time::sleep(moment).await;
+            return self.kill("at a random moment").await;
+        }
+        let (point, passes) = *self.chance.pick(&POINTS);
+        let fault = format!("{point}:{}", self.chance.below(passes) + 1);
+        if !self.start(Some(&fault)).await {
+            return self.record_fault_exit(point).await;
+        }
+        let server = self.server.as_mut().expect("it was started");
+        match tokio::time::timeout(FAULT_WAIT_MAX, server.child.wait()).await {
+            Ok(_) => self.record_fault_exit(point).await,
+            Err(_) => self.kill("at a random moment").await,
+        }
+    }
+
+    /// Starts it; false if it died before it was ready.
+    pub(crate) async fn start(&mut self, fault: Option<&str>) -> bool {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log());
+        let database = match &self.config.database {
+            Database::File => "greenroom.db",
+            Database::Postgres(address) => address,
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("GREENROOM_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            .current_dir(self.folder())
+            .arg("serve")
+            .envs([("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)])
+            .envs([("GREENROOM_DATABASE", database), ("MODEL_KEY", "key-0123456789")])
+            .envs([("GREENROOM_LOG", "warn"), ("GREENROOM_DURABILITY", self.config.durability)])
+            .envs(fault.map(|fault| ("GREENROOM_FAULT", fault)))
+            .stdout(Stdio::piped())
+            .stderr(log.expect("the log can be written"))
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the program can be started");
+        let stdout = child.stdout.take().expect("it is piped");
+        let server =
+            self.server.insert(ServerProcess { child, lines: BufReader::new(stdout).lines() });
+        let found = async {
+            while let Ok(Some(line)) = server.lines.next_line().await {
+                if let Some(address) = line.trim().strip_prefix("API ") {
+                    return Some(address.trim().to_owned());
+                }
+            }
+            None
+        };
+        let found = tokio::time::timeout(TEST_TIMEOUT, found).await.expect("it starts or dies");
+        self.address_sender.send_replace(found.clone());
+        found.is_some()
+    }
+
+    async fn kill(&mut self, moment: &'static str) {
+        let mut server = self.server.take().expect("it runs");
+        // It may have come to its point just now.
+        drop(server.child.start_kill());
+        let status = server.child.wait().await.expect("its end is known");
+        self.record_kill(status, moment);
+    }
+
+    async fn record_fault_exit(&mut self, point: &'static str) {
+        let mut server = self.server.take().expect("it ran");
+        let status = server.child.wait().await.expect("its end is known");
+        self.record_kill(status, point);
+    }
+
+    fn record_kill(&mut self, status: ExitStatus, point: &'static str) {
+        self.address_sender.send_replace(None);
+        assert_eq!(status.signal(), Some(SIGKILL), "{status}: {}", self.log_tail());
+        *self.kills.entry(point).or_default() += 1;
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder().join("server.log")
+    }
+
+    /// The end of what the server logged.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let mut lines: Vec<_> = log.lines().rev().take(40).collect();
+        lines.reverse();
+        lines.join("\n")
+    }
+
+    /// Keeps the files for whoever looks into a failure; where they are.
+    pub(crate) fn keep_files(&mut self) -> PathBuf {
+        self.folder.disable_cleanup(true);
+        self.folder().to_owned()
+    }
+}
+
+/// The market's program. Tests don't build it: built for itself alone it would be compiled with
+/// other features, and everything after it again.
+fn market_binary() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
+    assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());
+    path
+}

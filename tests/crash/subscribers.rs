@@ -1,0 +1,153 @@
+//! Who listens: over server-sent events or a WebSocket, from the first event to the last, with as
+//! many connections as it takes. Each goes on from the last cursor it was given.
+
+use crate::{
+    harness::{ClientContext, TEST_TIMEOUT, TOKEN, lock, retry_pause},
+    history::{Frame, SubscriberLog},
+};
+use futures::StreamExt as _;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_tungstenite::tungstenite::{Error, Message, client::IntoClientRequest as _};
+
+/// How a listener listens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
+    Events,
+    Socket,
+}
+
+/// Listens while its session is in use, and at the end to what it has not heard yet.
+pub(crate) async fn run_subscriber(
+    stage: Arc<ClientContext>,
+    session: String,
+    transport: Transport,
+    mut in_use: watch::Receiver<bool>,
+) {
+    let who = format!("a listener ({transport:?}) of {session}");
+    let mut listener = SubscriberClient {
+        subscriber_log: SubscriberLog { who, session, ..SubscriberLog::default() },
+        cursor: "0".to_owned(),
+        last_seq: 0,
+    };
+    let hears = async {
+        loop {
+            listener.connect(&stage, transport, u64::MAX).await;
+            retry_pause().await;
+        }
+    };
+    tokio::select! {
+        () = hears => {}
+        _ = in_use.wait_for(|in_use| !in_use) => {}
+    }
+    let mut heads = stage.heads.subscribe();
+    let head = match heads.wait_for(Option::is_some).await.expect("the stage is there").as_ref() {
+        Some(heads) => heads.get(&listener.subscriber_log.session).copied().unwrap_or_default(),
+        None => 0,
+    };
+    // What is missing after that time is the checker's to say.
+    let rest = listener.receive_until(&stage, transport, head);
+    drop(tokio::time::timeout(TEST_TIMEOUT, rest).await);
+    lock(&stage.subscriber_logs).push(listener.subscriber_log);
+}
+
+struct SubscriberClient {
+    subscriber_log: SubscriberLog,
+    cursor: String,
+    last_seq: u64,
+}
+
+impl SubscriberClient {
+    async fn receive_until(&mut self, stage: &ClientContext, transport: Transport, head: u64) {
+        while self.last_seq < head {
+            self.connect(stage, transport, head).await;
+        }
+    }
+
+    /// One connection, to its end or until event `head`.
+    async fn connect(&mut self, stage: &ClientContext, transport: Transport, head: u64) {
+        self.subscriber_log.connections += 1;
+        match transport {
+            Transport::Events => self.receive_sse(stage, head).await,
+            Transport::Socket => self.receive_websocket(stage, head).await,
+        }
+    }
+
+    async fn receive_sse(&mut self, stage: &ClientContext, head: u64) {
+        let path = format!("/agent/session/{}/events", self.subscriber_log.session);
+        let Some(mut response) = stage.open_event_stream(&path, &self.cursor).await else { return };
+        let status = response.status();
+        if status != 200 {
+            let body = response.text().await.unwrap_or_default();
+            return self.record_rejection(status.as_u16(), &body);
+        }
+        let mut unread = Vec::new();
+        while let Ok(Some(bytes)) = response.chunk().await {
+            unread.extend_from_slice(&bytes);
+            // A frame without its end was cut off, and does not count.
+            while let Some(end) = unread.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = unread.drain(..end + 2).collect();
+                let block = String::from_utf8(block).expect("events are UTF-8");
+                let field = |name: &str| {
+                    block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+                };
+                let Some(data) = field("data") else { continue };
+                let data = serde_json::from_str(data).expect("data is JSON");
+                let cursor = field("id").unwrap_or_default().to_owned();
+                self.push_frame(Frame { cursor, data, is_websocket: false });
+            }
+            if self.last_seq >= head {
+                return;
+            }
+        }
+    }
+
+    async fn receive_websocket(&mut self, stage: &ClientContext, head: u64) {
+        let base = stage.address().await.replacen("http", "ws", 1);
+        let url =
+            format!("{base}/agent/stream/{}?after={}", self.subscriber_log.session, self.cursor);
+        let mut request = url.into_client_request().expect("it is an address");
+        let bearer = format!("Bearer {TOKEN}").parse().expect("it is a header");
+        request.headers_mut().insert("authorization", bearer);
+        let mut socket = match tokio_tungstenite::connect_async(request).await {
+            Ok((socket, _)) => socket,
+            Err(Error::Http(response)) => {
+                let body = response.body().clone().unwrap_or_default();
+                let body = String::from_utf8_lossy(&body).into_owned();
+                return self.record_rejection(response.status().as_u16(), &body);
+            }
+            Err(_) => return,
+        };
+        while let Some(Ok(message)) = socket.next().await {
+            let Message::Text(text) = message else { continue };
+            let data: Value = serde_json::from_str(&text).expect("frames are JSON");
+            if data["type"] == "error" && data["seq"].is_null() {
+                return self.record_rejection(400, &text);
+            }
+            let cursor = data["cursor"].as_str().unwrap_or_default().to_owned();
+            self.push_frame(Frame { cursor, data, is_websocket: true });
+            if self.last_seq >= head {
+                return;
+            }
+        }
+    }
+
+    fn push_frame(&mut self, frame: Frame) {
+        // Control frames have no place.
+        let Some(seq) = frame.data["seq"].as_u64() else { return };
+        self.cursor.clone_from(&frame.cursor);
+        // Who is at the end of the log is not yet at the end of what is said after it.
+        self.last_seq = seq;
+        self.subscriber_log.frames.push(frame);
+    }
+
+    fn record_rejection(&mut self, status: u16, body: &str) {
+        // That the server is busy with its start is no word on the cursor.
+        if [400, 404, 409].contains(&status) {
+            self.subscriber_log
+                .rejected_cursors
+                .push(format!("{} at {}: {body}", status, self.cursor));
+        }
+    }
+}

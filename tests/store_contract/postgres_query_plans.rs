@@ -1,0 +1,220 @@
+//! That a question costs PostgreSQL the same however much is stored (D6): over 100,000 sessions, each
+//! with a commit, an approval, a row of the audit log and something spent, no table that grows is ever
+//! read from end to end. Counted by the server itself, over everything that the port can be asked, and
+//! often enough that its plans no longer depend on the values.
+
+use crate::{
+    fixtures::{
+        NEW_YEAR, approval_id, approval_row, message_commit, message_event, record, session_id,
+        session_row, user, with_rows,
+    },
+    postgres::open,
+    support::Postgres,
+};
+use greenroom::{
+    audit::{AuditAction, AuditEntry, AuditLog as _, AuditOutcome, AuditQuery},
+    auth::{ApiKey, KeyId, KeyStore as _, Role},
+    store::Store,
+};
+use greenroom_actors::ports::{ApprovalQuery, Journal as _, PurgeRequest, SessionQuery};
+use greenroom_core::{
+    Timestamp,
+    budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingUpdate},
+    ids::Seq,
+    json::Digest,
+    policy::{BudgetPeriod, Settings},
+    session::{ApprovalState, SessionEvent, SessionStatus},
+};
+use sqlx::{PgConnection, Row as _};
+use std::{collections::BTreeMap, time::Duration};
+use uuid::Uuid;
+
+const STORED: u32 = 100_000;
+/// After some uses the server makes a plan that fits any value.
+const TIMES: u32 = 12;
+/// Tables that grow with what is stored.
+const GROWING: [&str; 5] = ["approvals", "audit", "commits", "sessions", "spending"];
+
+/// Every table as it is after a long time: 100 users, of whom each has 1,000 sessions, few of them at
+/// work.
+async fn fill(connection: &mut PgConnection) {
+    let ids: Vec<Uuid> = (1..=STORED).map(|n| session_id(n).0).collect();
+    let asked: Vec<Uuid> = (1..=STORED).map(|n| approval_id(n).0).collect();
+    let sessions = "INSERT INTO sessions (session_id, owner, status, content)
+        SELECT id, 'user-' || n % 100,
+               CASE n % 1000 WHEN 1 THEN 'running' WHEN 2 THEN 'waiting' WHEN 3 THEN 'closed' ELSE 'idle' END,
+               replace($2, $3, id::text)
+        FROM unnest($1::uuid[]) WITH ORDINALITY AS ids (id, n)";
+    let row = session_row(0, "user-1", SessionStatus::Idle);
+    sqlx::query(sessions)
+        .bind(&ids)
+        .bind(serde_json::to_string(&row).unwrap())
+        .bind(session_id(0).to_string())
+        .execute(&mut *connection)
+        .await
+        .unwrap();
+    let commits = "INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+        SELECT id, 1, 1, 0, 1, $2 FROM unnest($1::uuid[]) AS ids (id)";
+    let events = serde_json::to_string(&[message_event(1, "x")]).unwrap();
+    sqlx::query(commits).bind(&ids).bind(events).execute(&mut *connection).await.unwrap();
+    let approvals = "INSERT INTO approvals (approval_id, session_id, owner, state, deadline, content)
+        SELECT id, session_id, 'user-' || n % 100, CASE n % 1000 WHEN 2 THEN 'pending' ELSE 'decided' END,
+               $5, replace($3, $4, id::text)
+        FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS ids (id, session_id, n)";
+    let row = approval_row(0, 0, "user-1", ApprovalState::Pending);
+    sqlx::query(approvals)
+        .bind(&asked)
+        .bind(&ids)
+        .bind(serde_json::to_string(&row).unwrap())
+        .bind(approval_id(0).0.to_string())
+        .bind(NEW_YEAR)
+        .execute(&mut *connection)
+        .await
+        .unwrap();
+    let audit = "INSERT INTO audit (n, hash, content)
+        SELECT 1000 + n, decode(repeat('00', 32), 'hex'), json_build_object(
+            'session_id', id, 'user', 'user-' || n % 100,
+            'action', CASE n % 1000 WHEN 1 THEN 'key_created' ELSE 'tool_call_completed' END)::text
+        FROM unnest($1::uuid[]) WITH ORDINALITY AS ids (id, n)";
+    sqlx::query(audit).bind(&ids).execute(&mut *connection).await.unwrap();
+    let more = "UPDATE audit_head SET n = 101000;
+        INSERT INTO spending (user_id, measure, day, amount)
+        SELECT 'user-' || u, measure, day, 1.0 FROM generate_series(0, 99) AS u,
+               unnest(ARRAY['tokens', 'usd', 'ISK']) AS measure, generate_series(20000, 20333) AS day;
+        INSERT INTO user_settings SELECT 'user-' || u, '{}' FROM generate_series(0, 99) AS u";
+    sqlx::raw_sql(more).execute(connection).await.unwrap();
+}
+
+/// Everything that the store can be asked, once.
+async fn run_every_query(store: &Store, n: u32) {
+    let owner = user(&format!("user-{}", n % 100));
+    // Of sessions that the writer does not remember, and of new ones; with all that stands beside.
+    for (session, head) in [(1_000 * n + 500, 1), (STORED + n, 0)] {
+        let row = session_row(session, owner.as_str(), SessionStatus::Idle);
+        let asked = approval_row(session, session, owner.as_str(), ApprovalState::Decided);
+        let mut commit =
+            with_rows(message_commit(session_id(session), head, 2, "x"), Some(row), vec![asked]);
+        let (measure, day) = (BudgetMeasure::from_unit("ISK"), Timestamp(NEW_YEAR).day());
+        commit.projection.spending_update = Some(SpendingUpdate {
+            user: owner.clone(),
+            entries: vec![SpendingEntry { measure: measure.clone(), day, amount: 1.0 }],
+            preconditions: vec![SpendingPrecondition {
+                measure,
+                period: BudgetPeriod::Month,
+                day,
+                limit: 1e9,
+            }],
+        });
+        store.append(commit).await.unwrap();
+        let closed = SessionEvent::SessionClosed { by: owner.clone() };
+        let records = vec![record(head + 3, closed)];
+        store
+            .append(crate::fixtures::commit(session_id(session), head + 2, records))
+            .await
+            .unwrap();
+    }
+    let of = session_id(1_000 * n + 500);
+    for after in [0, 2, 3, 4] {
+        store.load_events(of, Seq(after), 500).await.unwrap();
+    }
+    assert_eq!(store.load_head(of).await.unwrap(), Seq(4));
+    store.load_session(of).await.unwrap().unwrap();
+    store.load_approval(approval_id(n)).await.unwrap().unwrap();
+    store.load_settings(&owner).await.unwrap().unwrap();
+    store.store_settings(&owner, &Settings::default()).await.unwrap();
+    store.load_spending(&owner, Timestamp(NEW_YEAR).day()).await.unwrap();
+    assert!(store.count_sessions(&owner).await.unwrap().open > 900);
+    assert_eq!(store.list_unfinished_sessions().await.unwrap().len(), 100);
+    assert_eq!(store.list_pending_deadlines().await.unwrap().len(), 100);
+    let key = Digest::hash_bytes(&n.to_be_bytes());
+    assert!(store.find_key_by_hash(key).await.unwrap().is_some());
+    for owner in [None, Some(owner.clone())] {
+        for before in [None, Some(session_id(STORED / 2))] {
+            let query =
+                SessionQuery { owner: owner.clone(), before, limit: 50, ..SessionQuery::default() };
+            assert!(!store.list_sessions(query).await.unwrap().is_empty());
+        }
+        for (session_id, state, before) in [
+            (None, None, None),
+            (None, None, Some(approval_id(STORED / 2))),
+            (None, Some(ApprovalState::Pending), None),
+            (None, Some(ApprovalState::Pending), Some(approval_id(STORED / 2))),
+            (Some(of), None, None),
+            (Some(of), Some(ApprovalState::Pending), None),
+        ] {
+            let owner = owner.clone();
+            let query = ApprovalQuery { owner, session_id, state, before, limit: 50 };
+            store.list_approvals(query).await.unwrap();
+        }
+    }
+    let all = AuditQuery { limit: 100, after: u64::from(n), ..AuditQuery::default() };
+    let old = AuditQuery { before: Some(50_000), ..all.clone() };
+    let session = AuditQuery { session_id: Some(of), ..all.clone() };
+    let user_only = AuditQuery { user: Some(owner.to_string()), ..all.clone() };
+    let action = AuditQuery { action: Some(AuditAction::KeyCreated), ..all.clone() };
+    let nobody = AuditQuery { user: Some("nobody".to_owned()), ..all.clone() };
+    let both = AuditQuery { action: Some(AuditAction::KeyCreated), ..user_only.clone() };
+    for query in [all, old, session, user_only, action, nobody, both] {
+        store.list_audit_rows(query).await.unwrap();
+    }
+    let (session_id, at) = (session_id(1_000 * n + 600), Timestamp(NEW_YEAR));
+    store.purge(PurgeRequest { session_id, expected_head: Seq(1), by: owner, at }).await.unwrap();
+    store.check_health().await.unwrap();
+}
+
+async fn add_keys(store: &Store) {
+    for n in 1..=2 * TIMES {
+        let (key_id, created_at) = (KeyId(Uuid::from_u128(n.into())), Timestamp(NEW_YEAR));
+        let key = ApiKey {
+            key_id,
+            user: user("ann"),
+            role: Role::User,
+            name: None,
+            created_at,
+            revoked_at: None,
+        };
+        let entry = AuditEntry::new(created_at, AuditAction::KeyCreated, AuditOutcome::Done, None);
+        store.store_key(&key, Digest::hash_bytes(&n.to_be_bytes()), entry).await.unwrap();
+    }
+}
+
+/// What was read of each table from end to end, in rows, and how often an index was used.
+async fn scan_counts(connection: &mut PgConnection) -> BTreeMap<String, (i64, i64)> {
+    // Connections that end tell what they did.
+    let others = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'greenroom%'";
+    while sqlx::query(others).fetch_one(&mut *connection).await.unwrap().get::<i64, _>(0) > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let counts =
+        "SELECT relname::text, seq_tup_read, coalesce(idx_scan, 0) FROM pg_stat_user_tables";
+    let rows = sqlx::query(counts).fetch_all(connection).await.unwrap();
+    rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
+}
+
+#[tokio::test]
+async fn d6_no_query_scans_a_whole_table() {
+    let address = Postgres::shared().create_database().await;
+    add_keys(&open(&address).await).await;
+    let database = address.rsplit('/').next().unwrap();
+    let mut outsider = Postgres::shared().connect(database).await;
+    fill(&mut outsider).await;
+    // Before the server has statistics, and with them.
+    for round in 0..2 {
+        if round == 1 {
+            sqlx::raw_sql("ANALYZE").execute(&mut outsider).await.unwrap();
+        }
+        let before = scan_counts(&mut outsider).await;
+        let store = open(&address).await;
+        for n in 1..=TIMES {
+            run_every_query(&store, round * TIMES + n).await;
+        }
+        drop(store);
+        let after = scan_counts(&mut outsider).await;
+        for table in GROWING {
+            let ((read, used), (read_now, used_now)) = (before[table], after[table]);
+            assert_eq!(read_now - read, 0, "rows of {table} read from end to end, round {round}");
+            assert!(used_now - used >= i64::from(TIMES), "{table}: nobody asked");
+        }
+    }
+}

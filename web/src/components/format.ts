@@ -1,0 +1,106 @@
+/** How things are said: times, numbers, names. Pure. */
+
+import type { Json, Risk, Usage } from "../api/types";
+import { escapeUnsafe, escapeUnsafeJson } from "./escaped_text";
+
+export function formatRelative(at: number, now: number): string {
+  const seconds = Math.round((now - at) / 1000);
+  const past = seconds >= 0;
+  const n = Math.abs(seconds);
+  if (n < 5) return "now";
+  const [value, unit] = n < 60 ? [n, "s"] : n < 3600 ? [Math.floor(n / 60), "min"]
+    : n < 86_400 ? [Math.floor(n / 3600), "h"] : [Math.floor(n / 86_400), "d"];
+  return past ? `${value} ${unit} ago` : `in ${value} ${unit}`;
+}
+
+export function formatDateTime(at: number): string {
+  const date = new Date(at);
+  const day = date.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
+  return `${day}, ${formatTimeOfDay(at)}`;
+}
+
+/** Time of the day, with milliseconds. */
+export function formatTimeOfDay(at: number): string {
+  const date = new Date(at);
+  const two = (n: number) => String(n).padStart(2, "0");
+  const ms = String(date.getMilliseconds()).padStart(3, "0");
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${ms}`;
+}
+
+export function formatDuration(ms: number): string {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 60_000) return `${Math.round(ms / 1000)} s`;
+  const minutes = Math.floor(ms / 60_000);
+  if (minutes < 60) return `${minutes} min ${Math.round((ms % 60_000) / 1000)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** What is left, as a clock: 9:41. */
+export function formatCountdown(ms: number): string {
+  const seconds = Math.max(0, Math.ceil(ms / 1000));
+  if (seconds >= 3600) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+export function pluralize(n: number, one: string, many = `${one}s`): string {
+  return `${formatNumber(n)} ${n === 1 ? one : many}`;
+}
+
+export function formatNumber(n: number): string {
+  return n.toLocaleString("en", { maximumFractionDigits: 2 });
+}
+
+export function formatCompact(n: number): string {
+  return n < 10_000 ? formatNumber(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+}
+
+export function formatMoney(usd: number | null): string {
+  if (usd === null) return "cost unknown";
+  if (usd === 0) return "$0";
+  return usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toFixed(2)}`;
+}
+
+export function formatTokens(usage: Usage): string {
+  return `${formatCompact(usage.input_tokens)} in · ${formatCompact(usage.output_tokens)} out`;
+}
+
+export const RISK_LABELS: Record<Risk, string> = {
+  read_only: "read only", write_low_risk: "low risk", write_high_risk: "high risk", critical: "critical",
+};
+
+export const LEVEL_LABELS = ["Read only", "Recommendations", "Assisted", "Supervised"];
+
+/** The end of an id, which is what tells ids apart. */
+export const shortId = (id: string) => id.slice(-6);
+
+export function sessionTitle(session: { title: string | null; session_id: string }): string {
+  return session.title || `Session ${shortId(session.session_id)}`;
+}
+
+const graphemes = new Intl.Segmenter();
+
+/** So much of a text, never a part of what people see as one character. */
+export function truncate(text: string, max: number): string {
+  if (text.length <= max) return text;
+  let end = 0;
+  for (const { segment, index } of graphemes.segment(text)) {
+    if (index + segment.length >= max) break;
+    end = index + segment.length;
+  }
+  return `${text.slice(0, end)}…`;
+}
+
+/** A value in one line. */
+export function formatInline(value: Json | undefined, max = 120): string {
+  const text = typeof value === "string" ? value : value === undefined ? "" : escapeUnsafeJson(value);
+  return truncate(escapeUnsafe(text).replace(/\s+/g, " "), max);
+}
+
+/** Arguments in one line, as people would write them: `region_id 10000002 · type_id 34`. */
+export function formatArguments(value: Json | undefined, max = 120): string {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return formatInline(value, max);
+  const parts = Object.entries(value).map(([name, one]) =>
+    `${formatInline(name, 40)} ${formatInline(one, 40)}`);
+  return formatInline(parts.join(" · "), max);
+}

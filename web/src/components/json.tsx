@@ -1,0 +1,81 @@
+/** Values as people read them: coloured, folded where they are long, copied with one click. */
+
+import { useState } from "preact/hooks";
+import type { Json as Value } from "../api/types";
+import { IconButton } from "./ui";
+import { EscapedText } from "./escaped_text";
+import { truncate } from "./format";
+
+/** Members of an object or list that are shown before somebody asks for more. */
+const SHOWN = 50;
+/** Characters of a text that are shown before somebody asks for more. */
+const TEXT_SHOWN = 2_000;
+
+export function JsonView({ value, label, open = 2 }: { value: Value | undefined; label: string; open?: number }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => {
+    void navigator.clipboard?.writeText(typeof value === "string" ? value : JSON.stringify(value, null, 2));
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return (
+    <div class="json" dir="ltr" role="group" aria-label={label} tabIndex={0}>
+      <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : `Copy ${label}`} onClick={copy} />
+      {typeof value === "string" ? <LongText text={value} /> : <JsonNode value={value ?? null} open={open} />}
+    </div>
+  );
+}
+
+function LongText({ text }: { text: string }) {
+  const [all, setAll] = useState(false);
+  if (all || text.length <= TEXT_SHOWN) return <pre><EscapedText text={text} /></pre>;
+  return (
+    <>
+      <pre><EscapedText text={truncate(text, TEXT_SHOWN)} /></pre>
+      <button type="button" class="text-button" onClick={() => setAll(true)}>
+        Show all {text.length.toLocaleString("en")} characters
+      </button>
+    </>
+  );
+}
+
+function JsonNode({ value, name, open }: { value: Value; name?: string; open: number }) {
+  const key = name !== undefined && <span class="json-key"><EscapedText text={name} />: </span>;
+  if (value === null || typeof value !== "object") {
+    return <div class="json-line">{key}<JsonScalar value={value} /></div>;
+  }
+  const isList = Array.isArray(value);
+  const entries = isList ? value.map((one, at): [string, Value] => [String(at), one]) : Object.entries(value);
+  const brackets = isList ? "[]" : "{}";
+  if (!entries.length) return <div class="json-line">{key}<span class="json-mark">{brackets}</span></div>;
+  return <JsonBranch name={key} entries={entries} isList={isList} open={open} />;
+}
+
+function JsonBranch({ name, entries, isList, open }: {
+  name: preact.ComponentChildren; entries: [string, Value][]; isList: boolean; open: number;
+}) {
+  const [isOpen, setOpen] = useState(open > 0);
+  const [shown, setShown] = useState(SHOWN);
+  const said = isList ? `${entries.length} items` : entries.map(([key]) => key).join(", ");
+  return (
+    <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-gist"><EscapedText text={truncate(said, 80)} />{isList ? " ]" : " }"}</span>}</summary>
+      {isOpen && (
+        <div class="json-inside">
+          {entries.slice(0, shown).map(([key, one]) => <JsonNode key={key} value={one} name={isList ? undefined : key} open={open - 1} />)}
+          {entries.length > shown && (
+            <button type="button" class="text-button" onClick={() => setShown(shown + 10 * SHOWN)}>
+              {entries.length - shown} more
+            </button>
+          )}
+        </div>
+      )}
+    </details>
+  );
+}
+
+function JsonScalar({ value }: { value: null | boolean | number | string }) {
+  if (value === null) return <span class="json-null">null</span>;
+  if (typeof value === "string") return <span class="json-text">“<bdi><EscapedText text={truncate(value, TEXT_SHOWN)} /></bdi>”</span>;
+  return <span class={typeof value === "number" ? "json-number" : "json-bool"}>{String(value)}</span>;
+}

@@ -1,0 +1,47 @@
+/** What stands here for whoever is not signed in, or not any more. The address stays as it is. */
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { type Problem, toProblem } from "../api/http";
+import { me, signIn } from "../state/app_state";
+import { Button } from "./ui";
+
+/** The address is a link whose token the server did not take. It has no place there any more. */
+const hasRejectedToken = new URLSearchParams(location.search).has("token");
+if (hasRejectedToken) history.replaceState(null, "", location.pathname + location.hash);
+
+export function SignIn() {
+  const [token, setToken] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => field.current?.focus(), []);
+  const enter = async () => {
+    if (!token.trim() || busy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      await signIn(token.trim());
+    } catch (error) {
+      setProblem(toProblem(error));
+      setBusy(false);
+      field.current?.select();
+    }
+  };
+  return (
+    <main class="alone">
+      <form class="sign-in" onSubmit={(event) => { event.preventDefault(); void enter(); }}>
+        <span class="brand-mark big" aria-hidden="true" />
+        <h1>Greenroom</h1>
+        <p>This browser is not signed in{me.get() && " any more"}. Open the link that the server printed when it started, or paste a token or an API key.</p>
+        {hasRejectedToken && !problem && <p class="wrong" role="alert">The server does not know this link’s token.</p>}
+        <label class="stacked-field">Token or API key
+          <input ref={field} type="password" autocomplete="off" value={token} aria-invalid={problem?.isSignedOut || undefined}
+            onInput={(event) => setToken(event.currentTarget.value)} />
+        </label>
+        {problem && <p class="wrong" role="alert">{problem.isSignedOut ? "The server does not know this token or key." : problem.message}</p>}
+        <Button tone="primary" type="submit" busy={busy} disabled={!token.trim()}>Sign in</Button>
+        <p class="hint">The cookie it leaves lasts 12 hours.</p>
+      </form>
+    </main>
+  );
+}

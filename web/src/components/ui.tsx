@@ -1,0 +1,206 @@
+/** The small parts that every room is made of. */
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Problem } from "../api/http";
+import type { Risk } from "../api/types";
+import { Icon, type IconName } from "./icon";
+import { RISK_LABELS } from "./format";
+
+type Tone = "plain" | "primary" | "danger" | "quiet";
+
+/** While it is busy it does nothing and keeps the focus, which a disabled one would lose. */
+export function Button({ tone = "plain", icon, children, busy = false, onClick, ...rest }: {
+  tone?: Tone; icon?: IconName; busy?: boolean;
+} & Omit<JSX.IntrinsicElements["button"], "icon">) {
+  return (
+    <button type="button" class={`button ${tone}`} aria-disabled={busy || undefined} aria-busy={busy || undefined} {...rest}
+      onClick={busy ? (event) => event.preventDefault() : onClick}>
+      {busy ? <span class="spinner" aria-hidden="true" /> : icon && <Icon name={icon} size={16} />}
+      {children && <span>{children}</span>}
+    </button>
+  );
+}
+
+export function IconButton({ icon, label, ...rest }: { icon: IconName; label: string } & Omit<JSX.IntrinsicElements["button"], "icon" | "label">) {
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} {...rest}>
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+export function Badge({ tone = "plain", children, title }: {
+  tone?: "plain" | "good" | "warn" | "bad" | "info" | "tool"; children: ComponentChildren; title?: string;
+}) {
+  return <span class={`badge ${tone}`} title={title}>{children}</span>;
+}
+
+const RISK_TONE = { read_only: "plain", write_low_risk: "info", write_high_risk: "warn", critical: "bad" } as const;
+
+export function RiskBadge({ risk }: { risk: Risk }) {
+  return <Badge tone={RISK_TONE[risk] ?? "warn"}>{RISK_LABELS[risk] ?? risk}</Badge>;
+}
+
+export function EmptyState({ icon, title, children }: { icon: IconName; title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <span class="empty-icon"><Icon name={icon} size={26} /></span>
+      <h2>{title}</h2>
+      {children && <div class="empty-text">{children}</div>}
+    </div>
+  );
+}
+
+export function ErrorNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
+  const title = problem.isOffline ? "The server can’t be reached" : "That did not work";
+  return (
+    <div class="failed" role="alert">
+      <Icon name="warn" />
+      <div>
+        <strong>{title}</strong>
+        <p>{problem.isOffline ? "The page goes on by itself when it is back." : problem.message}</p>
+      </div>
+      {retry && <Button onClick={retry}>Try again</Button>}
+    </div>
+  );
+}
+
+/** What stands where something will stand. */
+export function Skeleton({ lines = 3 }: { lines?: number }) {
+  return (
+    <div class="skeleton" aria-hidden="true">
+      {Array.from({ length: lines }, (_, at) => <span key={at} />)}
+    </div>
+  );
+}
+
+export function Loading({ what, lines }: { what: string; lines?: number }) {
+  return (
+    <div role="status" class="loading">
+      <span class="sr-only">Loading {what}</span>
+      <Skeleton lines={lines} />
+    </div>
+  );
+}
+
+export function SegmentedControl<T extends string>({ label, value, options, onChange, small = false }: {
+  label: string; value: T; small?: boolean;
+  options: { value: T; label: string; title?: string }[]; onChange: (value: T) => void;
+}) {
+  return (
+    <div class={`segmented${small ? " small" : ""}`} role="group" aria-label={label}>
+      {options.map((option) => (
+        <button key={option.value} type="button" aria-pressed={option.value === value} title={option.title}
+          onClick={() => onChange(option.value)}>
+          {option.label}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function Toggle({ label, checked, onChange, title }: {
+  label: string; checked: boolean; onChange: (checked: boolean) => void; title?: string;
+}) {
+  return (
+    <label class="toggle" title={title}>
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.currentTarget.checked)} />
+      <span>{label}</span>
+    </label>
+  );
+}
+
+/** A line to write in that stands where its button was, and has the button's focus. */
+export function AutofocusInput({ label, value, placeholder, onInput }: {
+  label: string; value: string; placeholder?: string; onInput: (text: string) => void;
+}) {
+  const field = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => field.current?.focus(), []);
+  return (
+    <input ref={field} type="text" aria-label={label} placeholder={placeholder} value={value}
+      onInput={(event) => onInput(event.currentTarget.value)} />
+  );
+}
+
+/** A dialog that is modal while it is there. The focus goes back to where it was, before another key can come. */
+export function Dialog({ title, onClose, children, actions, wide = false }: {
+  title: string; onClose: () => void; children: ComponentChildren; actions?: ComponentChildren; wide?: boolean;
+}) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useLayoutEffect(() => {
+    const element = dialog.current;
+    const opener = document.activeElement;
+    element?.showModal();
+    return () => {
+      element?.close();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
+  return (
+    <dialog ref={dialog} class={wide ? "wide" : ""} aria-labelledby={id}
+      onCancel={(event) => { event.preventDefault(); onClose(); }}
+      onClick={(event) => event.target === dialog.current && onClose()}>
+      <div class="dialog">
+        <header>
+          <h2 id={id}>{title}</h2>
+          <IconButton icon="close" label="Close" onClick={onClose} />
+        </header>
+        <div class="dialog-body">{children}</div>
+        {actions && <footer>{actions}</footer>}
+      </div>
+    </dialog>
+  );
+}
+
+/** A button with a small menu. Whatever becomes of the menu, the focus it had goes back to the button. */
+export function Menu({ label, icon = "more", items }: {
+  label: string; icon?: IconName;
+  items: { label: string; icon?: IconName; danger?: boolean; onSelect: () => void }[];
+}) {
+  const [isOpen, setOpen] = useState(false);
+  const root = useRef<HTMLDivElement>(null);
+  // Before anybody sees it, so that no key comes before the focus is there.
+  useLayoutEffect(() => {
+    if (isOpen) root.current?.querySelector<HTMLButtonElement>("[role=menuitem]")?.focus();
+  }, [isOpen]);
+  useEffect(() => {
+    if (!isOpen) return;
+    const away = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
+    document.addEventListener("pointerdown", away);
+    document.addEventListener("focusin", away);
+    return () => {
+      document.removeEventListener("pointerdown", away);
+      document.removeEventListener("focusin", away);
+    };
+  }, [isOpen]);
+  const close = () => {
+    root.current?.querySelector("button")?.focus();
+    setOpen(false);
+  };
+  const move = (event: KeyboardEvent) => {
+    if (event.key === "Escape") return close();
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!step) return;
+    event.preventDefault();
+    const all = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
+    const at = all.indexOf(document.activeElement as HTMLButtonElement);
+    all[(at + step + all.length) % all.length]?.focus();
+  };
+  return (
+    <div class="menu" ref={root} onKeyDown={(event) => isOpen && move(event)}>
+      <IconButton icon={icon} label={label} aria-haspopup="menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} />
+      {isOpen && (
+        <div class="menu-items" role="menu" aria-label={label}>
+          {items.map((item) => (
+            <button key={item.label} type="button" role="menuitem" class={item.danger ? "danger" : ""}
+              onClick={() => { close(); item.onSelect(); }}>
+              {item.icon && <Icon name={item.icon} size={16} />}{item.label}
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,9 +1,0 @@
-/** Says aloud, through screen readers, what was announced. */
-
-import { announced } from "../state/announce";
-import { useStore } from "../state/store";
-
-export function Announcer() {
-  const said = useStore(announced);
-  return <div class="sr-only announcer" role="log" aria-live="polite" aria-label="Announcements">{said.map(({ id, text }) => <p key={id}>{text}</p>)}</div>;
-}
