@@ -1,0 +1,31 @@
+//! What the session was told. //~ comment
+
+/// Whose turn it is among calls that run alone. //~ comment
+pub struct Wanted; //~ type word
+
+/// Holds calls that need approval.
+pub enum Waiting {} //~ type
+
+/// Requests for a decision.
+struct Parked; //~ type
+
+impl Parked {
+    fn take(&mut self) {} //~ function
+
+    fn hear_late_result(&self, told: &str) {} //~ function word word
+
+    /** //~ comment
+     * How a request went.
+     */
+    fn at(&self) -> usize { //~ function
+        let was_told = "nobody"; //~ word
+        was_told.len()
+    }
+}
+
+/// Sends
+/// the event. A sentence that goes on may say what it likes.
+fn approval_desk_tells_the_session() {} //~ word
+
+/// Whoever closes it. //~ comment
+static TURNSTILE: usize = 0; //~ word

@@ -1,0 +1,25 @@
+//! Approvals that wait, by deadline. How they are stored is the store's subject.
+
+/// The owner of a delegated call.
+pub struct ChildOwner<'a> {
+    /// The name, as the client wrote it: `"whose told wish"`.
+    pub name: &'a str,
+}
+
+/// Whatsapp is no clause, and neither is `What`.
+pub enum SeedFeed {
+    /// Finished: an event is named in the past tense.
+    Finished,
+}
+
+impl ChildOwner<'_> {
+    /// Takes the next request out of the queue.
+    pub fn take_next(&mut self) -> Option<char> {
+        // What an inline comment explains is not a doc comment.
+        let quote = '"';
+        let text = r#"fn take() { told } /// What"#;
+        let nested = /* fn hear() /* struct Wanted; */ */ "/* fn said()";
+        let escaped = "\" fn of() \\";
+        text.chars().chain(nested.chars()).chain(escaped.chars()).find(|found| *found == quote)
+    }
+}
