@@ -116,7 +116,6 @@ impl FaultTrigger {
         if self.record_pass(point) {
             kill_process();
         }
-        }
     }
 }
 
@@ -153,7 +152,8 @@ impl Journal for FaultyJournal {
         let contains_event = |matches: fn(&SessionEvent) -> bool| {
             commit.records.iter().any(|record| matches(&record.event))
         };
-        let has_decision = contains_event(|event| matches!(event, SessionEvent::ApprovalDecided { .. }));
+        let has_decision =
+            contains_event(|event| matches!(event, SessionEvent::ApprovalDecided { .. }));
         let has_backoff = contains_event(|event| {
             matches!(
                 event,

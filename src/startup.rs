@@ -122,9 +122,8 @@ impl Server {
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let endpoint = configuration.otlp_endpoint.as_deref();
-        let traces = endpoint
-            .map(|endpoint| TraceExporter::start(endpoint, redactor.clone()))
-            .transpose();
+        let traces =
+            endpoint.map(|endpoint| TraceExporter::start(endpoint, redactor.clone())).transpose();
         let traces = traces.context("can't export traces")?.map(Arc::new);
         let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
         let models = Arc::new(HttpModelClient::new(models, clock.clone())?);
@@ -143,9 +142,9 @@ impl Server {
         };
         #[cfg(debug_assertions)]
         let parts = crate::fault_injection::inject_faults(parts)?;
-        let runtime = Runtime::start(parts)
-            .await
-            .with_context(|| format!("can't load the stored data from {}", configuration.database))?;
+        let runtime = Runtime::start(parts).await.with_context(|| {
+            format!("can't load the stored data from {}", configuration.database)
+        })?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
         let auth = Authenticator::new(token.clone()).with_key_store(store.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {

@@ -15,7 +15,8 @@ const DEFAULT_PRIORITY: u8 = 48;
 ///
 /// Does nothing if the process runs at a niceness other than 0, because the library would reset it.
 pub(crate) fn use_batch_scheduling() {
-    let is_default_niceness = rustix::process::getpriority_process(None).is_ok_and(|nice| nice == 0);
+    let is_default_niceness =
+        rustix::process::getpriority_process(None).is_ok_and(|nice| nice == 0);
     if is_default_niceness && let Err(error) = set_batch_policy() {
         tracing::debug!(?error, "can't set the batch scheduling policy of this thread");
     }

@@ -155,7 +155,6 @@ fn nested_end(bytes: &[u8], start: usize, own_slashes: usize) -> usize {
                 if slashes < own_slashes {
                     return position - slashes;
                 }
-                }
                 open_quote = None;
             }
             (b'{' | b'[', None) => depth += 1,

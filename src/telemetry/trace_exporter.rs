@@ -228,10 +228,8 @@ impl EventRecorder<'_> {
         {
             self.end_span(run, approval_id.0, SpanOutcome::Success, Vec::new());
         } else if let E::ApprovalExpired { approval_id } = event {
-            let outcome = SpanOutcome::Failed {
-                kind: "expired",
-                error: "the approval expired".to_owned(),
-            };
+            let outcome =
+                SpanOutcome::Failed { kind: "expired", error: "the approval expired".to_owned() };
             self.end_span(run, approval_id.0, outcome, Vec::new());
         } else if let E::RunCompleted { usage, .. } | E::RunCancelled { usage, .. } = event {
             return Some((SpanOutcome::Success, *usage));
