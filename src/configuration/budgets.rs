@@ -55,13 +55,19 @@ impl RawBudgets {
 
 /// Returns the budgets of one agent: `own` budgets replace those of `defaults` with the same scope,
 /// period and measure.
-pub(super) fn merge_budgets(defaults: &RawBudgets, own: &RawBudgets) -> Result<Vec<Budget>, String> {
+pub(super) fn merge_budgets(
+    defaults: &RawBudgets,
+    own: &RawBudgets,
+) -> Result<Vec<Budget>, String> {
     let own = own.to_budgets()?;
     let mut budgets = defaults.to_budgets()?;
     budgets.retain(|budget| !own.iter().any(|other| other.is_same_budget(budget)));
     budgets.extend(own);
     if budgets.len() > BUDGETS_MAX {
-        return Err(format!("{} budgets are configured; the limit is {BUDGETS_MAX}", budgets.len()));
+        return Err(format!(
+            "{} budgets are configured; the limit is {BUDGETS_MAX}",
+            budgets.len()
+        ));
     }
     Ok(budgets)
 }

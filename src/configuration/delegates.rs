@@ -84,9 +84,9 @@ fn describe_chain(chain: &[&AgentName], depth_max: usize) -> String {
         Some((last, before)) if before.contains(last) => {
             format!("delegates form a cycle: {chain}")
         }
-        Some(_) | None => format!(
-            "delegates exceed limits.delegation_depth, which is {depth_max}: {chain}"
-        ),
+        Some(_) | None => {
+            format!("delegates exceed limits.delegation_depth, which is {depth_max}: {chain}")
+        }
     }
 }
 

@@ -212,11 +212,7 @@ fn resolve(
             let cwd = raw.cwd.as_deref().map(&mut expand).transpose()?;
             McpTransportConfig::Stdio {
                 command: resolve_command(&command, context.base_folder),
-                args: raw
-                    .args
-                    .iter()
-                    .map(|argument| expand(argument))
-                    .collect::<Result<_, _>>()?,
+                args: raw.args.iter().map(|argument| expand(argument)).collect::<Result<_, _>>()?,
                 env: expand_values(raw.env, &mut expand)?,
                 cwd: cwd.map(|cwd| context.base_folder.join(cwd)),
             }

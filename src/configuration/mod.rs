@@ -200,8 +200,7 @@ impl Configuration {
         document.defaults.settings.validate().map_err(|error| {
             ConfigurationError::invalid(format_args!("{location}, defaults.settings"), error)
         })?;
-        let context =
-            LoadContext { location: &location, base_folder: &source.folder, environment };
+        let context = LoadContext { location: &location, base_folder: &source.folder, environment };
         let models = models::endpoints(document.models, &context)?;
         let selector =
             models::ModelSelector { models: &models, has_rehearsal: document.rehearsal.is_some() };
@@ -212,11 +211,8 @@ impl Configuration {
         let agents = agents::profiles(document.agents, &selector, &defaults, &context)?;
         let depth_max = document.limits.delegation_depth.get();
         delegates::validate_delegates(&agents, depth_max, &location, &source.text)?;
-        let mcp_servers = mcp_servers::load_servers(
-            document.mcp_servers,
-            document.mcp_servers_file,
-            &context,
-        )?;
+        let mcp_servers =
+            mcp_servers::load_servers(document.mcp_servers, document.mcp_servers_file, &context)?;
         let system = load_system_prompt(&document.context, &context)?;
         let compact_at = document.context.compact_at.unwrap_or(COMPACT_AT_DEFAULT);
         if !(compact_at == 0 || (40..=95).contains(&compact_at)) {
@@ -268,7 +264,9 @@ impl Configuration {
             },
             default_settings: document.defaults.settings,
             redaction_patterns: redaction::compile_patterns(&document.redaction).map_err(
-                |problem| ConfigurationError::invalid(format_args!("{location}, redaction"), problem),
+                |problem| {
+                    ConfigurationError::invalid(format_args!("{location}, redaction"), problem)
+                },
             )?,
         })
     }
@@ -291,9 +289,10 @@ fn load_system_prompt(
 ) -> Result<String, ConfigurationError> {
     let location = format!("{}, context", context.location);
     match (&raw.system, &raw.system_file) {
-        (Some(_), Some(_)) => {
-            Err(ConfigurationError::invalid(location, "set either `system` or `system_file`, not both"))
-        }
+        (Some(_), Some(_)) => Err(ConfigurationError::invalid(
+            location,
+            "set either `system` or `system_file`, not both",
+        )),
         (Some(system), None) => Ok(system.clone()),
         (None, Some(file)) => source::read_text(&context.base_folder.join(file), &location),
         (None, None) => Ok(String::new()),

@@ -160,13 +160,11 @@ pub(super) fn endpoints(
     Ok(endpoints)
 }
 
-fn endpoint(
-    name: &str,
-    raw: RawModel,
-    environment: &Environment,
-) -> Result<ModelEndpoint, String> {
+fn endpoint(name: &str, raw: RawModel, environment: &Environment) -> Result<ModelEndpoint, String> {
     if name == REHEARSAL {
-        return Err(format!("`{REHEARSAL}` is the name of the scripted model; choose another name"));
+        return Err(format!(
+            "`{REHEARSAL}` is the name of the scripted model; choose another name"
+        ));
     }
     let built_in = PROVIDERS.iter().find(|provider| provider.name == name);
     let wire = raw.wire.or(built_in.map(|provider| provider.wire));
@@ -198,8 +196,7 @@ fn endpoint(
     if let Some(tokens) = raw.context_tokens.filter(|tokens| *tokens < CONTEXT_TOKENS_MIN) {
         return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}, not {tokens}"));
     }
-    let timeouts =
-        [("connect_timeout", raw.connect_timeout), ("idle_timeout", raw.idle_timeout)];
+    let timeouts = [("connect_timeout", raw.connect_timeout), ("idle_timeout", raw.idle_timeout)];
     for (key, timeout) in timeouts {
         let is_invalid = |timeout: &ConfigDuration| timeout.0.is_zero() || timeout.0 > TIMEOUT_MAX;
         if let Some(timeout) = timeout.filter(is_invalid) {
@@ -285,7 +282,7 @@ impl ModelSelector<'_> {
         }
     }
 
-/// Returns the only configured model, else a built-in model, else the rehearsal.
+    /// Returns the only configured model, else a built-in model, else the rehearsal.
     fn select_default(&self) -> Result<Vec<String>, String> {
         let usable: Vec<&String> = self
             .models

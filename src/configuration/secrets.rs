@@ -139,10 +139,7 @@ mod tests {
         let raw = format!(
             "{server} Authorization = 'Token token=\"t0ken-t0ken\"', Cookie = 'a=1; s=c00kie-c00kie' }}"
         );
-        assert_eq!(
-            redact_with(&raw, &[], "t0ken-t0ken, c00kie-c00kie"),
-            "[redacted], [redacted]"
-        );
+        assert_eq!(redact_with(&raw, &[], "t0ken-t0ken, c00kie-c00kie"), "[redacted], [redacted]");
         let other = format!("{server} X-What = 'Bearer b3arer-b3arer' }}");
         assert_eq!(redact_with(&other, &[], "b3arer-b3arer"), "[redacted]");
     }

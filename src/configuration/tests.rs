@@ -263,10 +263,7 @@ fn invalid_files_are_rejected_with_location_and_problem() {
             "[agents.a]\nmodel = 'openai'",
             "agents.a: the model `openai` requires the environment variable OPENAI_API_KEY",
         ),
-        (
-            "[agents.a]\nsystem_file = 'no.md'",
-            "{}/greenroom.toml, agents.a: can't read {}/no.md",
-        ),
+        ("[agents.a]\nsystem_file = 'no.md'", "{}/greenroom.toml, agents.a: can't read {}/no.md"),
         ("[models.x]\nmodel = 'y'", "models.x: `wire` is missing"),
         ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the name of the"),
         ("[mcpServers.a]\nargs = []", "mcpServers.a: set exactly one of `command` and `url`"),

@@ -32,7 +32,6 @@ pub(super) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, TomlError
             line: before.matches('\n').count() + 1,
             ..error.to_toml_error(expects_duration)
         }
-        }
     })
 }
 
