@@ -282,7 +282,8 @@ impl ModelSelector<'_> {
         }
     }
 
-    /// Returns the only configured model, else a built-in model, else the rehearsal.
+    /// Returns the only configured model, else the first usable built-in model, else the rehearsal.
+    /// Fails if several models are configured.
     fn select_default(&self) -> Result<Vec<String>, String> {
         let usable: Vec<&String> = self
             .models

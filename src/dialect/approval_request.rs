@@ -29,7 +29,7 @@ pub struct ApprovalRequestView {
     requested_at: Timestamp,
     /// Time until which it can be answered; `null` if there is no deadline.
     pub deadline: Option<Timestamp>,
-    /// What happens at the deadline: `deny`, `escalate` or `wait`.
+    /// Action at the deadline: `deny`, `escalate` or `wait`.
     on_deadline: &'static str,
 }
 

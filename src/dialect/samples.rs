@@ -369,8 +369,11 @@ fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
         },
     });
     let events = events.into_iter().chain([grandchild_event]);
-    let gone = json!({"session_id": CHILD, "call_id": CALL});
-    events.map(|event| ("child_event", child_event(event))).chain([("child_gone", gone)]).collect()
+    let child_gone = json!({"session_id": CHILD, "call_id": CALL});
+    events
+        .map(|event| ("child_event", child_event(event)))
+        .chain([("child_gone", child_gone)])
+        .collect()
 }
 
 /// The number of event types.

@@ -73,7 +73,7 @@ struct OpenSpan {
     attributes: Vec<KeyValue>,
 }
 
-/// How a span ended.
+/// The outcome of a span.
 enum SpanOutcome {
     Success,
     Failed { kind: &'static str, error: String },
