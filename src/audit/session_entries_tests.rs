@@ -139,15 +139,25 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         entries_json(E::RunCancelled { by: user("ada"), message_id: None, usage }),
         json!([{"at": at, "action": "run_cancelled", "outcome": "cancelled", "user": "ada"}])
     );
-    let by = CallAuthorization::Policy { why: "L3 allows".to_owned() };
+    let authorization = CallAuthorization::Policy { why: "L3 allows".to_owned() };
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit: None }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(1),
+            digest: digest(),
+            by: authorization,
+            edit: None
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": digest(), "reason": "L3 allows"}])
     );
-    let by = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
+    let authorization = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(2), digest: digest(), by, edit: None }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(2),
+            digest: digest(),
+            by: authorization,
+            edit: None
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "user": "bob",
             "call_id": id(2), "tool": "send", "digest": digest(), "approval_id": id(0xb)}])
     );
@@ -223,10 +233,15 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         json!([{"at": at, "action": "grant_revoked", "outcome": "done", "user": "ada",
             "details": {"grant_id": grant_id}}])
     );
-    let by = CallAuthorization::Grant { grant_id };
+    let authorization = CallAuthorization::Grant { grant_id };
     let edit = Some(ArgumentEdit { arguments: json!({"password": SECRET}), reason: None });
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(1),
+            digest: digest(),
+            by: authorization,
+            edit
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": digest(), "details": {"grant_id": grant_id}}])
     );
@@ -340,8 +355,9 @@ fn proposed(n: u128) -> E {
 /// Arguments are never in the audit log (E7, X6). The name of the tool is, if the commit contains it.
 #[test]
 fn x6_call_is_recorded_by_tool_and_digest_without_arguments() {
-    let by = CallAuthorization::Policy { why: "read_only".to_owned() };
-    let allowed = E::ToolCallAllowed { call_id: call(3), digest: digest(), by, edit: None };
+    let authorization = CallAuthorization::Policy { why: "read_only".to_owned() };
+    let allowed =
+        E::ToolCallAllowed { call_id: call(3), digest: digest(), by: authorization, edit: None };
     let requested = E::ApprovalRequested { approval: approval().into() };
     let records = [proposed(3), allowed, requested]
         .into_iter()

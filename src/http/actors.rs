@@ -117,15 +117,15 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         let source = change_source::ActorChangeSource::new(state, caller.0, filter);
         return Ok(super::change_stream::stream_changes(source, heartbeat));
     }
-    let mut found =
+    let mut actors =
         state.runtime.status_board.snapshots(query.prefix.as_deref().unwrap_or_default());
-    found.retain(|actor| {
+    actors.retain(|actor| {
         query.kind.as_deref().is_none_or(|kind| actor.kind == kind)
             && query.state.as_deref().is_none_or(|state| actor.state == state)
     });
-    let total = found.len();
-    found.truncate(limit);
-    let actors = redact_snapshots(&state, &found);
+    let total = actors.len();
+    actors.truncate(limit);
+    let actors = redact_snapshots(&state, &actors);
     Ok(HttpResponse::Ok().json(ActorList { actors, total }))
 }
 
@@ -135,13 +135,13 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let path = actor_path(&request);
     let mut descendants = state.runtime.status_board.snapshots(&format!("{path}/"));
     descendants.truncate(PAGE_LIMITS.0);
-    let own = state.runtime.status_board.snapshot(&path);
-    if own.is_none() && descendants.is_empty() {
+    let actor = state.runtime.status_board.snapshot(&path);
+    if actor.is_none() && descendants.is_empty() {
         return Err(actor_not_found());
     }
-    let own = own.map_or(Value::Null, |own| state.redactor.redact_value(json!(own)));
+    let actor = actor.map_or(Value::Null, |actor| state.redactor.redact_value(json!(actor)));
     let children = redact_snapshots(&state, &descendants);
-    Ok(HttpResponse::Ok().json(ActorView { actor: own, children }))
+    Ok(HttpResponse::Ok().json(ActorView { actor, children }))
 }
 
 /// `POST /admin/actors/{path}/stop`
@@ -167,9 +167,9 @@ async fn send_order(
     caller.require_admin()?;
     let path = actor_path(&request);
     let surface = access_control::resolve_surface(&request, &caller.0)?;
-    let by = caller.0.user.clone();
+    let user = caller.0.user.clone();
     let sent =
-        state.runtime.status_board.send_order(&path, order, by).map_err(|error| match error {
+        state.runtime.status_board.send_order(&path, order, user).map_err(|error| match error {
             OrderError::NotFound => actor_not_found(),
             OrderError::NotSupported { takes, .. } => {
                 let detail = error.to_string();

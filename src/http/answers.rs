@@ -360,13 +360,13 @@ async fn send_answer(
     (answer, for_session): (ApprovalAnswer, Option<GrantRequest>),
     surface: Surface,
 ) -> Result<AnswerOutcome, Problem> {
-    let by = principal.user.clone();
+    let user = principal.user.clone();
     let approval_id = row.approval.approval_id;
     let input = Input::AnswerApproval {
         approval_id,
         answer: answer.clone(),
         for_session: for_session.clone(),
-        by: by.clone(),
+        by: user.clone(),
         role: principal.role,
         surface,
     };
@@ -380,7 +380,7 @@ async fn send_answer(
         ) => Err(unexpected_reply(&other)),
         // A session keeps only its newest closed approvals; the store has all of them.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
-            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &by)?)
+            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &user)?)
         }
         Err(error) => Err(error.into()),
     }
@@ -390,7 +390,7 @@ fn match_closed_approval(
     row: &ApprovalRow,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<AnswerOutcome, Rejection> {
     let approval_id = row.approval.approval_id;
     match row.state {
@@ -401,7 +401,7 @@ fn match_closed_approval(
     }
     let same = |first: &PlanStepDecision, approved| {
         let is_same_grant = first.for_session.as_ref() == for_session;
-        first.approved == approved && first.by == *by && is_same_grant
+        first.approved == approved && first.by == *user && is_same_grant
     };
     let repeated = match answer {
         ApprovalAnswer::Overall { approved, .. } => {
@@ -419,7 +419,7 @@ fn match_closed_approval(
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
             let first = row.answer.as_ref();
             let is_same =
-                |first: &RecordedAnswer| first.resolution == *resolution && first.by == *by;
+                |first: &RecordedAnswer| first.resolution == *resolution && first.by == *user;
             for_session.is_none() && first.is_some_and(is_same)
         }
     };

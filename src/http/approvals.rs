@@ -207,9 +207,9 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         return stream_pending(state, caller, query, params.limit);
     }
     let mut rows = state.runtime.journal.list_approvals(query).await?;
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.approval.approval_id);
+    let next = rows.last().filter(|_| has_more).map(|row| row.approval.approval_id);
     let approvals = rows.iter().map(|row| redacted_approval(&state, row)).collect();
     Ok(HttpResponse::Ok().json(ApprovalPage { approvals, next }))
 }

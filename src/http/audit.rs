@@ -131,9 +131,9 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
     // One row more than the page shows if there is another page.
     let mut rows = audit.list_audit_rows(AuditQuery { limit: limit + 1, ..audit_query }).await?;
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.n);
+    let next = rows.last().filter(|_| has_more).map(|row| row.n);
     let rows = rows.iter().map(|row| row_view(row, &state.redactor)).collect();
     Ok(HttpResponse::Ok().json(AuditPage { rows, next }))
 }
@@ -184,10 +184,10 @@ fn export(
             };
             query.advance_past(rows.last()?.n);
             let remaining = remaining - rows.len();
-            let more = rows.len() == query.limit && remaining > 0;
+            let has_more = rows.len() == query.limit && remaining > 0;
             let lines = rows.iter().map(|row| format!("{}\n", row_view(row, &redactor)));
             let lines: String = lines.collect();
-            Some((Ok(Bytes::from(lines)), more.then_some((query, remaining))))
+            Some((Ok(Bytes::from(lines)), has_more.then_some((query, remaining))))
         }
     });
     HttpResponse::Ok()

@@ -163,19 +163,19 @@ impl ResponseError for Problem {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut answer = HttpResponseBuilder::new(self.status);
-        answer.insert_header((header::CONTENT_TYPE, "application/problem+json"));
-        answer.insert_header((header::CACHE_CONTROL, "no-store"));
+        let mut response = HttpResponseBuilder::new(self.status);
+        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        response.insert_header((header::CACHE_CONTROL, "no-store"));
         if self.status == StatusCode::UNAUTHORIZED {
-            answer.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"greenroom\""));
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"greenroom\""));
         }
         if let Some(seconds) = self.retry_after {
-            answer.insert_header((header::RETRY_AFTER, seconds.to_string()));
+            response.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
         if let Some(methods) = &self.allow {
-            answer.insert_header((header::ALLOW, methods.as_str()));
+            response.insert_header((header::ALLOW, methods.as_str()));
         }
-        answer.body(self.to_json().to_string())
+        response.body(self.to_json().to_string())
     }
 }
 
@@ -413,8 +413,8 @@ mod tests {
             (CommandError::Draining, 503, "draining"),
         ] {
             let problem = Problem::from(error);
-            let answer = problem.error_response();
-            assert!(answer.headers().contains_key(header::RETRY_AFTER), "{code}");
+            let response = problem.error_response();
+            assert!(response.headers().contains_key(header::RETRY_AFTER), "{code}");
             check(problem, status, code, &json!({}));
         }
     }
@@ -439,8 +439,8 @@ mod tests {
             "field": "message",
         });
         assert_eq!(problem.to_json(), expected);
-        let answer = problem.error_response();
-        let kind = answer.headers().get(header::CONTENT_TYPE).unwrap();
+        let response = problem.error_response();
+        let kind = response.headers().get(header::CONTENT_TYPE).unwrap();
         assert_eq!(kind, "application/problem+json");
     }
 }

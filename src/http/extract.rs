@@ -338,10 +338,10 @@ mod tests {
         let request = TestRequest::default().insert_header(("Last-Event-ID", "9.3"));
         let request = request.to_http_request();
         assert_eq!(parse_cursor(&request, Some("4")).unwrap().to_string(), "9.3");
-        let fresh = TestRequest::default().to_http_request();
-        assert_eq!(parse_cursor(&fresh, Some("4")).unwrap().to_string(), "4");
-        assert_eq!(parse_cursor(&fresh, None).unwrap().to_string(), "0");
-        assert_eq!(parse_cursor(&fresh, Some("x")).unwrap_err().code, "cursor_invalid");
+        let without_header = TestRequest::default().to_http_request();
+        assert_eq!(parse_cursor(&without_header, Some("4")).unwrap().to_string(), "4");
+        assert_eq!(parse_cursor(&without_header, None).unwrap().to_string(), "0");
+        assert_eq!(parse_cursor(&without_header, Some("x")).unwrap_err().code, "cursor_invalid");
     }
 
     #[test]

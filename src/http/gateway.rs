@@ -149,9 +149,9 @@ impl WebSocketProtocol for GatewayProtocol {
             }
             .boxed_local(),
             ClientMessage::Preflight { request_id, approved, edited_steps } => {
-                let found = self.requests.get(&request_id).copied();
+                let run = self.requests.get(&request_id).copied();
                 async move {
-                    let (session_id, run_id) = found.ok_or_else(|| {
+                    let (session_id, run_id) = run.ok_or_else(|| {
                         Problem::invalid("requestId", "`requestId`: not found on this connection")
                     })?;
                     let selector = ApprovalSelector::Preflight { session_id, run_id };

@@ -74,8 +74,7 @@ async fn revoke_grants(
 ) -> Result<HttpResponse, Problem> {
     let session_id: SessionId = extract::path_id(request, "session_id")?;
     let session = commands::load_visible_session(state, &caller.0, session_id).await?;
-    let by = caller.0.user.clone();
-    let input = Input::RevokeGrants { grant_id, by };
+    let input = Input::RevokeGrants { grant_id, by: caller.0.user.clone() };
     state.runtime.execute(session.session_id, input).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -152,9 +152,9 @@ async fn revoke(
 ) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
     let key_id: KeyId = extract::path_id(&request, "key_id")?;
-    let found = key_store(&state)?.list_keys().await?.into_iter().find(|key| key.key_id == key_id);
+    let key = key_store(&state)?.list_keys().await?.into_iter().find(|key| key.key_id == key_id);
     let unknown = || Problem::new(StatusCode::NOT_FOUND, "key_not_found", "API key not found");
-    let mut key = found.ok_or_else(unknown)?;
+    let mut key = key.ok_or_else(unknown)?;
     if key.revoked_at.is_none() {
         let now = state.runtime.clock.now();
         let entry = audit_entry(&state, &caller, &request, AuditAction::KeyRevoked, &key)?;

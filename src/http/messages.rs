@@ -168,14 +168,14 @@ async fn build_page(
     let mut after = after.seq;
     loop {
         let records = state.runtime.journal.load_events(session_id, after, LOG_PAGE_EVENTS).await?;
-        let more = records.len() == LOG_PAGE_EVENTS;
+        let has_more = records.len() == LOG_PAGE_EVENTS;
         for record in &records {
             if !page.apply_event(record) {
                 return Ok(page);
             }
             after = record.seq;
         }
-        if !more {
+        if !has_more {
             return Ok(page);
         }
     }
@@ -268,8 +268,8 @@ impl PageBuilder {
     /// Sets the final status of a call of the newest message.
     fn end_call(&mut self, call_id: CallId, status: MessageCallStatus) {
         let calls = self.messages.last_mut().map(|newest| &mut newest.metadata.tool_calls);
-        let found = calls.into_iter().flatten().find(|call| call.call_id == call_id);
-        if let Some(call) = found {
+        let call = calls.into_iter().flatten().find(|call| call.call_id == call_id);
+        if let Some(call) = call {
             call.status = status;
         }
     }

@@ -117,12 +117,12 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, Problem> {
     }
     let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "file not found");
     let known = FILES.contains(&name).then(|| Arc::new(utoipa_swagger_ui::Config::from("")));
-    let found = utoipa_swagger_ui::serve(name, known.ok_or_else(missing)?);
-    let found = found.ok().flatten().ok_or_else(missing)?;
+    let served = utoipa_swagger_ui::serve(name, known.ok_or_else(missing)?);
+    let asset = served.ok().flatten().ok_or_else(missing)?;
     let mut response = HttpResponse::Ok();
-    response.insert_header((header::CONTENT_TYPE, found.content_type));
+    response.insert_header((header::CONTENT_TYPE, asset.content_type));
     Ok(dashboard::with_security_headers(&mut response, DOCS_CSP, CACHE_ONE_DAY)
-        .body(found.bytes.into_owned()))
+        .body(asset.bytes.into_owned()))
 }
 
 fn static_response(

@@ -280,9 +280,9 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     };
     let query = SessionQuery { owner, parent_filter, before, limit: limit + 1 };
     let mut rows = state.runtime.journal.list_sessions(query).await?;
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.session_id);
+    let next = rows.last().filter(|_| has_more).map(|row| row.session_id);
     let sessions = rows.into_iter().map(SessionView::from).collect();
     Ok(redacted_response(&state, &SessionPage { sessions, next }))
 }

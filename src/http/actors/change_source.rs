@@ -66,12 +66,12 @@ impl ChangeSource for ActorChangeSource {
     }
 
     async fn next_changes(&mut self) -> Option<Value> {
-        let mut found = self.state.runtime.status_board.snapshots(&self.filter.prefix);
+        let mut actors = self.state.runtime.status_board.snapshots(&self.filter.prefix);
         let kind = self.filter.kind.as_deref();
-        found.retain(|actor| kind.is_none_or(|kind| actor.kind == kind));
-        found.truncate(self.filter.limit);
-        let found = found.into_iter().map(|actor| (actor.path.clone(), actor));
-        let (changed, gone) = differences(&mut self.last_sent, found);
+        actors.retain(|actor| kind.is_none_or(|kind| actor.kind == kind));
+        actors.truncate(self.filter.limit);
+        let actors = actors.into_iter().map(|actor| (actor.path.clone(), actor));
+        let (changed, gone) = differences(&mut self.last_sent, actors);
         let is_first = std::mem::take(&mut self.is_first);
         let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
         has_changes.then(|| {

@@ -76,10 +76,10 @@ impl ChangeSource for ApprovalChangeSource {
                 return None;
             }
         };
-        let found = rows
+        let entries = rows
             .iter()
             .map(|row| (row.approval.approval_id.to_string(), redacted_approval(&self.state, row)));
-        let (changed, gone) = differences(&mut self.last_sent, found.collect::<Vec<_>>());
+        let (changed, gone) = differences(&mut self.last_sent, entries.collect::<Vec<_>>());
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
         has_changes.then(|| json!(ApprovalChanges { r#type: "approvals", changed, gone }))
