@@ -94,8 +94,8 @@ struct ChatStreamBody {
     /// The expected owner of the session. May be a number. `character_id` is an alias.
     #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     user_id: Option<UserId>,
-    /// The end of the stream: `end` (default) is the end of the run; `pause` is also the first
-    /// request for approval.
+    /// `end` (default): the stream ends with the run. `pause`: it also ends at a request for
+    /// approval.
     #[serde(default)]
     until: Option<String>,
 }
