@@ -1,77 +1,77 @@
-//! The chain: each row's hash covers the row before it, so that a row can't be changed, moved or
-//! taken out without every later hash being wrong. Pure.
+//! The hash chain: each row's hash covers the hash of the previous row, so that changing, moving or
+//! removing a row invalidates all later hashes. Pure.
 //!
 //! `hash(n) = SHA-256(hash(n - 1) ‖ content(n))`, where `hash(0)` is 32 zero bytes and the content
-//! is the row's canonical JSON, its number among it.
+//! is the row's canonical JSON, including its number.
 
 use super::AuditEntry;
 use greenroom_core::json::{Digest, to_canonical_json};
 use serde_json::{Value, json};
 
-/// The last row of the chain: its number, which counts from 1, and its hash.
+/// The last row of a chain: its number, counted from 1, and its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainHead {
-    /// How many rows there are.
+    /// Number of rows.
     pub n: u64,
-    /// The hash of the last.
+    /// Hash of the last row.
     pub hash: Digest,
 }
 
 /// A row of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its number.
+    /// The row's number.
     pub n: u64,
-    /// Its hash.
+    /// The row's hash.
     pub hash: Digest,
-    /// Its content: canonical JSON.
+    /// The row's content as canonical JSON.
     pub content: String,
 }
 
-/// What is wrong with a chain.
+/// A defect of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// Rows are gone.
+    /// Rows are missing.
     #[error("row {n} is missing; row {found} follows row {}", n - 1)]
     Missing {
-        /// The first that is.
+        /// The first missing row.
         n: u64,
-        /// The one that stands there instead.
+        /// The row found instead.
         found: u64,
     },
-    /// A row has another row's content.
-    #[error("row {n} was moved here: it says that it is row {claimed}")]
+    /// A row contains the content of another row.
+    #[error("row {n} was moved: its content belongs to row {claimed}")]
     Moved {
-        /// Where it stands.
+        /// The position of the row.
         n: u64,
-        /// Where it belongs, in its own words.
+        /// The number in the row's content.
         claimed: Value,
     },
-    /// A row is not what it was when it was written, or the hash beside it is not.
-    #[error("row {n} was changed: its hash is not that of its content and the row before it")]
+    /// The content or the hash of a row was changed.
+    #[error("row {n} was changed: its hash does not match its content and the previous row")]
     Changed {
         /// The row.
         n: u64,
     },
-    /// The newest rows are gone.
-    #[error("row {n} is missing: the log ends before it, but it had {expected} rows")]
+    /// The newest rows are missing.
+    #[error("row {n} is missing: the log ends before it, but had {expected} rows")]
     Truncated {
-        /// The first that is gone.
+        /// The first missing row.
         n: u64,
-        /// How many there were.
+        /// The expected number of rows.
         expected: u64,
     },
-    /// The log's end is not the one that was noted.
-    #[error("row {n} is not the end that was noted")]
+    /// The last row does not match the stored head.
+    #[error("row {n} does not match the stored head of the log")]
     HeadMismatch {
         /// The last row.
         n: u64,
     },
-    /// Nothing tells where the log ended.
-    #[error("the note of the log's end is missing")]
+    /// The stored head is missing.
+    #[error("the stored head of the log is missing")]
     HeadMissing,
-    /// The row that somebody keeps the hash of is another one.
-    #[error("row {n} is not the one that was expected: the log was written anew")]
+    /// A row does not match the anchor.
+    #[error("row {n} does not match the expected hash: the log was rewritten")]
     AnchorMismatch {
         /// The row.
         n: u64,
@@ -79,12 +79,12 @@ pub enum ChainError {
 }
 
 impl ChainHead {
-    /// The head of a log without rows.
+    /// Returns the head of an empty log.
     pub fn empty() -> Self {
         Self { n: 0, hash: Digest::from([0; 32]) }
     }
 
-    /// Makes `entry` the next row.
+    /// Appends `entry` as the next row.
     pub fn append(&mut self, entry: &AuditEntry) -> AuditRow {
         let n = self.n + 1;
         let mut content = json!(entry);
@@ -104,13 +104,13 @@ impl ChainHead {
 }
 
 impl AuditRow {
-    /// The head of the chain that ends with this row.
+    /// Returns the head of the chain that ends with this row.
     pub fn head(&self) -> ChainHead {
         ChainHead { n: self.n, hash: self.hash }
     }
 }
 
-/// Checks a chain, row by row from its first.
+/// Verifies a chain row by row, from its first row.
 #[derive(Debug)]
 pub struct ChainVerifier {
     head: ChainHead,
@@ -118,13 +118,13 @@ pub struct ChainVerifier {
 }
 
 impl ChainVerifier {
-    /// One that has seen nothing. `anchor` is a row as it was once seen, kept where whoever can
-    /// write the database can't.
+    /// Creates a verifier. `anchor` is a row seen earlier, which must have been kept outside the
+    /// reach of those who can write the database.
     pub fn new(anchor: Option<ChainHead>) -> Self {
         Self { head: ChainHead::empty(), anchor }
     }
 
-    /// Checks the next row.
+    /// Verifies the next row.
     pub fn verify_row(&mut self, row: &AuditRow) -> Result<(), ChainError> {
         let n = self.head.n + 1;
         if row.n != n {
@@ -146,14 +146,15 @@ impl ChainVerifier {
         }
     }
 
-    /// Checks the end against the one that is noted beside the rows; tells the head.
-    pub fn finish(self, noted: Option<ChainHead>) -> Result<ChainHead, ChainError> {
-        let noted = noted.ok_or(ChainError::HeadMissing)?;
-        let least = noted.n.max(self.anchor.map_or(0, |anchor| anchor.n));
-        if self.head.n < least {
-            return Err(ChainError::Truncated { n: self.head.n + 1, expected: least });
+    /// Verifies the end of the chain against the head that is stored beside the rows. Returns the
+    /// head.
+    pub fn finish(self, stored_head: Option<ChainHead>) -> Result<ChainHead, ChainError> {
+        let stored_head = stored_head.ok_or(ChainError::HeadMissing)?;
+        let expected = stored_head.n.max(self.anchor.map_or(0, |anchor| anchor.n));
+        if self.head.n < expected {
+            return Err(ChainError::Truncated { n: self.head.n + 1, expected });
         }
-        if self.head != noted {
+        if self.head != stored_head {
             return Err(ChainError::HeadMismatch { n: self.head.n });
         }
         Ok(self.head)
@@ -180,16 +181,16 @@ mod tests {
 
     fn verify(
         rows: &[AuditRow],
-        noted: Option<ChainHead>,
+        stored_head: Option<ChainHead>,
         anchor: Option<ChainHead>,
     ) -> Result<ChainHead, ChainError> {
         let mut verifier = ChainVerifier::new(anchor);
         rows.iter().try_for_each(|row| verifier.verify_row(row))?;
-        verifier.finish(noted)
+        verifier.finish(stored_head)
     }
 
     #[test]
-    fn x6_a_chain_is_what_is_documented() {
+    fn x6_chain_has_the_documented_form() {
         let (rows, head) = chain();
         assert_eq!(
             rows[0].content,
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn x6_whatever_is_done_to_a_chain_shows() {
+    fn x6_tampering_is_detected() {
         let (rows, head) = chain();
         let tampered = |change: fn(&mut Vec<AuditRow>)| {
             let mut rows = rows.clone();
@@ -215,8 +216,8 @@ mod tests {
             rows[1].content = rows[1].content.replace("\"b\"", "\"B\"");
         };
         assert_eq!(tampered(changed), ChainError::Changed { n: 2 });
-        let no_json = |rows: &mut Vec<AuditRow>| rows[1].content.clear();
-        assert_eq!(tampered(no_json), ChainError::Changed { n: 2 });
+        let not_json = |rows: &mut Vec<AuditRow>| rows[1].content.clear();
+        assert_eq!(tampered(not_json), ChainError::Changed { n: 2 });
         let rehashed = |rows: &mut Vec<AuditRow>| {
             rows[1].content = rows[1].content.replace("\"b\"", "\"B\"");
             let before = ChainHead { n: 1, hash: rows[0].hash };
@@ -237,40 +238,40 @@ mod tests {
             (rows[1].n, rows[2].n) = (2, 3);
         };
         assert_eq!(tampered(renumbered), ChainError::Moved { n: 2, claimed: json!(3) });
-        let cut = |rows: &mut Vec<AuditRow>| rows.truncate(2);
-        assert_eq!(tampered(cut), ChainError::Truncated { n: 3, expected: 4 });
+        let truncated = |rows: &mut Vec<AuditRow>| rows.truncate(2);
+        assert_eq!(tampered(truncated), ChainError::Truncated { n: 3, expected: 4 });
         let emptied = |rows: &mut Vec<AuditRow>| rows.clear();
         assert_eq!(tampered(emptied), ChainError::Truncated { n: 1, expected: 4 });
     }
 
     #[test]
-    fn x6_the_end_must_be_the_one_that_was_noted() {
+    fn x6_end_must_match_the_stored_head() {
         let (rows, head) = chain();
         let shorter = ChainHead { n: 3, hash: rows[2].hash };
         assert_eq!(verify(&rows, None, None), Err(ChainError::HeadMissing));
         assert_eq!(verify(&rows, Some(shorter), None), Err(ChainError::HeadMismatch { n: 4 }));
         assert_eq!(
             verify(&rows[..3], Some(head), None).unwrap_err().to_string(),
-            "row 4 is missing: the log ends before it, but it had 4 rows"
+            "row 4 is missing: the log ends before it, but had 4 rows"
         );
     }
 
-    /// Who can write the database can cut rows and note, or write everything anew: only a hash
-    /// kept elsewhere tells.
+    /// Whoever can write the database can truncate rows and head, or rewrite the log; only a hash
+    /// that is kept elsewhere reveals it.
     #[test]
-    fn x6_an_anchor_shows_what_the_chain_alone_cannot() {
+    fn x6_anchor_reveals_truncation_and_rewriting() {
         let (rows, head) = chain();
         let shorter = ChainHead { n: 2, hash: rows[1].hash };
         assert_eq!(verify(&rows[..2], Some(shorter), None), Ok(shorter));
-        let gone = ChainError::Truncated { n: 3, expected: 4 };
-        assert_eq!(verify(&rows[..2], Some(shorter), Some(head)), Err(gone));
+        let truncated = ChainError::Truncated { n: 3, expected: 4 };
+        assert_eq!(verify(&rows[..2], Some(shorter), Some(head)), Err(truncated));
 
-        let mut anew = ChainHead::empty();
-        let forged = ["a", "b", "x", "d"].map(|reason| anew.append(&entry(reason)));
-        assert_eq!(verify(&forged, Some(anew), None), Ok(anew));
+        let mut forged_head = ChainHead::empty();
+        let forged = ["a", "b", "x", "d"].map(|reason| forged_head.append(&entry(reason)));
+        assert_eq!(verify(&forged, Some(forged_head), None), Ok(forged_head));
         let anchor = ChainHead { n: 3, hash: rows[2].hash };
         assert_eq!(
-            verify(&forged, Some(anew), Some(anchor)),
+            verify(&forged, Some(forged_head), Some(anchor)),
             Err(ChainError::AnchorMismatch { n: 3 })
         );
         assert_eq!(verify(&rows, Some(head), Some(anchor)), Ok(head));

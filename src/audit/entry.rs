@@ -1,5 +1,4 @@
-//! One entry of the audit log: what is said of a decision. Arguments and results are never in it,
-//! only their digests.
+//! An entry of the audit log. It contains digests of arguments and results, never the values.
 
 use crate::auth::{Principal, Role};
 use greenroom_core::{
@@ -12,147 +11,147 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What was done.
+/// An audited action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditAction)]
 pub enum AuditAction {
     /// A session was created, with the settings in `details`.
     SessionCreated,
-    /// A session was forked from the one in `details`, which has its settings, too.
+    /// A session was forked from the session in `details`, which also contains the settings.
     SessionForked,
-    /// A session's settings are those in `details` now.
+    /// A session's settings were changed to those in `details`.
     SessionSettingsChanged,
     /// A session was closed.
     SessionClosed,
-    /// A session was removed with everything in it; what the audit log has of it stays.
+    /// A session was purged. Its earlier audit rows remain.
     SessionPurged,
     /// A run was cancelled.
     RunCancelled,
-    /// The policy, or a person's approval, let a call run.
+    /// A call was allowed, by the policy, a grant or an approval.
     ToolCallAllowed,
-    /// The policy did not let a call run.
+    /// A call was denied by policy.
     AuthorizationDenied,
-    /// A person is asked about a call.
+    /// An approval was requested.
     ApprovalRequested,
-    /// A person decided about a call.
+    /// A step or an approval was decided.
     ApprovalDecided,
-    /// Nobody answered a question in time.
+    /// An approval expired without an answer.
     ApprovalExpired,
-    /// Nobody answered a question in time, and it went to people of another role.
+    /// An approval was escalated to another role after its deadline.
     ApprovalEscalated,
-    /// A person raised a budget.
+    /// A budget was raised.
     BudgetRaised,
-    /// A question became moot.
+    /// An approval was cancelled.
     ApprovalCancelled,
-    /// A person's approval holds for later calls of the session, too; `details` says for which.
+    /// A grant for later calls of the session was added; `details` describes it.
     GrantAdded,
-    /// It no longer does.
+    /// A grant was revoked.
     GrantRevoked,
-    /// An answer to a question came in, by this credential; it was accepted or refused.
+    /// An answer to an approval was submitted with this credential, and accepted or refused.
     ApprovalAnswered,
-    /// A user's settings are those in `details` now.
+    /// A user's settings were changed to those in `details`.
     UserSettingsChanged,
-    /// An API key was made.
+    /// An API key was created.
     KeyCreated,
     /// An API key was revoked.
     KeyRevoked,
-    /// An administrator stopped the live actor in `details`, or tried to.
+    /// An administrator sent the order to stop to the live actor in `details`.
     ActorStopped,
-    /// An administrator restarted the live actor in `details`, or tried to.
+    /// An administrator sent the order to restart to the live actor in `details`.
     ActorRestarted,
 }
 
-/// How it came out.
+/// The outcome of an audited action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditOutcome)]
 pub enum AuditOutcome {
-    /// It was done.
+    /// Done.
     Done,
-    /// It may run.
+    /// The call may run.
     Allowed,
-    /// It may not run.
+    /// The call may not run.
     Denied,
-    /// A person was asked.
+    /// Approval was requested.
     Asked,
-    /// A person agreed.
+    /// Approved by the user.
     Approved,
-    /// A person did not agree.
+    /// Rejected by the user.
     Rejected,
-    /// Nobody answered in time.
+    /// Expired without an answer.
     Expired,
-    /// It is moot.
+    /// Cancelled.
     Cancelled,
-    /// The answer was taken.
+    /// The answer was accepted.
     Accepted,
-    /// Who answered may not answer so.
+    /// The action was refused.
     Refused,
 }
 
-/// Who acted.
+/// The user who acted.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = AuditActor)]
 pub struct AuditActor {
-    /// The user. A row in which nobody acted has none of an actor's members.
+    /// The user. All members of an actor are absent from a row in which no user acted.
     #[schema(required = false)]
     pub user: UserId,
-    /// What they may do; absent where only the session's log is known.
+    /// The user's role; absent from rows of session events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// How they showed who they are: `admin_token`, or `key:ID`. Never the secret itself.
+    /// The credential: `admin_token` or `key:ID`, never the secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_in_by: Option<String>,
-    /// Through what.
+    /// The surface through which the user acted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub surface: Option<Surface>,
 }
 
-/// One entry, before it has its number.
+/// An audit entry, before it is numbered.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditEntry {
-    /// When.
+    /// The time of the action.
     pub at: Timestamp,
-    /// What.
+    /// The action.
     pub action: AuditAction,
-    /// How it came out.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// Who; nobody where Greenroom itself applied its rules.
+    /// The user; `None` if Greenroom applied its rules.
     #[serde(flatten)]
     #[schema(value_type = AuditActor)]
     pub actor: Option<AuditActor>,
     /// The session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The session's event that says the same.
+    /// The session's event that records the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
     /// The run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The question.
+    /// The approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
     /// The call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// The call's tool.
+    /// The tool of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Digest of the call's arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// Why, in words.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What else there is to say of this action.
+    /// Additional data of the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
 }
 
 impl AuditAction {
-    /// Every action, for those who filter by one.
+    /// All actions, in the order of the variants.
     pub const ALL: [Self; 22] = [
         Self::SessionCreated,
         Self::SessionForked,
@@ -178,7 +177,7 @@ impl AuditAction {
         Self::ActorRestarted,
     ];
 
-    /// The word that stands in the log.
+    /// Returns the name of the action in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionCreated => "session_created",
@@ -208,12 +207,12 @@ impl AuditAction {
 }
 
 impl AuditActor {
-    /// The user that an event of a session names.
+    /// Creates an actor from the user of a session event.
     pub fn from_user(user: &UserId) -> Self {
         Self { user: user.clone(), role: None, signed_in_by: None, surface: None }
     }
 
-    /// Whoever calls.
+    /// Creates an actor from an authenticated caller.
     pub fn from_principal(principal: &Principal, surface: Surface) -> Self {
         Self {
             user: principal.user.clone(),
@@ -225,7 +224,7 @@ impl AuditActor {
 }
 
 impl AuditEntry {
-    /// An entry that says nothing else yet.
+    /// Creates an entry without optional members.
     pub fn new(
         at: Timestamp,
         action: AuditAction,
@@ -256,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_names_are_those_of_the_log_and_all_are_listed() {
+    fn action_names_match_their_serialized_form() {
         for (index, action) in AuditAction::ALL.into_iter().enumerate() {
             assert_eq!(json!(action), action.name());
             assert_eq!(action as usize, index);

@@ -1,10 +1,11 @@
-//! The audit log (X6): who decided what, when, and with what result; chained by hashes, so that a
-//! row that was changed, moved or removed shows. `docs/security.md` explains it to people.
+//! The audit log (X6): a record of every decision (actor, action, time and outcome), chained by
+//! hashes, so that a changed, moved or removed row is detected. `docs/security.md` describes it for
+//! users.
 //!
-//! Owns what an entry is ([`entry`]), which entries the events of a session make ([`rows`]) and
-//! the chain ([`chain`]), all of it pure; and the port [`AuditLog`] that the store implements.
-//! Knows nothing of SQL or HTTP. The store calls [`rows_of`] within the transaction that stores the
-//! events, so that no decision is without its entry; what has no event is appended by itself.
+//! Owns the entry, the entries of a session's events and the hash chain, all of them pure, and the
+//! port [`AuditLog`], which the store implements. Does not know SQL or HTTP. The store calls
+//! [`entries_for_commit`] within the transaction that stores the events, so that no decision lacks
+//! its entry; entries without an event are appended separately.
 
 mod chain;
 mod entry;
@@ -22,22 +23,22 @@ use greenroom_core::ids::SessionId;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// Where audit entries are kept.
+/// The store of the audit log.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
-    /// Appends one entry. When this returns `Ok` it is durable.
+    /// Appends one entry. The entry is durable when this returns `Ok`.
     async fn append_audit(&self, entry: AuditEntry) -> Result<(), JournalError>;
 
-    /// Rows in the order that is asked for.
+    /// Lists the rows of `query` in its order.
     async fn list_audit_rows(&self, query: AuditQuery) -> Result<Vec<AuditRow>, JournalError>;
 }
 
-/// Which rows.
+/// Selects rows of the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
-    /// Only of this session.
+    /// Only rows about this session.
     pub session_id: Option<SessionId>,
-    /// Only of what this user did.
+    /// Only actions of this user.
     pub user: Option<String>,
     /// Only this action.
     pub action: Option<AuditAction>,
@@ -45,26 +46,26 @@ pub struct AuditQuery {
     pub after: u64,
     /// Only rows with a smaller number.
     pub before: Option<u64>,
-    /// Which come first.
+    /// The order of the rows.
     pub order: AuditOrder,
-    /// At most so many.
+    /// Maximum number of rows.
     pub limit: usize,
 }
 
-/// Which rows come first.
+/// The order of audit rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AuditOrder)]
 pub enum AuditOrder {
-    /// The oldest, as they were written.
+    /// Oldest first, as written.
     #[default]
     Oldest,
-    /// The newest.
+    /// Newest first.
     Newest,
 }
 
 impl AuditQuery {
-    /// What comes after a page that ended with row `n`.
+    /// Advances the query to the page after one that ended with row `n`.
     pub fn advance_past(&mut self, n: u64) {
         match self.order {
             AuditOrder::Oldest => self.after = n,

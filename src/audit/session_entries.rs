@@ -1,5 +1,5 @@
-//! Which entries a commit of a session makes. Pure and total: a new kind of event must say here
-//! whether it is a decision.
+//! The audit entries of a session's commit. Pure and total: every kind of event must be listed here
+//! as a decision or not.
 
 use super::{AuditAction, AuditActor, AuditEntry, AuditOutcome};
 use greenroom_actors::ports::PurgeRequest;
@@ -14,8 +14,8 @@ use greenroom_core::{
 };
 use serde_json::{Value, json};
 
-/// The entries of the events that are committed together in one session, with the questions that
-/// the commit changes.
+/// Returns the entries of the events that one commit of a session contains. `approvals` are the
+/// approvals that the commit changes.
 pub fn entries_for_commit(
     session_id: SessionId,
     records: &[EventRecord],
@@ -27,7 +27,7 @@ pub fn entries_for_commit(
     entries
 }
 
-/// The entry of a session that was removed.
+/// Returns the entry of a purged session.
 pub fn entry_for_purge(purge: &PurgeRequest) -> AuditEntry {
     let actor = Some(AuditActor::from_user(&purge.by));
     AuditEntry {
@@ -86,7 +86,7 @@ impl CommitEntries<'_> {
                     CallAuthorization::Preflight { step, .. } => {
                         (None, Some(json!({"preflight_step": step})))
                     }
-                    // What they changed is what the digest stands for.
+                    // The digest is that of the edited arguments.
                     CallAuthorization::Approval { .. } => (None, None),
                 };
                 AuditEntry {
@@ -110,10 +110,11 @@ impl CommitEntries<'_> {
             SessionEvent::ApprovalRequested { approval } => {
                 return entries.extend(self.approval_requested_entries(record, approval));
             }
-            SessionEvent::ApprovalDecided { approval_id, steps, answer: word, closed: _ } => {
+            SessionEvent::ApprovalDecided { approval_id, steps, answer, closed: _ } => {
                 let steps = steps.iter().map(|step| self.step_decided_entry(record, *approval_id, step));
-                let word = word.iter().map(|word| self.resolution_entry(record, *approval_id, word));
-                return entries.extend(steps.chain(word));
+                let answer =
+                    answer.iter().map(|answer| self.resolution_entry(record, *approval_id, answer));
+                return entries.extend(steps.chain(answer));
             }
             SessionEvent::ApprovalEscalated { approval_id, to, deadline } => AuditEntry {
                 approval_id: Some(*approval_id),
@@ -144,7 +145,7 @@ impl CommitEntries<'_> {
                 details: Some(json!({"grant_id": grant_id})),
                 ..entry(AuditAction::GrantRevoked, AuditOutcome::Done, Some(AuditActor::from_user(by)))
             },
-            // What was said, and what became of it, is the log's; nobody decided anything.
+            // These events record no decision; the session's log contains them.
             SessionEvent::MessageQueued { .. }
             | SessionEvent::MessageAccepted { .. }
             | SessionEvent::MessageStarted { .. }
@@ -162,13 +163,13 @@ impl CommitEntries<'_> {
             | SessionEvent::FeedbackGiven { .. }
             | SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ToolCallAttemptStarted { .. }
-            // A child's decisions have entries of their own.
+            // The decisions of a child session have their own entries.
             | SessionEvent::ChildEvent { .. }
             | SessionEvent::ChildGone { .. }
             | SessionEvent::ToolCallProgress { .. }
             | SessionEvent::ToolCallRetrying { .. }
             | SessionEvent::LateResult { .. }
-            // The person's word is in the same commit; what they changed, with it.
+            // The decision about a preflight is in the same commit, with its edits.
             | SessionEvent::PreflightApproved { .. }
             | SessionEvent::PreflightSkipped { .. }
             | SessionEvent::BudgetReserved { .. }
@@ -219,11 +220,11 @@ impl CommitEntries<'_> {
                     ..entry()
                 })
                 .collect(),
-            ApprovalSubject::Budget(asked) => vec![AuditEntry {
+            ApprovalSubject::Budget(subject) => vec![AuditEntry {
                 reason: Some(approval.purpose.clone()),
                 details: Some(json!({
-                    "kind": "budget", "budget": asked.budget, "spent": asked.spent,
-                    "needed": asked.needed, "deadline": deadline,
+                    "kind": "budget", "budget": subject.budget, "spent": subject.spent,
+                    "needed": subject.needed, "deadline": deadline,
                 })),
                 ..entry()
             }],
@@ -241,27 +242,27 @@ impl CommitEntries<'_> {
                     ..entry()
                 })
                 .collect(),
-            // The form is the log's; what the tool says may hold anything.
-            ApprovalSubject::Elicitation(asked) => vec![AuditEntry {
-                call_id: Some(asked.call_id),
-                tool: Some(asked.tool.clone()),
+            // The form is only in the session's log: the tool's texts may contain anything.
+            ApprovalSubject::Elicitation(subject) => vec![AuditEntry {
+                call_id: Some(subject.call_id),
+                tool: Some(subject.tool.clone()),
                 reason: Some(approval.purpose.clone()),
                 details: Some(json!({
-                    "kind": "elicitation", "server": asked.server, "deadline": deadline,
-                    "mode": match asked.elicitation.mode {
+                    "kind": "elicitation", "server": subject.server, "deadline": deadline,
+                    "mode": match subject.elicitation.mode {
                         ElicitationMode::Form { .. } => "form",
                         ElicitationMode::Url { .. } => "url",
                     },
                 })),
                 ..entry()
             }],
-            ApprovalSubject::UnknownOutcome(asked) => vec![AuditEntry {
-                call_id: Some(asked.call_id),
-                tool: Some(asked.tool.clone()),
-                digest: Some(asked.digest),
-                reason: Some(asked.why.clone()),
+            ApprovalSubject::UnknownOutcome(subject) => vec![AuditEntry {
+                call_id: Some(subject.call_id),
+                tool: Some(subject.tool.clone()),
+                digest: Some(subject.digest),
+                reason: Some(subject.why.clone()),
                 details: Some(json!({
-                    "kind": "unknown_outcome", "risk": asked.risk, "attempts": asked.attempts,
+                    "kind": "unknown_outcome", "risk": subject.risk, "attempts": subject.attempts,
                 })),
                 ..entry()
             }],
@@ -284,7 +285,7 @@ impl CommitEntries<'_> {
             tool: self.find_tool_name(step.call_id),
             digest: Some(step.digest),
             reason: step.reason.clone(),
-            // The digest is that of the arguments as changed.
+            // The digest is that of the edited arguments.
             details: step.edited.as_ref().map(|_| json!({"edited": true})),
             ..entry
         }
@@ -294,9 +295,9 @@ impl CommitEntries<'_> {
         &self,
         record: &EventRecord,
         approval_id: ApprovalId,
-        word: &RecordedAnswer,
+        answer: &RecordedAnswer,
     ) -> AuditEntry {
-        let outcome = match word.resolution {
+        let outcome = match answer.resolution {
             Resolution::Retry
             | Resolution::Done(_)
             | Resolution::Raise(_)
@@ -304,12 +305,12 @@ impl CommitEntries<'_> {
             | Resolution::Answer(_) => AuditOutcome::Approved,
             Resolution::Failed | Resolution::Stop | Resolution::Reject => AuditOutcome::Rejected,
         };
-        let mut details = json!({"decision": word.resolution.name()});
-        if let Resolution::Approve(_) = word.resolution {
+        let mut details = json!({"decision": answer.resolution.name()});
+        if let Resolution::Approve(_) = answer.resolution {
             details["steps"] = json!(self.approved_preflight_steps());
         }
-        // What was filled in is known by its digest alone.
-        let digest = match &word.resolution {
+        // Only the digest of the value of an elicitation is recorded.
+        let digest = match &answer.resolution {
             Resolution::Answer(value) => Some(Digest::hash_json(value)),
             Resolution::Retry
             | Resolution::Done(_)
@@ -319,19 +320,20 @@ impl CommitEntries<'_> {
             | Resolution::Approve(_)
             | Resolution::Reject => None,
         };
-        let actor = AuditActor { surface: Some(word.surface), ..AuditActor::from_user(&word.by) };
+        let actor =
+            AuditActor { surface: Some(answer.surface), ..AuditActor::from_user(&answer.by) };
         AuditEntry {
-            at: word.at,
+            at: answer.at,
             digest,
             approval_id: Some(approval_id),
-            reason: word.reason.clone(),
+            reason: answer.reason.clone(),
             details: Some(details),
             ..self.base_entry(record, AuditAction::ApprovalDecided, outcome, Some(actor))
         }
     }
 
-    /// What this commit lets stand of a plan: each step by its tool and digest, never by its
-    /// arguments (G14).
+    /// Returns the steps of a preflight that this commit approves: each by tool and digest, never by
+    /// its arguments (G14).
     fn approved_preflight_steps(&self) -> Vec<Value> {
         let steps = self.records.iter().filter_map(|record| {
             let SessionEvent::PreflightApproved { steps, .. } = &record.event else { return None };
@@ -346,7 +348,7 @@ impl CommitEntries<'_> {
         steps.flatten().map(row).collect()
     }
 
-    /// The call's tool, where this commit tells: its proposal is in it, or a question about it.
+    /// Returns the tool of a call, if this commit contains the call's proposal or an approval of it.
     fn find_tool_name(&self, call_id: CallId) -> Option<String> {
         let proposed = self.records.iter().find_map(|record| {
             let SessionEvent::ToolCallStarted { call_id: id, tool, .. } = &record.event else {
@@ -354,7 +356,8 @@ impl CommitEntries<'_> {
             };
             (*id == call_id).then_some(tool)
         });
-        let asked = || self.approvals.iter().find_map(|row| row.approval.tool_for_call(call_id));
-        proposed.map(String::as_str).or_else(asked).map(str::to_owned)
+        let from_approval =
+            || self.approvals.iter().find_map(|row| row.approval.tool_for_call(call_id));
+        proposed.map(String::as_str).or_else(from_approval).map(str::to_owned)
     }
 }

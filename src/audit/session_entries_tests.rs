@@ -43,7 +43,7 @@ fn approval_id() -> ApprovalId {
     ApprovalId(Uuid::from_u128(0xb))
 }
 
-/// About calls 1 and 2.
+/// An approval of calls 1 and 2.
 fn approval() -> Approval {
     let step = |n, tool: &str| PlanStep {
         call_id: call(n),
@@ -91,17 +91,17 @@ fn entries(event: E, approvals: &[ApprovalRow]) -> Vec<AuditEntry> {
     entries_for_commit(session_id(), &[record(7, event)], approvals)
 }
 
-/// The entries without what all of them have.
+/// Returns the entries without the members that all of them have.
 fn entries_json(event: E) -> Value {
     let entries = entries(event, &[approval_row()]);
-    let told = entries.iter().map(|entry| {
+    let members = entries.iter().map(|entry| {
         let Value::Object(mut entry) = json!(entry) else { panic!("an object") };
         assert_eq!(entry.remove("session_id"), Some(json!(session_id())));
         assert_eq!(entry.remove("run_id"), Some(json!(Uuid::from_u128(0xc))));
         assert_eq!(entry.remove("seq"), Some(json!(7)));
         Value::Object(entry)
     });
-    told.collect()
+    members.collect()
 }
 
 #[test]
@@ -139,15 +139,25 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         entries_json(E::RunCancelled { by: user("ada"), message_id: None, usage }),
         json!([{"at": at, "action": "run_cancelled", "outcome": "cancelled", "user": "ada"}])
     );
-    let by = CallAuthorization::Policy { why: "L3 allows".to_owned() };
+    let authorization = CallAuthorization::Policy { why: "L3 allows".to_owned() };
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit: None }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(1),
+            digest: digest(),
+            by: authorization,
+            edit: None
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": digest(), "reason": "L3 allows"}])
     );
-    let by = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
+    let authorization = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(2), digest: digest(), by, edit: None }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(2),
+            digest: digest(),
+            by: authorization,
+            edit: None
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "user": "bob",
             "call_id": id(2), "tool": "send", "digest": digest(), "approval_id": id(0xb)}])
     );
@@ -161,7 +171,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         json!([{"at": at, "action": "authorization_denied", "outcome": "denied",
             "call_id": id(1), "tool": "wire", "reason": "requires L2"}])
     );
-    let asked = |n: u128, tool: &str| {
+    let requested = |n: u128, tool: &str| {
         json!({"at": at, "action": "approval_requested", "outcome": "asked",
         "approval_id": id(0xb), "call_id": id(n), "tool": tool, "digest": digest(),
         "reason": format!("{tool} is critical"),
@@ -172,7 +182,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
     };
     assert_eq!(
         entries_json(E::ApprovalRequested { approval: approval().into() }),
-        json!([asked(1, "wire"), asked(2, "send")])
+        json!([requested(1, "wire"), requested(2, "send")])
     );
     let decision = |n, approved, reason: Option<&str>| PlanStepDecision {
         call_id: call(n),
@@ -223,10 +233,15 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         json!([{"at": at, "action": "grant_revoked", "outcome": "done", "user": "ada",
             "details": {"grant_id": grant_id}}])
     );
-    let by = CallAuthorization::Grant { grant_id };
+    let authorization = CallAuthorization::Grant { grant_id };
     let edit = Some(ArgumentEdit { arguments: json!({"password": SECRET}), reason: None });
     assert_eq!(
-        entries_json(E::ToolCallAllowed { call_id: call(1), digest: digest(), by, edit }),
+        entries_json(E::ToolCallAllowed {
+            call_id: call(1),
+            digest: digest(),
+            by: authorization,
+            edit
+        }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": digest(), "details": {"grant_id": grant_id}}])
     );
@@ -337,15 +352,17 @@ fn proposed(n: u128) -> E {
     }
 }
 
-/// E7, X6: what a tool is called with is never in the audit log; its name is, where the commit
-/// tells it.
+/// Arguments are never in the audit log (E7, X6). The name of the tool is, if the commit contains it.
 #[test]
-fn x6_a_call_is_known_by_its_tool_and_digest_and_never_by_its_arguments() {
-    let by = CallAuthorization::Policy { why: "read_only".to_owned() };
-    let allowed = E::ToolCallAllowed { call_id: call(3), digest: digest(), by, edit: None };
-    let asked = E::ApprovalRequested { approval: approval().into() };
-    let records =
-        [proposed(3), allowed, asked].into_iter().zip(1..).map(|(event, seq)| record(seq, event));
+fn x6_call_is_recorded_by_tool_and_digest_without_arguments() {
+    let authorization = CallAuthorization::Policy { why: "read_only".to_owned() };
+    let allowed =
+        E::ToolCallAllowed { call_id: call(3), digest: digest(), by: authorization, edit: None };
+    let requested = E::ApprovalRequested { approval: approval().into() };
+    let records = [proposed(3), allowed, requested]
+        .into_iter()
+        .zip(1..)
+        .map(|(event, seq)| record(seq, event));
     let records: Vec<_> = records.collect();
     let entries = entries_for_commit(session_id(), &records, &[]);
     let tools: Vec<_> = entries.iter().map(|entry| entry.tool.as_deref()).collect();
@@ -356,6 +373,6 @@ fn x6_a_call_is_known_by_its_tool_and_digest_and_never_by_its_arguments() {
     let expected =
         [AuditAction::ToolCallAllowed, AuditAction::ApprovalRequested].map(AuditAction::name);
     assert_eq!(actions, expected.into());
-    // Its proposal may be in an earlier commit: then its id tells.
+    // The proposal may be in an earlier commit; the entry then contains only the call's id.
     assert_eq!(entries_for_commit(session_id(), &records[1..2], &[])[0].tool, None);
 }

@@ -1,4 +1,4 @@
-//! The administrator's token: made at first start, kept in a file that only its owner can read,
+//! The admin token: created at the first start, stored in a file that only its owner can read, and
 //! compared in constant time (X1). It never appears in `Debug` output.
 
 use greenroom_core::json::Digest;
@@ -11,67 +11,71 @@ use std::{
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
-/// The shortest token that is taken from outside.
+/// Minimum characters of a configured token.
 pub const TOKEN_CHARS_MIN: usize = 16;
-/// The longest token; longer credentials are refused unread.
+/// Maximum characters of a token or cookie; longer credentials are rejected without comparison.
 pub const TOKEN_CHARS_MAX: usize = 512;
 
-/// A secret that opens everything.
+/// A secret that authenticates as administrator.
 #[derive(Clone)]
 pub struct AdminToken(Box<str>);
 
-/// Why there is no token.
+/// The reason why a token could not be parsed or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminTokenError {
-    /// Too short, too long, or not plain text.
+    /// Too short, too long, or not printable ASCII.
     #[error("a token must have {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} printable ASCII characters")]
     Malformed,
-    /// The file with the token holds something else.
-    #[error("{path} does not hold a token")]
+    /// The token file does not contain a valid token.
+    #[error("{path} does not contain a valid token")]
     MalformedFile {
         /// The file.
         path: PathBuf,
     },
-    /// The file can't be read or written.
-    #[error("the token file {path} can't be used")]
+    /// The token file cannot be read or written.
+    #[error("the token file {path} can't be read or written")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
 impl AdminToken {
-    /// Takes a token that somebody chose.
+    /// Parses a configured token.
     pub fn parse(text: &str) -> Result<Self, AdminTokenError> {
-        let fits = (TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX).contains(&text.len());
-        let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits && plain { Ok(Self(text.into())) } else { Err(AdminTokenError::Malformed) }
+        let has_valid_length = (TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX).contains(&text.len());
+        let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+        if has_valid_length && is_printable {
+            Ok(Self(text.into()))
+        } else {
+            Err(AdminTokenError::Malformed)
+        }
     }
 
-    /// The token in the file at `path`; makes a fresh one there first, readable for its owner
-    /// alone, if there is none.
+    /// Loads the token from the file at `path`. If the file does not exist, creates it with a new
+    /// token, readable only by its owner.
     pub fn load_or_create(path: &Path) -> Result<Self, AdminTokenError> {
-        let failed = |source| AdminTokenError::Io { path: path.to_owned(), source };
-        let fresh = random_hex();
+        let io_error = |source| AdminTokenError::Io { path: path.to_owned(), source };
+        let token = random_hex();
         match create_private(path) {
             Ok(mut file) => {
-                file.write_all(format!("{fresh}\n").as_bytes()).map_err(failed)?;
-                file.sync_all().map_err(failed)?;
-                return Ok(Self(fresh.into()));
+                file.write_all(format!("{token}\n").as_bytes()).map_err(io_error)?;
+                file.sync_all().map_err(io_error)?;
+                return Ok(Self(token.into()));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(io_error(error)),
         }
-        make_private(path).map_err(failed)?;
-        let text = fs::read_to_string(path).map_err(failed)?;
+        make_private(path).map_err(io_error)?;
+        let text = fs::read_to_string(path).map_err(io_error)?;
         Self::parse(text.trim())
             .map_err(|_| AdminTokenError::MalformedFile { path: path.to_owned() })
     }
 
-    /// Whether `text` is this token. Takes as long whatever they have in common.
+    /// Returns true if `text` is this token. Compares in constant time.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() > TOKEN_CHARS_MAX {
             return false;
@@ -79,7 +83,7 @@ impl AdminToken {
         constant_time_eq(&self.0, text)
     }
 
-    /// The token itself, to print the first link.
+    /// Returns the token itself, for the sign-in link and for deriving keys.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -87,24 +91,24 @@ impl AdminToken {
 
 impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
+        f.write_str("AdminToken(…)")
     }
 }
 
-/// Compares in constant time; digests hide even the lengths.
-pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
+/// Compares two texts in constant time. The comparison of digests also hides their lengths.
+pub(super) fn constant_time_eq(left: &str, right: &str) -> bool {
     let digest = |text: &str| Digest::hash_bytes(text.as_bytes()).to_string();
-    bool::from(digest(one).as_bytes().ct_eq(digest(other).as_bytes()))
+    bool::from(digest(left).as_bytes().ct_eq(digest(right).as_bytes()))
 }
 
-/// 256 unpredictable bits.
+/// Returns 256 unpredictable bits.
 pub(super) fn random_bytes() -> [u8; 32] {
-    // Each random UUID brings 122 bits from the operating system; three are more than enough.
+    // A random UUID has 122 bits from the operating system, so three suffice.
     let bits: Vec<u8> = (0..3).flat_map(|_| Uuid::new_v4().into_bytes()).collect();
     *Digest::hash_bytes(&bits).as_bytes()
 }
 
-/// 256 unpredictable bits, as hexadecimal digits.
+/// Returns 256 unpredictable bits as hexadecimal digits.
 pub(super) fn random_hex() -> String {
     Digest::from(random_bytes()).to_string()
 }
@@ -117,13 +121,16 @@ fn create_private(path: &Path) -> io::Result<fs::File> {
     options.open(path)
 }
 
-/// Takes back what a copy or a careless `chmod` gave to others.
+/// Removes the permissions of other users from an existing file.
 fn make_private(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
         if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-            tracing::warn!(path = %path.display(), "the token file was open to others; closed it");
+            tracing::warn!(
+                path = %path.display(),
+                "the token file was accessible to other users; set its mode to 0600"
+            );
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         }
     }
@@ -135,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x1_the_first_start_makes_a_token_and_the_next_reads_it() {
+    fn x1_token_is_created_at_first_start_and_loaded_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let first = AdminToken::load_or_create(&path).unwrap();
@@ -148,7 +155,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn x1_the_file_is_its_owners_alone_even_if_it_was_not() {
+    fn x1_token_file_is_readable_only_by_its_owner() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
@@ -172,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_does_not_show_in_debug_output() {
+    fn token_is_not_in_debug_output() {
         let token = AdminToken::parse("0123456789abcdef").unwrap();
-        assert_eq!(format!("{token:?}"), "Token(…)");
+        assert_eq!(format!("{token:?}"), "AdminToken(…)");
     }
 }

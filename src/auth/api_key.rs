@@ -1,5 +1,5 @@
-//! API keys (X2): what one is, how it is made, and the port of where they are kept. Only a key's
-//! SHA-256 is ever kept: a key has 256 random bits, so nothing slower is needed to hide it.
+//! API keys (X2): their format, their generation, and the port to their store. Only the SHA-256 of a
+//! key is stored: a key has 256 random bits, so a slower hash is not needed.
 
 use super::{Role, admin_token::random_bytes};
 use crate::audit::AuditEntry;
@@ -15,16 +15,16 @@ use std::{fmt, str::FromStr};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What every key begins with, so that people and scanners know one when they see it.
+/// The prefix of every key, by which humans and secret scanners recognize one.
 const PREFIX: &str = "gr_";
-/// Characters of a key: the prefix, and 32 bytes in base64url.
+/// Length of a key in characters: the prefix and 32 bytes in base64url.
 const KEY_CHARS: usize = PREFIX.len() + 43;
-/// The longest name of a key.
+/// Maximum characters of a key's name.
 pub const KEY_NAME_CHARS_MAX: usize = 100;
-/// Keys there may be, revoked ones included.
+/// Maximum number of keys, including revoked ones.
 pub const KEYS_MAX: usize = 10_000;
 
-/// A key's id, which is no secret.
+/// The id of an API key. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, format = "uuid")]
@@ -43,28 +43,28 @@ impl FromStr for KeyId {
     }
 }
 
-/// What is known of a key, the key itself not among it.
+/// An API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {
-    /// Its id.
+    /// The id of the key.
     pub key_id: KeyId,
-    /// Who calls with it.
+    /// The user whom the key authenticates.
     #[serde(rename = "user_id")]
     pub user: UserId,
-    /// What they may do.
+    /// The role of the key.
     pub role: Role,
-    /// For people.
+    /// An optional name, shown in lists.
     pub name: Option<String>,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// When it stopped working.
+    /// The time of revocation.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Where keys are kept.
+/// The store of API keys.
 #[async_trait]
 pub trait KeyStore: Send + Sync + 'static {
-    /// Keeps a new key, known again by its hash, and appends the audit entry, both or neither.
+    /// Stores a new key under its hash and appends the audit entry, in one transaction.
     async fn store_key(
         &self,
         key: &ApiKey,
@@ -72,8 +72,7 @@ pub trait KeyStore: Send + Sync + 'static {
         entry: AuditEntry,
     ) -> Result<(), JournalError>;
 
-    /// Notes that the key does not work from then on, and appends the audit entry, both or
-    /// neither.
+    /// Marks the key as revoked at `at` and appends the audit entry, in one transaction.
     async fn revoke_key(
         &self,
         key_id: KeyId,
@@ -81,36 +80,37 @@ pub trait KeyStore: Send + Sync + 'static {
         entry: AuditEntry,
     ) -> Result<(), JournalError>;
 
-    /// All keys, oldest first.
+    /// Lists all keys, oldest first.
     async fn list_keys(&self) -> Result<Vec<ApiKey>, JournalError>;
 
-    /// The key with that hash, revoked or not.
+    /// Returns the key with this hash, revoked or not.
     async fn find_key_by_hash(&self, hash: Digest) -> Result<Option<ApiKey>, JournalError>;
 }
 
-/// A new key: the text to show once.
+/// Generates the secret of a new key.
 pub fn generate_key() -> String {
     format!("{PREFIX}{}", base64url(&random_bytes()))
 }
 
-/// The hash by which a key is found; nothing for a text that can't be one, so that nonsense costs
-/// no look-up.
+/// Returns the hash by which a key is found, or `None` for a text that does not have the format of a
+/// key, so that no query is needed for it.
 pub fn hash_key(text: &str) -> Option<Digest> {
     let rest = text.strip_prefix(PREFIX)?;
-    let plain = rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    (text.len() == KEY_CHARS && plain).then(|| Digest::hash_bytes(text.as_bytes()))
+    let is_base64url =
+        rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    (text.len() == KEY_CHARS && is_base64url).then(|| Digest::hash_bytes(text.as_bytes()))
 }
 
-/// Base64 with `-` and `_`, without padding (RFC 4648, section 5).
+/// Encodes as base64url without padding (RFC 4648, section 5).
 fn base64url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..=group.len() {
-            let six = bits >> (18 - 6 * place) & 0x3f;
-            text.push(char::from(ALPHABET[six as usize]));
+        for index in 0..=group.len() {
+            let sextet = bits >> (18 - 6 * index) & 0x3f;
+            text.push(char::from(ALPHABET[sextet as usize]));
         }
     }
     text
@@ -121,21 +121,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_a_key_is_its_prefix_and_43_characters() {
+    fn x2_key_has_prefix_and_43_characters() {
         let key = generate_key();
         assert_eq!((&key[..3], key.len()), ("gr_", 46));
         assert_ne!(key, generate_key());
         assert_eq!(hash_key(&key), Some(Digest::hash_bytes(key.as_bytes())));
-        for no_key in ["", "gr_", "gr_short", &key[..45], &format!("{key}a"), &key[1..]] {
-            assert_eq!(hash_key(no_key), None, "{no_key}");
+        for malformed in ["", "gr_", "gr_short", &key[..45], &format!("{key}a"), &key[1..]] {
+            assert_eq!(hash_key(malformed), None, "{malformed}");
         }
         assert_eq!(hash_key(&key.replacen("gr_", "gr-", 1)), None);
         assert_eq!(hash_key(&format!("{}=", &key[..45])), None);
     }
 
-    /// The examples of RFC 4648, section 10, without padding; and the two characters of its own.
+    /// The examples of RFC 4648, section 10, without padding, and the two characters of base64url.
     #[test]
-    fn base64url_is_the_one_of_the_rfc() {
+    fn base64url_matches_rfc_4648() {
         for (bytes, text) in [
             (&b""[..], ""),
             (b"f", "Zg"),

@@ -1,5 +1,5 @@
-//! Who may agree to a critical step, or have a critical call run once more (G12). Pure. A rejection
-//! harms nobody and is everybody's who may answer at all; so is a step of lesser risk.
+//! The rule for approving critical steps and for retrying critical calls (G12). Pure. Rejections and
+//! steps of lower risk are not subject to the rule.
 
 use super::{Principal, Role};
 use greenroom_core::{
@@ -9,28 +9,28 @@ use greenroom_core::{
     session::{ApprovalAnswer, ApprovalRow, ApprovalState},
 };
 
-/// What is asked of whoever agrees to a critical step, beyond that they may answer at all.
+/// The requirements for approving a critical step, in addition to the right to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CriticalApprovalRule {
-    /// At least this role.
+    /// The minimum role.
     pub min_role: Option<Role>,
-    /// Somebody else than the user whose session asks.
+    /// True if the approver must not be the owner of the session.
     pub four_eyes: bool,
 }
 
-/// Why somebody may not agree to a step.
+/// The reason why a principal may not approve a critical step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CriticalApprovalError {
-    /// Their role does not suffice.
-    #[error("`{tool}` is critical: only somebody with the role `{role}` may approve it")]
+    /// The role is too low.
+    #[error("`{tool}` is critical: approval requires the role `{role}`")]
     ApproverRequired {
         /// The step's tool.
         tool: String,
-        /// The least role.
+        /// The minimum role.
         role: Role,
     },
-    /// It is their own session.
-    #[error("`{tool}` is critical: somebody else than who asked for it must approve it")]
+    /// The principal owns the session.
+    #[error("`{tool}` is critical: approval requires a user other than the session's owner")]
     FourEyes {
         /// The step's tool.
         tool: String,
@@ -38,8 +38,8 @@ pub enum CriticalApprovalError {
 }
 
 impl CriticalApprovalRule {
-    /// Whether `principal` may give that answer. Steps that are decided already are not asked
-    /// about again.
+    /// Returns an error if `principal` may not give this answer. Steps that are already decided are
+    /// ignored.
     pub fn authorize(
         &self,
         principal: &Principal,
@@ -51,9 +51,9 @@ impl CriticalApprovalRule {
         let mut critical = row.approval.steps().iter().filter(|step| {
             step.risk == Risk::Critical && is_undecided(step) && approves_step(answer, step)
         });
-        let of_plan = critical.next().map(|step| step.tool.clone());
-        let of_word = || critical_tool_of_resolution(row, answer);
-        let Some(tool) = of_plan.or_else(of_word) else { return Ok(()) };
+        let plan_tool = critical.next().map(|step| step.tool.clone());
+        let resolution_tool = || critical_tool_of_resolution(row, answer);
+        let Some(tool) = plan_tool.or_else(resolution_tool) else { return Ok(()) };
         if let Some(role) = self.min_role.filter(|role| principal.role < *role) {
             return Err(CriticalApprovalError::ApproverRequired { tool, role });
         }
@@ -64,7 +64,7 @@ impl CriticalApprovalRule {
     }
 }
 
-/// The critical tool that a word on a question without steps lets run.
+/// Returns the critical tool that an answer to an approval without steps allows to run.
 fn critical_tool_of_resolution(row: &ApprovalRow, answer: &ApprovalAnswer) -> Option<String> {
     let ApprovalAnswer::Resolve { resolution, .. } = answer else { return None };
     if row.state != ApprovalState::Pending {
@@ -74,16 +74,16 @@ fn critical_tool_of_resolution(row: &ApprovalRow, answer: &ApprovalAnswer) -> Op
         (ApprovalSubject::Preflight(checklist), Resolution::Approve(edits)) => {
             critical_tool_of_preflight(checklist, edits)
         }
-        // It may run twice then; to tell what became of it runs nothing.
-        (ApprovalSubject::UnknownOutcome(asked), Resolution::Retry) => {
-            (asked.risk == Risk::Critical).then(|| asked.tool.clone())
+        // A retry may run the call twice; `done` and `failed` run nothing.
+        (ApprovalSubject::UnknownOutcome(outcome), Resolution::Retry) => {
+            (outcome.risk == Risk::Critical).then(|| outcome.tool.clone())
         }
         _ => None,
     }
 }
 
-/// The tool of a critical step that the edits let stand (G14). A change can't make a step critical
-/// that was not.
+/// Returns the tool of the first critical step that is not skipped (G14). Edits cannot make a step
+/// critical.
 fn critical_tool_of_preflight(
     checklist: &Checklist,
     edits: &[ChecklistStepEdit],
@@ -95,12 +95,12 @@ fn critical_tool_of_preflight(
     critical.tool_name.clone()
 }
 
-/// Whether the answer approves the step.
+/// True if the answer approves the step.
 fn approves_step(answer: &ApprovalAnswer, step: &PlanStep) -> bool {
     match answer {
         ApprovalAnswer::Overall { approved, .. } => *approved,
         ApprovalAnswer::Steps(steps) => {
-            steps.iter().any(|said| said.call_id == step.call_id && said.approved)
+            steps.iter().any(|decision| decision.call_id == step.call_id && decision.approved)
         }
         ApprovalAnswer::Resolve { .. } => false,
     }
@@ -128,7 +128,7 @@ mod tests {
         UserId::parse(name).unwrap()
     }
 
-    /// Ada's: call 1 is critical, call 2 is not.
+    /// An approval of a session of `ada`: call 1 is critical, call 2 is not.
     fn row() -> ApprovalRow {
         let step = |n, tool: &str, risk| PlanStep {
             call_id: call(n),
@@ -174,14 +174,14 @@ mod tests {
         ApprovalAnswer::Overall { approved, reason: None }
     }
 
-    fn steps(said: &[(u128, bool)]) -> ApprovalAnswer {
+    fn steps(decisions: &[(u128, bool)]) -> ApprovalAnswer {
         let step = |(n, approved): &(u128, bool)| PlanStepAnswer {
             call_id: call(*n),
             approved: *approved,
             reason: None,
             arguments: None,
         };
-        ApprovalAnswer::Steps(said.iter().map(step).collect())
+        ApprovalAnswer::Steps(decisions.iter().map(step).collect())
     }
 
     #[test]
@@ -214,16 +214,16 @@ mod tests {
             let (tool, role) = ("wire".to_owned(), Role::Approver);
             Err(CriticalApprovalError::ApproverRequired { tool, role })
         };
-        let others = || Err(CriticalApprovalError::FourEyes { tool: "wire".to_owned() });
+        let not_owner = || Err(CriticalApprovalError::FourEyes { tool: "wire".to_owned() });
         for (name, role, rule, expected) in [
             ("ada", Role::User, CriticalApprovalRule::default(), Ok(())),
             ("ada", Role::User, needs_role, required()),
             ("ada", Role::Approver, needs_role, Ok(())),
             ("ada", Role::Admin, needs_role, Ok(())),
-            ("ada", Role::User, four_eyes, others()),
-            ("ada", Role::Admin, four_eyes, others()),
+            ("ada", Role::User, four_eyes, not_owner()),
+            ("ada", Role::Admin, four_eyes, not_owner()),
             ("bob", Role::Approver, four_eyes, Ok(())),
-            ("ada", Role::Approver, both, others()),
+            ("ada", Role::Approver, both, not_owner()),
             ("bob", Role::Approver, both, Ok(())),
             ("admin", Role::Admin, both, Ok(())),
         ] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn g12_once_another_has_decided_the_critical_step_the_rest_is_the_owners() {
+    fn g12_owner_decides_remaining_steps_after_the_critical_step() {
         let mut row = row();
         row.decisions.push(PlanStepDecision {
             call_id: call(1),
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn g12_retrying_a_critical_call_requires_the_role_and_four_eyes() {
-        let doubted = |risk| {
+        let row_with_risk = |risk| {
             let mut row = row();
             let mut approval = Approval::clone(&row.approval);
             approval.subject = ApprovalSubject::UnknownOutcome(UnknownOutcome {
@@ -267,23 +267,27 @@ mod tests {
             row.approval = approval.into();
             row
         };
-        let word = |resolution| ApprovalAnswer::Resolve { resolution, reason: None };
+        let resolve = |resolution| ApprovalAnswer::Resolve { resolution, reason: None };
         let role = Role::Approver;
         let rule = CriticalApprovalRule { min_role: Some(role), four_eyes: true };
         let (ada, bob) = (principal("ada", Role::User), principal("bob", role));
-        let critical = doubted(Risk::Critical);
+        let critical = row_with_risk(Risk::Critical);
         let tool = "wire".to_owned();
         let refused = Err(CriticalApprovalError::ApproverRequired { tool, role });
-        assert_eq!(rule.authorize(&ada, &critical, &word(Resolution::Retry)), refused);
-        let (own, tool) = (principal("ada", role), "wire".to_owned());
+        assert_eq!(rule.authorize(&ada, &critical, &resolve(Resolution::Retry)), refused);
+        let (owner, tool) = (principal("ada", role), "wire".to_owned());
         let refused = Err(CriticalApprovalError::FourEyes { tool });
-        assert_eq!(rule.authorize(&own, &critical, &word(Resolution::Retry)), refused);
-        assert_eq!(rule.authorize(&bob, &critical, &word(Resolution::Retry)), Ok(()));
-        for told in [Resolution::Failed, Resolution::Done(json!("it did"))] {
-            assert_eq!(rule.authorize(&ada, &critical, &word(told)), Ok(()), "runs nothing");
+        assert_eq!(rule.authorize(&owner, &critical, &resolve(Resolution::Retry)), refused);
+        assert_eq!(rule.authorize(&bob, &critical, &resolve(Resolution::Retry)), Ok(()));
+        for resolution in [Resolution::Failed, Resolution::Done(json!("it did"))] {
+            assert_eq!(
+                rule.authorize(&ada, &critical, &resolve(resolution)),
+                Ok(()),
+                "runs nothing"
+            );
         }
-        let lesser = doubted(Risk::WriteHighRisk);
-        assert_eq!(rule.authorize(&ada, &lesser, &word(Resolution::Retry)), Ok(()));
+        let lower = row_with_risk(Risk::WriteHighRisk);
+        assert_eq!(rule.authorize(&ada, &lower, &resolve(Resolution::Retry)), Ok(()));
     }
 
     #[test]
@@ -304,21 +308,21 @@ mod tests {
         .unwrap();
         row.approval = approval.into();
         let rule = CriticalApprovalRule { min_role: Some(Role::Approver), four_eyes: false };
-        let somebody = principal("ada", Role::User);
-        let approves = |edits| {
+        let ada = principal("ada", Role::User);
+        let authorize = |edits| {
             let answer =
                 ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), reason: None };
-            rule.authorize(&somebody, &row, &answer)
+            rule.authorize(&ada, &row, &answer)
         };
         let tool = "wire".to_owned();
         let refused = Err(CriticalApprovalError::ApproverRequired { tool, role: Role::Approver });
-        assert_eq!(approves(vec![]), refused);
+        assert_eq!(authorize(vec![]), refused);
         let skip = |position| {
             vec![ChecklistStepEdit { position, skip: true, ..ChecklistStepEdit::default() }]
         };
-        assert_eq!(approves(skip(1)), refused);
-        assert_eq!(approves(skip(2)), Ok(()));
-        let rejects = ApprovalAnswer::Resolve { resolution: Resolution::Reject, reason: None };
-        assert_eq!(rule.authorize(&somebody, &row, &rejects), Ok(()));
+        assert_eq!(authorize(skip(1)), refused);
+        assert_eq!(authorize(skip(2)), Ok(()));
+        let rejection = ApprovalAnswer::Resolve { resolution: Resolution::Reject, reason: None };
+        assert_eq!(rule.authorize(&ada, &row, &rejection), Ok(()));
     }
 }

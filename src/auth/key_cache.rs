@@ -1,5 +1,5 @@
-//! The keys that came by lately, so that a request does not cost a look-up in the database; and
-//! those that were revoked, so that what a key has opened does not outlive it.
+//! A cache of recently used API keys, which saves a query per request, and the set of revoked keys,
+//! by which open streams and sockets of a key end.
 
 use super::api_key::{ApiKey, KeyId, KeyStore};
 use greenroom_actors::ports::JournalError;
@@ -10,10 +10,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Keys that are remembered; beyond it all are forgotten and looked up again.
+/// Maximum cached keys; when it is reached, the cache is cleared.
 const CACHED_KEYS_MAX: usize = 10_000;
 
-/// The way to the keys.
+/// The cache in front of the key store.
 pub(super) struct KeyCache {
     store: Arc<dyn KeyStore>,
     cached: Mutex<CachedKeys>,
@@ -21,9 +21,9 @@ pub(super) struct KeyCache {
 
 #[derive(Default)]
 struct CachedKeys {
-    /// By hash: looking one up tells nothing of the key by its timing.
+    /// By hash: the duration of a lookup reveals nothing about a key.
     valid: HashMap<Digest, Arc<ApiKey>>,
-    /// Revoked since the start; no more than there are keys.
+    /// Keys revoked since the start; bounded by the number of keys.
     revoked: HashSet<KeyId>,
 }
 
@@ -36,30 +36,30 @@ impl KeyCache {
         &*self.store
     }
 
-    /// The key with that hash, if there is one and it works.
+    /// Returns the valid key with this hash, if there is one.
     pub(super) async fn find(&self, hash: Digest) -> Result<Option<Arc<ApiKey>>, JournalError> {
         if let Some(key) = self.lock().valid.get(&hash) {
             return Ok(Some(key.clone()));
         }
         let found = self.store.find_key_by_hash(hash).await?.filter(|key| key.revoked_at.is_none());
         let Some(key) = found.map(Arc::new) else { return Ok(None) };
-        let mut memory = self.lock();
-        // It may have been revoked since it was read.
-        if memory.revoked.contains(&key.key_id) {
+        let mut cached = self.lock();
+        // The key may have been revoked since it was loaded.
+        if cached.revoked.contains(&key.key_id) {
             return Ok(None);
         }
-        if memory.valid.len() >= CACHED_KEYS_MAX {
-            memory.valid.clear();
+        if cached.valid.len() >= CACHED_KEYS_MAX {
+            cached.valid.clear();
         }
-        memory.valid.insert(hash, key.clone());
+        cached.valid.insert(hash, key.clone());
         Ok(Some(key))
     }
 
-    /// From here on the key opens nothing.
+    /// Marks the key as revoked; it is rejected from now on.
     pub(super) fn mark_revoked(&self, key_id: KeyId) {
-        let mut memory = self.lock();
-        memory.revoked.insert(key_id);
-        memory.valid.retain(|_, key| key.key_id != key_id);
+        let mut cached = self.lock();
+        cached.revoked.insert(key_id);
+        cached.valid.retain(|_, key| key.key_id != key_id);
     }
 
     pub(super) fn is_revoked(&self, key_id: KeyId) -> bool {
@@ -73,6 +73,6 @@ impl KeyCache {
 
 impl fmt::Debug for KeyCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyRing(…)")
+        f.write_str("KeyCache(…)")
     }
 }

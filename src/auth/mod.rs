@@ -1,8 +1,8 @@
-//! Who is calling, and what they may see (X1, X2). Knows nothing of HTTP; [`crate::http`] finds the
-//! credential in a request and asks the [`Authenticator`].
+//! Authentication and access rights (X1, X2). Does not know HTTP: [`crate::http`] finds the
+//! credential in a request and passes it to the [`Authenticator`].
 //!
-//! Credentials are the administrator's token and API keys, used as they are or exchanged for a
-//! browser's cookie.
+//! Credentials are the admin token and API keys. Each is used directly or exchanged for a browser
+//! cookie.
 
 pub mod admin_token;
 pub mod api_key;
@@ -30,38 +30,38 @@ use greenroom_core::{
 use key_cache::KeyCache;
 use std::sync::Arc;
 
-/// Who is calling.
+/// The authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Who.
+    /// The user.
     pub user: UserId,
-    /// What they may do.
+    /// The role.
     pub role: Role,
-    /// How they showed who they are.
+    /// The kind of credential.
     pub auth_method: AuthMethod,
-    /// With which key; `None` is the administrator's token.
+    /// The API key; `None` is the admin token.
     pub key_id: Option<KeyId>,
 }
 
-/// How somebody showed who they are.
+/// The kind of credential that authenticated a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// A credential in the request itself, which no other site can make a browser send.
+    /// A credential in the request itself, which another site cannot make a browser send.
     Bearer,
-    /// A browser's cookie.
+    /// A browser cookie.
     Cookie,
 }
 
-/// A credential as it came.
+/// A credential of a request, not yet verified.
 #[derive(Clone, Copy, Debug)]
 pub enum Credential<'a> {
     /// `Authorization: Bearer …`.
     Bearer(&'a str),
-    /// The cookie a browser got for the first link.
+    /// The value of a cookie that [`Authenticator::issue_cookie`] issued.
     Cookie(&'a str),
 }
 
-/// Tells who a credential belongs to.
+/// Resolves credentials to principals.
 #[derive(Debug)]
 pub struct Authenticator {
     admin_token: AdminToken,
@@ -71,27 +71,27 @@ pub struct Authenticator {
 }
 
 impl Principal {
-    /// Whether they are an administrator.
+    /// True if the role is administrator.
     pub fn is_admin(&self) -> bool {
         self.role == Role::Admin
     }
 
-    /// Whether they may know that the session exists.
+    /// True if the principal may see the session.
     pub fn can_see(&self, session: &SessionRow) -> bool {
         self.is_admin() || session.owner == self.user
     }
 
-    /// Whether they may see and answer the question.
+    /// True if the principal may see and answer the approval.
     pub fn can_answer(&self, approval: &ApprovalRow) -> bool {
         self.role >= Role::Approver || approval.owner == self.user
     }
 
-    /// Whether they may act for that user.
+    /// True if the principal may act for `user`.
     pub fn can_act_for(&self, user: &UserId) -> bool {
         self.is_admin() || *user == self.user
     }
 
-    /// What their answers to approvals are recorded to have come through, over HTTP.
+    /// Returns the surface that is recorded for answers over HTTP.
     pub fn surface(&self) -> Surface {
         match self.auth_method {
             AuthMethod::Bearer => Surface::Rest,
@@ -99,7 +99,7 @@ impl Principal {
         }
     }
 
-    /// Which credential it was, for the audit log: not the secret.
+    /// Returns the name of the credential for the audit log, without the secret.
     pub fn credential_name(&self) -> String {
         match self.key_id {
             Some(key_id) => format!("key:{key_id}"),
@@ -109,25 +109,26 @@ impl Principal {
 }
 
 impl Authenticator {
-    /// One that knows the administrator's token alone.
+    /// Creates an authenticator that accepts only the admin token.
     pub fn new(admin_token: AdminToken) -> Self {
-        let admin = UserId::parse("admin").expect("a short name without control characters");
+        let admin = UserId::parse("admin").expect("`admin` is a valid user id");
         let cookie_signer = CookieSigner::from_admin_token(&admin_token);
         Self { admin_token, admin, cookie_signer, key_cache: None }
     }
 
-    /// It also knows the API keys that are kept there.
+    /// Also accepts the API keys of `store`.
     pub fn with_key_store(mut self, store: Arc<dyn KeyStore>) -> Self {
         self.key_cache = Some(KeyCache::new(store));
         self
     }
 
-    /// Where the keys are kept, if there are any at all.
+    /// Returns the store of API keys, if there is one.
     pub fn key_store(&self) -> Option<&dyn KeyStore> {
         self.key_cache.as_ref().map(KeyCache::store)
     }
 
-    /// Whose credential it is, if anybody's. Errs when the keys can't be read.
+    /// Returns the principal of a credential, or `None` if the credential is not valid. Errors if the
+    /// API keys cannot be loaded.
     pub async fn authenticate(
         &self,
         credential: Credential<'_>,
@@ -135,35 +136,36 @@ impl Authenticator {
     ) -> Result<Option<Principal>, JournalError> {
         match credential {
             Credential::Bearer(secret) => match self.identify_credential(secret) {
-                Some(behind) => self.resolve_principal(behind, AuthMethod::Bearer).await,
+                Some(credential) => self.resolve_principal(credential, AuthMethod::Bearer).await,
                 None => Ok(None),
             },
             Credential::Cookie(cookie) => match self.cookie_signer.verify(cookie, now) {
-                Some(behind) => self.resolve_principal(behind, AuthMethod::Cookie).await,
+                Some(credential) => self.resolve_principal(credential, AuthMethod::Cookie).await,
                 None => Ok(None),
             },
         }
     }
 
-    /// Exchanges the token of the first link, or a key, for a new cookie's value (X3).
+    /// Exchanges the admin token or an API key for the value of a new cookie (X3).
     pub async fn issue_cookie(
         &self,
         secret: &str,
         now: Timestamp,
     ) -> Result<Option<String>, JournalError> {
-        let Some(behind) = self.identify_credential(secret) else { return Ok(None) };
-        let owner = self.resolve_principal(behind, AuthMethod::Cookie).await?;
-        Ok(owner.map(|_| self.cookie_signer.issue(behind, now)))
+        let Some(credential) = self.identify_credential(secret) else { return Ok(None) };
+        let principal = self.resolve_principal(credential, AuthMethod::Cookie).await?;
+        Ok(principal.map(|_| self.cookie_signer.issue(credential, now)))
     }
 
-    /// Whether the credential of somebody who got in earlier still works: what a key has opened
-    /// ends with it.
+    /// True unless the principal's API key was revoked. Streams and sockets end with their key.
     pub fn is_still_valid(&self, principal: &Principal) -> bool {
-        let revoked = |key_id| self.key_cache.as_ref().is_some_and(|keys| keys.is_revoked(key_id));
-        !principal.key_id.is_some_and(revoked)
+        let is_revoked =
+            |key_id| self.key_cache.as_ref().is_some_and(|keys| keys.is_revoked(key_id));
+        !principal.key_id.is_some_and(is_revoked)
     }
 
-    /// Revokes a key: once this returns `Ok` it opens nothing, nor does anything it has opened.
+    /// Revokes a key. Once this returns `Ok`, the key and its cookies are rejected, and its streams
+    /// and sockets end.
     pub async fn revoke_key(
         &self,
         key_id: KeyId,
@@ -176,7 +178,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// What kind of credential the text could be.
+    /// Returns the kind of credential that the secret could be.
     fn identify_credential(&self, secret: &str) -> Option<CredentialRef> {
         if self.admin_token.matches(secret) {
             return Some(CredentialRef::AdminToken);
@@ -186,13 +188,13 @@ impl Authenticator {
 
     async fn resolve_principal(
         &self,
-        behind: CredentialRef,
-        via: AuthMethod,
+        credential: CredentialRef,
+        auth_method: AuthMethod,
     ) -> Result<Option<Principal>, JournalError> {
-        let hash = match behind {
+        let hash = match credential {
             CredentialRef::AdminToken => {
                 let (user, role) = (self.admin.clone(), Role::Admin);
-                return Ok(Some(Principal { user, role, auth_method: via, key_id: None }));
+                return Ok(Some(Principal { user, role, auth_method, key_id: None }));
             }
             CredentialRef::ApiKey(hash) => hash,
         };
@@ -200,7 +202,7 @@ impl Authenticator {
         let key = keys.find(hash).await?;
         Ok(key.map(|key| {
             let (user, role) = (key.user.clone(), key.role);
-            Principal { user, role, auth_method: via, key_id: Some(key.key_id) }
+            Principal { user, role, auth_method, key_id: Some(key.key_id) }
         }))
     }
 }

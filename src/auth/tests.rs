@@ -28,7 +28,7 @@ async fn x1_only_the_admin_token_authenticates() {
 }
 
 #[tokio::test]
-async fn x3_a_cookie_is_not_a_bearer_token_nor_the_other_way_round() {
+async fn x3_cookie_is_not_a_bearer_token_and_vice_versa() {
     let auth = token_only_authenticator();
     let now = Timestamp(1_000);
     let cookie = auth.issue_cookie(TOKEN, now).await.unwrap().unwrap();
@@ -38,11 +38,11 @@ async fn x3_a_cookie_is_not_a_bearer_token_nor_the_other_way_round() {
     assert_eq!(auth.authenticate(Credential::Cookie(TOKEN), now).await.unwrap(), None);
 }
 
-/// One key, and how often it was looked up.
+/// A store with one key, which counts lookups.
 struct SingleKeyStore {
     hash: Digest,
     key: Mutex<ApiKey>,
-    looked_up: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl SingleKeyStore {
@@ -56,14 +56,14 @@ impl SingleKeyStore {
             revoked_at: None,
         };
         let hash = Digest::hash_bytes(text.as_bytes());
-        Arc::new(Self { hash, key: Mutex::new(key), looked_up: AtomicUsize::new(0) })
+        Arc::new(Self { hash, key: Mutex::new(key), lookups: AtomicUsize::new(0) })
     }
 }
 
 #[async_trait]
 impl KeyStore for SingleKeyStore {
     async fn store_key(&self, _: &ApiKey, _: Digest, _: AuditEntry) -> Result<(), JournalError> {
-        Err(JournalError::Unavailable("it holds one".to_owned()))
+        Err(JournalError::Unavailable("the store holds one key".to_owned()))
     }
 
     async fn revoke_key(&self, _: KeyId, at: Timestamp, _: AuditEntry) -> Result<(), JournalError> {
@@ -76,13 +76,13 @@ impl KeyStore for SingleKeyStore {
     }
 
     async fn find_key_by_hash(&self, hash: Digest) -> Result<Option<ApiKey>, JournalError> {
-        self.looked_up.fetch_add(1, Relaxed);
+        self.lookups.fetch_add(1, Relaxed);
         Ok((hash == self.hash).then(|| self.key.lock().unwrap().clone()))
     }
 }
 
 #[tokio::test]
-async fn x2_a_key_opens_as_its_user_until_it_is_revoked_and_so_does_its_cookie() {
+async fn x2_key_and_its_cookie_authenticate_until_revocation() {
     let text = api_key::generate_key();
     let store = SingleKeyStore::new(&text);
     let auth = token_only_authenticator().with_key_store(store.clone());
@@ -98,7 +98,7 @@ async fn x2_a_key_opens_as_its_user_until_it_is_revoked_and_so_does_its_cookie()
         let principal = auth.authenticate(Credential::Bearer(&text), now).await.unwrap();
         assert_eq!(principal, Some(ada.clone()));
     }
-    assert_eq!(store.looked_up.load(Relaxed), 1, "it is remembered");
+    assert_eq!(store.lookups.load(Relaxed), 1, "the key is cached");
     let cookie = auth.issue_cookie(&text, now).await.unwrap().unwrap();
     let by_cookie = auth.authenticate(Credential::Cookie(&cookie), now).await.unwrap();
     assert_eq!(by_cookie, Some(Principal { auth_method: AuthMethod::Cookie, ..ada.clone() }));
@@ -106,8 +106,12 @@ async fn x2_a_key_opens_as_its_user_until_it_is_revoked_and_so_does_its_cookie()
 
     let other = api_key::generate_key();
     assert_eq!(auth.authenticate(Credential::Bearer(&other), now).await.unwrap(), None);
-    let nonsense = auth.authenticate(Credential::Bearer("gr_nonsense"), now).await.unwrap();
-    assert_eq!((nonsense, store.looked_up.load(Relaxed)), (None, 2), "nonsense costs no look-up");
+    let malformed = auth.authenticate(Credential::Bearer("gr_nonsense"), now).await.unwrap();
+    assert_eq!(
+        (malformed, store.lookups.load(Relaxed)),
+        (None, 2),
+        "a malformed key is not looked up"
+    );
 
     let entry = AuditEntry::new(Timestamp(1), AuditAction::KeyRevoked, AuditOutcome::Done, None);
     auth.revoke_key(key_id, Timestamp(1), entry).await.unwrap();

@@ -1,5 +1,7 @@
-//! The door: who is calling, from where, and how often (X1, X3, X4). Wrapped around everything,
-//! so that a new resource is closed until it is listed as open.
+//! The middleware that checks origin, credential and request rate (X1, X3, X4).
+//!
+//! It wraps the whole HTTP API: a new resource requires authentication unless it is listed in
+//! [`is_public`].
 
 use super::{
     Problem, State, origin,
@@ -22,13 +24,13 @@ use std::{
     time::Instant,
 };
 
-/// Where a client says that it is the command line.
+/// The request header in which a bearer client names its surface, `cli` or `rest`.
 pub(super) const SURFACE_HEADER: &str = "x-greenroom-surface";
 
-/// The browser's cookie.
+/// Name of the browser's session cookie.
 pub(super) const COOKIE: &str = "greenroom_session";
 
-/// Whoever got through the door; what handlers ask for.
+/// Extractor of the authenticated principal.
 pub(super) struct Caller(pub(super) Principal);
 
 impl actix_web::FromRequest for Caller {
@@ -42,37 +44,37 @@ impl actix_web::FromRequest for Caller {
 }
 
 impl Caller {
-    /// Errs unless they are an administrator.
+    /// Returns an error unless the caller is an administrator.
     pub(super) fn require_admin(&self) -> Result<(), Problem> {
-        let refused = || Problem::forbidden("this needs the role `admin`");
-        self.0.is_admin().then_some(()).ok_or_else(refused)
+        let forbidden = || Problem::forbidden("requires the role `admin`");
+        self.0.is_admin().then_some(()).ok_or_else(forbidden)
     }
 }
 
-/// What an answer to an approval comes through (G11). A browser can't say that it is something
-/// else.
+/// Returns the surface of an answer to an approval (G11). The header is ignored for cookies, so a
+/// browser cannot name another surface.
 pub(super) fn resolve_surface(
     request: &HttpRequest,
     principal: &Principal,
 ) -> Result<Surface, Problem> {
-    let Some(said) = request
+    let Some(value) = request
         .headers()
         .get(SURFACE_HEADER)
         .filter(|_| principal.auth_method == AuthMethod::Bearer)
     else {
         return Ok(principal.surface());
     };
-    match said.as_bytes() {
+    match value.as_bytes() {
         b"cli" => Ok(Surface::Cli),
         b"rest" => Ok(Surface::Rest),
         _ => {
-            let detail = format!("{SURFACE_HEADER} must be `cli` or `rest`");
+            let detail = format!("`{SURFACE_HEADER}` must be `cli` or `rest`");
             Err(Problem::bad_request("surface_invalid", detail))
         }
     }
 }
 
-/// The middleware.
+/// The middleware: authorizes the request and stores its principal in the request's extensions.
 pub(super) async fn enforce_access(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -80,11 +82,11 @@ pub(super) async fn enforce_access(
     match authorize_request(&request).await {
         Ok(None) => Ok(next.call(request).await?.map_into_boxed_body()),
         Ok(Some(principal)) => {
-            let leash = RevocationCheck::for_request(&request, &principal);
+            let revocation = RevocationCheck::for_request(&request, &principal);
             request.extensions_mut().insert(principal);
-            let answer = next.call(request).await?.map_into_boxed_body();
-            Ok(answer.map_body(|_, body| match leash {
-                Some(leash) => BoxBody::new(RevocableBody { body, revocation: leash }),
+            let response = next.call(request).await?.map_into_boxed_body();
+            Ok(response.map_body(|_, body| match revocation {
+                Some(revocation) => BoxBody::new(RevocableBody { body, revocation }),
                 None => body,
             }))
         }
@@ -92,10 +94,11 @@ pub(super) async fn enforce_access(
     }
 }
 
-/// Where a page trades a token or a key for its cookie.
+/// The path at which a page exchanges a token or key for its cookie.
 pub(super) const SIGN_IN: &str = "/sign-in";
 
-/// What anybody may see: whether the server lives, how it is called, and the page that then signs in.
+/// True if the resource needs no credential: health checks, API documentation and the dashboard's
+/// files.
 fn is_public(method: &Method, path: &str) -> bool {
     let page = path == "/" || path.starts_with("/assets/");
     let document = matches!(path, "/openapi.json" | "/docs") || path.starts_with("/docs/");
@@ -111,9 +114,9 @@ async fn authorize_request(request: &ServiceRequest) -> Result<Option<Principal>
         return Ok(None);
     }
     if request.method() == Method::POST && request.path() == SIGN_IN {
-        // Another site must not sign this browser in as somebody else.
+        // Another site must not sign this browser in as another user.
         if origin == OriginCheck::Absent {
-            return Err(origin_forbidden("signing in must say its Origin"));
+            return Err(origin_forbidden("sign-in requires the header `Origin`"));
         }
         let address = request.peer_addr().map(|peer| peer.ip());
         check_rate_limit_of(&state.request_limiter, &RequestLimiterKey::Anonymous(address))?;
@@ -123,29 +126,26 @@ async fn authorize_request(request: &ServiceRequest) -> Result<Option<Principal>
     let upgrade = request.headers().contains_key(header::UPGRADE);
     let acts = !request.method().is_safe() || upgrade;
     if principal.auth_method == AuthMethod::Cookie && acts && origin == OriginCheck::Absent {
-        return Err(origin_forbidden("a request with a cookie must say its Origin"));
+        return Err(origin_forbidden("a request with a cookie requires the header `Origin`"));
     }
     check_rate_limit(&state.request_limiter, &principal)?;
     Ok(Some(principal))
 }
 
-/// Counts one request of that principal (X4).
+/// Counts one request of `principal`; returns an error above the rate limit (X4).
 pub(super) fn check_rate_limit(
-    throttle: &RequestLimiter,
+    limiter: &RequestLimiter,
     principal: &Principal,
 ) -> Result<(), Problem> {
-    check_rate_limit_of(throttle, &RequestLimiterKey::Principal(principal.user.clone()))
+    check_rate_limit_of(limiter, &RequestLimiterKey::Principal(principal.user.clone()))
 }
 
-fn check_rate_limit_of(
-    throttle: &RequestLimiter,
-    whose: &RequestLimiterKey,
-) -> Result<(), Problem> {
-    if throttle.try_acquire(whose, Instant::now()) {
+fn check_rate_limit_of(limiter: &RequestLimiter, key: &RequestLimiterKey) -> Result<(), Problem> {
+    if limiter.try_acquire(key, Instant::now()) {
         return Ok(());
     }
-    let limit = throttle.per_second();
-    let detail = format!("at most {limit} requests per second");
+    let limit = limiter.per_second();
+    let detail = format!("rate limit exceeded; the limit is {limit} requests per second");
     Err(Problem::too_many("rate_limited", detail, limit).retry_after(1))
 }
 
@@ -162,14 +162,14 @@ fn check_origin(
     let Some(origin) = request.headers().get(header::ORIGIN) else {
         return Ok(OriginCheck::Absent);
     };
-    // Not `connection_info`, which believes forwarding headers that any client can send.
+    // `connection_info` is not used: it trusts forwarding headers, which any client can send.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
     let origin = origin.to_str().unwrap_or_default();
     if origin::is_allowed_origin(origin, host, &state.allowed_origins) {
         return Ok(OriginCheck::Allowed);
     }
-    Err(origin_forbidden("pages of this origin may not call"))
+    Err(origin_forbidden("requests from this origin are not allowed"))
 }
 
 fn origin_forbidden(detail: &str) -> Problem {
@@ -181,16 +181,16 @@ async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Princip
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(parse_bearer).ok_or_else(missing_credential)?;
         let principal = state.auth.authenticate(Credential::Bearer(token), now).await?;
-        return principal.ok_or_else(|| Problem::unauthorized("the token is not known here"));
+        return principal.ok_or_else(|| Problem::unauthorized("unknown token"));
     }
     let cookie = request.cookie(COOKIE).ok_or_else(missing_credential)?;
     let principal = state.auth.authenticate(Credential::Cookie(cookie.value()), now).await?;
     principal.ok_or_else(|| {
-        Problem::unauthorized("this browser is not signed in any more; open the link again")
+        Problem::unauthorized("the browser session has ended; open the sign-in link again")
     })
 }
 
-/// Who holds a stream by an API key, which may be revoked.
+/// Checks the API key of a request while its response is streamed, since a key can be revoked.
 struct RevocationCheck {
     state: State,
     principal: Principal,
@@ -203,7 +203,7 @@ impl RevocationCheck {
     }
 }
 
-/// A body that ends when the key does by which it was asked for: a stream would outlive it.
+/// A response body that ends when the API key of its request is revoked.
 struct RevocableBody {
     body: BoxBody,
     revocation: RevocationCheck,
@@ -234,7 +234,7 @@ fn parse_bearer(value: &str) -> Option<&str> {
 }
 
 fn missing_credential() -> Problem {
-    Problem::unauthorized("send `Authorization: Bearer` with a token")
+    Problem::unauthorized("missing credential; send `Authorization: Bearer <token>`")
 }
 
 #[cfg(test)]
@@ -244,22 +244,22 @@ mod tests {
     use greenroom_core::ids::UserId;
 
     #[test]
-    fn g11_bearer_callers_may_name_their_surface() {
-        let by = |via, said: Option<&str>| {
+    fn g11_bearer_caller_names_its_surface() {
+        let surface_of = |auth_method, value: Option<&str>| {
             let user = UserId::parse("ann").unwrap();
             let principal =
-                Principal { user, role: crate::auth::Role::Admin, auth_method: via, key_id: None };
+                Principal { user, role: crate::auth::Role::Admin, auth_method, key_id: None };
             let request = TestRequest::default();
-            let request = match said {
-                Some(said) => request.insert_header((SURFACE_HEADER, said)),
+            let request = match value {
+                Some(value) => request.insert_header((SURFACE_HEADER, value)),
                 None => request,
             };
             resolve_surface(&request.to_http_request(), &principal).map_err(|problem| problem.code)
         };
-        assert_eq!(by(AuthMethod::Bearer, None), Ok(Surface::Rest));
-        assert_eq!(by(AuthMethod::Bearer, Some("rest")), Ok(Surface::Rest));
-        assert_eq!(by(AuthMethod::Bearer, Some("cli")), Ok(Surface::Cli));
-        assert_eq!(by(AuthMethod::Bearer, Some("dashboard")), Err("surface_invalid"));
-        assert_eq!(by(AuthMethod::Cookie, Some("cli")), Ok(Surface::Dashboard));
+        assert_eq!(surface_of(AuthMethod::Bearer, None), Ok(Surface::Rest));
+        assert_eq!(surface_of(AuthMethod::Bearer, Some("rest")), Ok(Surface::Rest));
+        assert_eq!(surface_of(AuthMethod::Bearer, Some("cli")), Ok(Surface::Cli));
+        assert_eq!(surface_of(AuthMethod::Bearer, Some("dashboard")), Err("surface_invalid"));
+        assert_eq!(surface_of(AuthMethod::Cookie, Some("cli")), Ok(Surface::Dashboard));
     }
 }

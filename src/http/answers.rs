@@ -1,5 +1,5 @@
-//! People's answers to questions, whatever the surface: REST and WebSockets both come through here,
-//! so that a limit or a right holds on either.
+//! Answers of humans to approvals. REST and WebSockets both use this module, so that limits and
+//! rights are the same on every surface.
 
 use super::{AppState, Problem, commands::unexpected_reply};
 use crate::{
@@ -25,178 +25,204 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Why another decision may not have one.
-const VALUE_NOT_ALLOWED: &str = "only `answer`, `done` and `raise` take a value";
+/// The detail of the problem when a decision does not allow a value.
+const VALUE_NOT_ALLOWED: &str = "`value` is allowed only with `answer`, `done` and `raise`";
 
-/// A person's answer as every surface takes it (G8, G11).
+/// An answer to an approval (G8, G11).
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AnswerRequest {
-    /// `approve` or `reject`; of other questions `retry`, `done`, `failed`, `raise`, `stop` or `answer`.
+    /// The decision: `approve` or `reject` for a plan or preflight; `retry`, `done` or `failed` for
+    /// an unknown outcome; `raise` or `stop` for a budget; `answer` or `reject` for an elicitation.
     #[serde(default)]
     pub(super) decision: Option<String>,
-    /// Only these steps; one that says nothing takes the decision of the whole.
+    /// Decides only these steps. A step without its own decision takes the overall decision.
     #[serde(default)]
     pub(super) steps: Option<Vec<StepAnswerRequest>>,
+    /// The reason, shown to the model and in the record.
     #[serde(default)]
     pub(super) reason: Option<String>,
-    /// Whether it holds for later calls of the session, too.
+    /// Also grants later calls of the same tool in this session (G9).
     #[serde(default)]
     pub(super) for_session: Option<SessionGrantRequest>,
-    /// With `answer`, `done` and `raise`: what is answered, the result, the new limit.
+    /// The answer (`answer`), the result of the call (`done`) or the new limit (`raise`).
     #[serde(default)]
     pub(super) value: Option<Value>,
 }
 
-/// What shall hold for the session (G9).
+/// A grant for later calls in the session (G9).
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionGrantRequest {
-    /// A CEL expression that later calls must satisfy.
+    /// A CEL expression that the arguments of later calls must satisfy.
     #[serde(default, rename = "where")]
     condition: Option<String>,
 }
 
-/// A person's word on one step: of a plan, whose steps are calls, or of a preflight, whose steps
-/// have positions (G14).
+/// The answer to one step: of a plan, identified by `call_id`, or of a preflight, identified by
+/// `position` (G14).
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StepAnswerRequest {
+    /// The call of the plan's step.
     #[serde(default)]
     call_id: Option<CallId>,
+    /// The position of the preflight's step, from 1.
     #[serde(default)]
     position: Option<u32>,
+    /// The edited description of the preflight's step.
     #[serde(default)]
     description: Option<String>,
+    /// The edited tool of the preflight's step.
     #[serde(default, rename = "toolName", alias = "tool_name")]
     tool_name: Option<String>,
+    /// True to leave the preflight's step out.
     #[serde(default)]
     skip: bool,
+    /// `approve` or `reject`; only for a plan's step.
     #[serde(default)]
     decision: Option<String>,
+    /// The edited arguments of the step.
     #[serde(default)]
     arguments: Option<Value>,
+    /// The reason for the decision; only for a plan's step.
     #[serde(default)]
     reason: Option<String>,
 }
 
 impl AnswerRequest {
-    /// Approve, or reject, all that is undecided.
+    /// Returns an answer that approves or rejects all undecided steps.
     pub(super) fn for_all_steps(approve: bool, reason: Option<String>) -> Self {
         let decision = Some(if approve { "approve" } else { "reject" }.to_owned());
         Self { decision, steps: None, reason, for_session: None, value: None }
     }
 
-    /// What a running tool is told (T1).
+    /// Returns an answer to the elicitation of a running tool (T1).
     pub(super) fn for_elicitation(accepted: bool, value: Option<Value>) -> Self {
         let decision = Some(if accepted { "answer" } else { "reject" }.to_owned());
         let value = value.filter(|_| accepted);
         Self { decision, steps: None, reason: None, for_session: None, value }
     }
 
-    /// In the session's words. With steps, those alone are decided; one that says nothing takes
-    /// the decision and reason of the whole.
+    /// Converts the request to the session's input. If `steps` is present, only those steps are
+    /// decided; a step without its own decision or reason takes the overall one.
     fn into_approval_answer(self) -> Result<ApprovalAnswer, Problem> {
         let reason = self.reason.map(|reason| validate_reason("reason", reason)).transpose()?;
         if let Some(resolution) = parse_resolution(self.decision.as_deref(), &self.value)? {
             if self.steps.is_some() {
-                return Err(Problem::invalid("steps", "only a plan has steps to decide"));
+                return Err(Problem::invalid("steps", "`steps` is allowed only for a plan"));
             }
             return Ok(ApprovalAnswer::Resolve { resolution, reason });
         }
-        if self.value.as_ref().is_some_and(|given| !given.is_null()) {
+        if self.value.as_ref().is_some_and(|value| !value.is_null()) {
             return Err(Problem::invalid("value", VALUE_NOT_ALLOWED));
         }
-        let whole = self.decision.as_deref();
-        let whole = whole.map(|word| parse_decision("decision", word)).transpose()?;
+        let overall = self.decision.as_deref();
+        let overall = overall.map(|text| parse_decision("decision", text)).transpose()?;
         let Some(steps) = self.steps else {
-            let missing = || Problem::invalid("decision", "say `decision`, or `steps`");
-            return Ok(ApprovalAnswer::Overall { approved: whole.ok_or_else(missing)?, reason });
+            let missing = || Problem::invalid("decision", "requires `decision` or `steps`");
+            let approved = overall.ok_or_else(missing)?;
+            return Ok(ApprovalAnswer::Overall { approved, reason });
         };
         if steps.iter().any(|step| step.position.is_some()) {
-            let resolution = Resolution::Approve(parse_step_edits(steps, whole)?);
+            let resolution = Resolution::Approve(parse_step_edits(steps, overall)?);
             return Ok(ApprovalAnswer::Resolve { resolution, reason });
         }
         let mut answers = Vec::with_capacity(steps.len());
         for (index, step) in steps.into_iter().enumerate() {
             let field = |name: &str| format!("steps[{index}].{name}");
             let own = step.decision.as_deref();
-            let own = own.map(|word| parse_decision(&field("decision"), word)).transpose()?;
-            let missing =
-                || Problem::invalid(&field("decision"), "say `approve` or `reject` for each step");
-            let approved = own.or(whole).ok_or_else(missing)?;
-            let said = step.reason.clone();
-            let said = said.map(|reason| validate_reason(&field("reason"), reason));
-            let reason = said.transpose()?.or_else(|| reason.clone());
+            let own = own.map(|text| parse_decision(&field("decision"), text)).transpose()?;
+            let missing = || {
+                let name = field("decision");
+                Problem::invalid(&name, format!("`{name}`: requires `approve` or `reject`"))
+            };
+            let approved = own.or(overall).ok_or_else(missing)?;
+            let own_reason = step.reason.clone();
+            let own_reason = own_reason.map(|reason| validate_reason(&field("reason"), reason));
+            let reason = own_reason.transpose()?.or_else(|| reason.clone());
             let StepAnswerRequest { call_id, arguments, .. } = step;
-            // They would be left unheard, and the call would run.
-            for (name, is_given) in [
+            // Ignoring these fields would let the call run although the caller excluded it.
+            for (name, is_present) in [
                 ("skip", step.skip),
                 ("toolName", step.tool_name.is_some()),
                 ("description", step.description.is_some()),
             ] {
-                if is_given {
-                    let detail = "goes with `position`, in a preflight; a call takes `decision`, \
-                                  `arguments` and `reason`";
-                    return Err(Problem::invalid(&field(name), detail));
+                if is_present {
+                    let name = field(name);
+                    let detail = format!(
+                        "`{name}`: allowed only with `position`, in a preflight; a step of a plan \
+                         takes `decision`, `arguments` and `reason`"
+                    );
+                    return Err(Problem::invalid(&name, detail));
                 }
             }
-            let unnamed = || Problem::invalid(&field("call_id"), "say which call, or `position`");
-            let call_id = call_id.ok_or_else(unnamed)?;
+            let missing_id = || {
+                let detail = format!("`steps[{index}]`: requires `call_id` or `position`");
+                Problem::invalid(&field("call_id"), detail)
+            };
+            let call_id = call_id.ok_or_else(missing_id)?;
             answers.push(PlanStepAnswer { call_id, approved, reason, arguments });
         }
         Ok(ApprovalAnswer::Steps(answers))
     }
 }
 
-/// What a person changes of a preflight's steps (G14).
+/// Converts the step answers of a preflight to edits of its checklist (G14).
 fn parse_step_edits(
     steps: Vec<StepAnswerRequest>,
-    whole: Option<bool>,
+    overall: Option<bool>,
 ) -> Result<Vec<ChecklistStepEdit>, Problem> {
-    match whole {
+    match overall {
         Some(true) => {}
         Some(false) => {
-            let detail = "a plan is rejected whole; `skip` leaves single steps out";
+            let detail = "a preflight is rejected as a whole; use `skip` to leave out single steps";
             return Err(Problem::invalid("steps", detail));
         }
-        None => return Err(Problem::invalid("decision", "say `approve` to change steps")),
+        None => return Err(Problem::invalid("decision", "editing steps requires `approve`")),
     }
-    let change = |(index, step): (usize, StepAnswerRequest)| {
+    let parse_edit = |(index, step): (usize, StepAnswerRequest)| {
         let field = |name: &str| format!("steps[{index}].{name}");
         let StepAnswerRequest { call_id, position, description, tool_name, skip, .. } = step;
-        let unnamed = || Problem::invalid(&field("position"), "say which step, from 1");
-        let position = position.ok_or_else(unnamed)?;
-        for (name, is_given) in [
+        let missing = || {
+            let name = field("position");
+            Problem::invalid(&name, format!("`{name}`: requires the position of a step, from 1"))
+        };
+        let position = position.ok_or_else(missing)?;
+        for (name, is_present) in [
             ("call_id", call_id.is_some()),
             ("decision", step.decision.is_some()),
             ("reason", step.reason.is_some()),
         ] {
-            if is_given {
-                let detail = "does not go with `position`; say `skip` to leave a step out";
-                return Err(Problem::invalid(&field(name), detail));
+            if is_present {
+                let name = field(name);
+                let detail = format!(
+                    "`{name}`: not allowed with `position`; use `skip` to leave a step out"
+                );
+                return Err(Problem::invalid(&name, detail));
             }
         }
         for (name, text) in [("description", &description), ("toolName", &tool_name)] {
-            if text.as_ref().is_some_and(|text| text.len() > PREFLIGHT_TEXT_BYTES_MAX) {
-                let detail = format!("may have at most {PREFLIGHT_TEXT_BYTES_MAX} bytes");
-                return Err(Problem::invalid(&field(name), detail));
+            let bytes = text.as_ref().map_or(0, String::len);
+            if bytes > PREFLIGHT_TEXT_BYTES_MAX {
+                let max = PREFLIGHT_TEXT_BYTES_MAX;
+                return Err(Problem::too_long(&field(name), bytes, max, "bytes"));
             }
         }
-        // What is empty or null says nothing.
+        // An empty tool name and null arguments mean no change.
         let tool_name = tool_name.filter(|name| !name.is_empty());
         let arguments = step.arguments.filter(|arguments| !arguments.is_null());
         Ok(ChecklistStepEdit { position, description, tool_name, arguments, skip })
     };
-    steps.into_iter().enumerate().map(change).collect()
+    steps.into_iter().enumerate().map(parse_edit).collect()
 }
 
-/// What `word` says to a question without steps, if it is one for those.
+/// Parses the decisions of approvals without steps. Returns `None` for any other decision.
 fn parse_resolution(
-    word: Option<&str>,
+    decision: Option<&str>,
     value: &Option<Value>,
 ) -> Result<Option<Resolution>, Problem> {
-    let resolution = match word {
+    let resolution = match decision {
         Some("retry") => Resolution::Retry,
         Some("failed") => Resolution::Failed,
         Some("stop") => Resolution::Stop,
@@ -206,7 +232,7 @@ fn parse_resolution(
         Some("done") => return Ok(Some(Resolution::Done(value.clone().unwrap_or(Value::Null)))),
         Some("raise") => {
             let limit = value.as_ref().and_then(Value::as_f64);
-            let missing = || Problem::invalid("value", "value must be the new limit, a number");
+            let missing = || Problem::invalid("value", "`value` must be the new limit, a number");
             return limit.map(Resolution::Raise).map(Some).ok_or_else(missing);
         }
         Some(_) | None => return Ok(None),
@@ -217,11 +243,11 @@ fn parse_resolution(
     }
 }
 
-fn parse_decision(field: &str, word: &str) -> Result<bool, Problem> {
-    match word {
+fn parse_decision(field: &str, text: &str) -> Result<bool, Problem> {
+    match text {
         "approve" => Ok(true),
         "reject" => Ok(false),
-        _ => Err(Problem::invalid(field, "a decision is `approve` or `reject`")),
+        _ => Err(Problem::invalid(field, format!("`{field}` must be `approve` or `reject`"))),
     }
 }
 
@@ -229,17 +255,17 @@ fn validate_reason(field: &str, reason: String) -> Result<String, Problem> {
     if reason.len() <= REASON_BYTES_MAX {
         return Ok(reason);
     }
-    Err(Problem::invalid(field, format!("{field} may have at most {REASON_BYTES_MAX} bytes")))
+    Err(Problem::too_long(field, reason.len(), REASON_BYTES_MAX, "bytes"))
 }
 
-/// The answer, with the arguments' texts that a person sends back as they were shown as they are
-/// (E7). What was replaced as a whole is the session's to put back.
+/// Restores the original arguments wherever the client sent redacted texts back unchanged (E7). The
+/// session restores values that were replaced as a whole.
 fn restore_redacted(
     answer: ApprovalAnswer,
     approval: &Approval,
     redactor: &Redactor,
 ) -> ApprovalAnswer {
-    let known = |original: Option<&Value>, edited: Option<Value>| match (original, edited) {
+    let restore = |original: Option<&Value>, edited: Option<Value>| match (original, edited) {
         (Some(original), Some(edited)) => Some(redactor.restore(original, edited)),
         (_, edited) => edited,
     };
@@ -248,7 +274,8 @@ fn restore_redacted(
             for answer in &mut answers {
                 let mut steps = approval.steps().iter();
                 let step = steps.find(|step| step.call_id == answer.call_id);
-                answer.arguments = known(step.map(|step| &step.arguments), answer.arguments.take());
+                let original = step.map(|step| &step.arguments);
+                answer.arguments = restore(original, answer.arguments.take());
             }
             ApprovalAnswer::Steps(answers)
         }
@@ -260,7 +287,7 @@ fn restore_redacted(
                 let mut steps = checklist.steps.iter();
                 let step = steps.find(|step| step.position == edit.position);
                 let original = step.and_then(|step| step.arguments.as_ref());
-                edit.arguments = known(original, edit.arguments.take());
+                edit.arguments = restore(original, edit.arguments.take());
             }
             ApprovalAnswer::Resolve { resolution: Resolution::Approve(edits), reason }
         }
@@ -268,15 +295,17 @@ fn restore_redacted(
     }
 }
 
-/// What became of an answer.
+/// The outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AnswerOutcome {
     pub(super) closed: bool,
     pub(super) repeated: bool,
 }
 
-/// Takes a person's answer. The audit log has it with the session's event; what the event does not
-/// know, by which credential and that it was refused here, is noted beside it.
+/// Submits a human's answer to an approval.
+///
+/// The session's event records the answer. The audit row adds the credential, and records refusals
+/// that never reach the session.
 pub(super) async fn submit_answer(
     state: &AppState,
     principal: &Principal,
@@ -286,7 +315,7 @@ pub(super) async fn submit_answer(
 ) -> Result<AnswerOutcome, Problem> {
     let mut answer = answer;
     let for_session = answer.for_session.take();
-    let for_session = for_session.map(|wish| GrantRequest { condition: wish.condition });
+    let for_session = for_session.map(|request| GrantRequest { condition: request.condition });
     let answer = restore_redacted(answer.into_approval_answer()?, &row.approval, &state.redactor);
     let answer = answer.normalized_for(&row.approval.subject);
     if let Err(refusal) = state.critical_approval.authorize(principal, row, &answer) {
@@ -294,11 +323,11 @@ pub(super) async fn submit_answer(
         record_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
         return Err(refusal.into());
     }
-    let decided = send_answer(state, principal, row, (answer, for_session), surface).await?;
-    if !decided.repeated {
+    let outcome = send_answer(state, principal, row, (answer, for_session), surface).await?;
+    if !outcome.repeated {
         record_answer(state, principal, row, surface, AuditOutcome::Accepted, None).await;
     }
-    Ok(decided)
+    Ok(outcome)
 }
 
 async fn record_answer(
@@ -318,9 +347,9 @@ async fn record_answer(
         reason,
         ..AuditEntry::new(now, AuditAction::ApprovalAnswered, outcome, actor)
     };
-    // What was answered stands, and who answered is in the log with it.
+    // The answer itself is already committed, together with the user.
     if let Err(error) = state.record_audit(entry).await {
-        tracing::error!(%error, "the audit log lacks by which credential somebody answered");
+        tracing::error!(%error, "failed to audit the credential of an answer");
     }
 }
 
@@ -331,13 +360,13 @@ async fn send_answer(
     (answer, for_session): (ApprovalAnswer, Option<GrantRequest>),
     surface: Surface,
 ) -> Result<AnswerOutcome, Problem> {
-    let by = principal.user.clone();
+    let user = principal.user.clone();
     let approval_id = row.approval.approval_id;
     let input = Input::AnswerApproval {
         approval_id,
         answer: answer.clone(),
         for_session: for_session.clone(),
-        by: by.clone(),
+        by: user.clone(),
         role: principal.role,
         surface,
     };
@@ -349,9 +378,9 @@ async fn send_answer(
             | Reply::Steered { .. }
             | Reply::Cancelled { .. }),
         ) => Err(unexpected_reply(&other)),
-        // A session remembers the newest closed questions; the store has them all.
+        // A session keeps only its newest closed approvals; the store has all of them.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
-            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &by)?)
+            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &user)?)
         }
         Err(error) => Err(error.into()),
     }
@@ -361,7 +390,7 @@ fn match_closed_approval(
     row: &ApprovalRow,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<AnswerOutcome, Rejection> {
     let approval_id = row.approval.approval_id;
     match row.state {
@@ -371,34 +400,34 @@ fn match_closed_approval(
         ApprovalState::Decided => {}
     }
     let same = |first: &PlanStepDecision, approved| {
-        let is_wish = first.for_session.as_ref() == for_session;
-        first.approved == approved && first.by == *by && is_wish
+        let is_same_grant = first.for_session.as_ref() == for_session;
+        first.approved == approved && first.by == *user && is_same_grant
     };
     let repeated = match answer {
         ApprovalAnswer::Overall { approved, .. } => {
-            let plain = |first: &PlanStepDecision| first.edited.is_none();
-            row.decisions.iter().all(|first| same(first, *approved) && plain(first))
+            let unedited = |first: &PlanStepDecision| first.edited.is_none();
+            row.decisions.iter().all(|first| same(first, *approved) && unedited(first))
         }
         ApprovalAnswer::Steps(steps) => steps.iter().all(|step| {
-            let mut firsts = row.decisions.iter().filter(|first| first.call_id == step.call_id);
+            let mut decisions = row.decisions.iter().filter(|first| first.call_id == step.call_id);
             let same_arguments = |first: &PlanStepDecision| match &step.arguments {
                 Some(arguments) => first.digest == Digest::hash_json(arguments),
                 None => first.edited.is_none(),
             };
-            firsts.any(|first| same(first, step.approved) && same_arguments(first))
+            decisions.any(|first| same(first, step.approved) && same_arguments(first))
         }),
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
             let first = row.answer.as_ref();
             let is_same =
-                |first: &RecordedAnswer| first.resolution == *resolution && first.by == *by;
+                |first: &RecordedAnswer| first.resolution == *resolution && first.by == *user;
             for_session.is_none() && first.is_some_and(is_same)
         }
     };
     if repeated {
         return Ok(AnswerOutcome { closed: true, repeated });
     }
-    let word = row.answer.clone().map(Box::new);
-    Err(Rejection::AlreadyDecided { decisions: row.decisions.clone(), answer: word })
+    let answer = row.answer.clone().map(Box::new);
+    Err(Rejection::AlreadyDecided { decisions: row.decisions.clone(), answer })
 }
 
 #[cfg(test)]
@@ -414,7 +443,7 @@ mod tests {
     const CALL: &str = "0198c0de-0000-7000-8000-000000000001";
 
     #[test]
-    fn g8_an_answer_is_for_the_whole_or_for_steps() {
+    fn g8_answer_decides_the_whole_plan_or_single_steps() {
         let call_id = CALL.parse().unwrap();
         let reason = Some("why".to_owned());
         assert_eq!(
@@ -438,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn g11_questions_without_steps_have_words_of_their_own() {
+    fn g11_approvals_without_steps_have_their_own_decisions() {
         for (answer, resolution) in [
             (json!({"decision": "retry"}), Resolution::Retry),
             (json!({"decision": "done"}), Resolution::Done(Value::Null)),
@@ -453,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn g14_steps_of_a_preflight_are_changed_by_position() {
+    fn g14_preflight_steps_are_edited_by_position() {
         let expected = ChecklistStepEdit {
             position: 2,
             tool_name: Some("buy".to_owned()),
@@ -488,11 +517,11 @@ mod tests {
     }
 
     #[test]
-    fn g8_ambiguous_answers_are_rejected() {
+    fn g8_ambiguous_answer_is_rejected() {
         let long = "x".repeat(REASON_BYTES_MAX + 1);
-        let of_call = |name: &str, said: Value| {
+        let with_step_field = |name: &str, value: Value| {
             let mut step = json!({"call_id": CALL});
-            step[name] = said;
+            step[name] = value;
             json!({"decision": "approve", "steps": [step]})
         };
         for (answer, code, field) in [
@@ -507,9 +536,13 @@ mod tests {
             (json!({"decision": "approve", "reason": long}), "invalid_request", "reason"),
             (json!({"steps": [{"call_id": CALL}]}), "invalid_request", "steps[0].decision"),
             (json!({"steps": [{"call_id": "x"}]}), "invalid_request", "steps[0].call_id"),
-            (of_call("skip", json!(true)), "invalid_request", "steps[0].skip"),
-            (of_call("toolName", json!("buy")), "invalid_request", "steps[0].toolName"),
-            (of_call("description", json!("Buy")), "invalid_request", "steps[0].description"),
+            (with_step_field("skip", json!(true)), "invalid_request", "steps[0].skip"),
+            (with_step_field("toolName", json!("buy")), "invalid_request", "steps[0].toolName"),
+            (
+                with_step_field("description", json!("Buy")),
+                "invalid_request",
+                "steps[0].description",
+            ),
         ] {
             let problem = parse(answer.clone()).unwrap_err();
             let found = problem.extra["field"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Questions to people, over REST (G8, G11): list, as a page or as a stream of what changes; read,
-//! answer; and the two short forms for a whole plan, `execute` and `reject`.
+//! Approvals over REST (G8, G11): a list as a page or as a stream of changes, reading and answering
+//! one approval, and the two short forms for a whole plan, `execute` and `reject`.
 
 mod change_source;
 
@@ -34,66 +34,67 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-/// Questions on a page where the client says nothing, and at most.
+/// Default and maximum number of approvals on a page.
 const PAGE_LIMITS: (usize, usize) = (50, 200);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let one = "/agent/approvals/{approval_id}";
+    let item_path = "/agent/approvals/{approval_id}";
     vec![
         Endpoint::get("/agent/approvals", list)
             .operation(
                 "list_approvals",
-                "Questions, the newest first; or a stream of those that wait.",
+                "Lists approvals, newest first, or streams the pending ones.",
             )
-            .description("Approvers and administrators get everybody's, others their own.")
+            .description("Approvers and administrators see all approvals, other users their own.")
             .query::<ListApprovalsQuery>()
             .limit_param("limit", PAGE_LIMITS)
-            .returns::<ApprovalPage>("A page of questions")
+            .returns::<ApprovalPage>("A page of approvals")
             .returns_stream::<ApprovalChanges>(
                 EVENT_STREAM,
-                "Those that wait: first all of them, then what changes",
+                "First all pending approvals, then the changes",
             )
             .problems(&["invalid_id"]),
-        Endpoint::get(one, read)
-            .operation("read_approval", "A question.")
-            .returns::<ApprovalView>("The question")
+        Endpoint::get(item_path, read)
+            .operation("read_approval", "Returns an approval.")
+            .returns::<ApprovalView>("The approval")
             .problems(&["approval_not_found"]),
-        Endpoint::post(one, answer_approval)
-            .operation("decide_approval", "Answers a question.")
+        Endpoint::post(item_path, answer_approval)
+            .operation("decide_approval", "Answers an approval.")
             .description(
-                "The first answer wins. The same answer of the same person again is answered as \
-                 the first, with `repeated`; another is 409 with the `first`.",
+                "The first answer wins. Repeating the same answer as the same user returns the \
+                 first result with `repeated`; a different answer is rejected with 409, which \
+                 contains the `first` answer.",
             )
-            .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
+            .header(SURFACE_HEADER, "The surface of the answer: `cli` or `rest`")
             .body::<AnswerRequest>()
-            .returns::<AnswerResponse>("What became of it")
+            .returns::<AnswerResponse>("The outcome of the answer")
             .problems(COMMAND_PROBLEMS)
             .problems(ANSWER_PROBLEMS),
         plan_endpoint(Endpoint::post("/agent/execute", execute))
-            .operation("execute_plan", "Approves all that is undecided of a plan."),
+            .operation("execute_plan", "Approves all undecided steps of a plan."),
         plan_endpoint(Endpoint::post("/agent/reject", reject))
-            .operation("reject_plan", "Rejects all that is undecided of a plan."),
+            .operation("reject_plan", "Rejects all undecided steps of a plan."),
     ]
 }
 
-/// What the two short forms have in common.
+/// Adds the description that `execute` and `reject` have in common.
 fn plan_endpoint(endpoint: Endpoint) -> Endpoint {
     endpoint
         .query::<DialectQuery>()
-        .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
+        .header(SURFACE_HEADER, "The surface of the answer: `cli` or `rest`")
         .body::<PlanBody>()
-        .returns::<AnswerResponse>("What became of it")
+        .returns::<AnswerResponse>("The outcome of the answer")
         .returns_stream::<FlatFrame>(
             EVENT_STREAM,
-            "The rest of the run, one frame in each `data:` line",
+            "The rest of the run, one frame per `data:` line",
         )
         .problems(COMMAND_PROBLEMS)
         .problems(ANSWER_PROBLEMS)
         .problems(&["unknown_dialect", "too_many_subscribers"])
 }
 
-/// A question, and what became of it.
+/// An approval with its state and answer.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
 pub(super) struct ApprovalView {
@@ -102,55 +103,59 @@ pub(super) struct ApprovalView {
     state: ApprovalState,
     session_id: SessionId,
     run_id: RunId,
-    /// The run that people watch, where a child asks (S8).
+    /// The run of the root session, if a child session requested the approval (S8).
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<RootRun>,
-    /// Whose session asks.
+    /// The owner of the session.
     user_id: UserId,
-    /// What was said of each step of a plan.
+    /// The decisions on the steps of a plan.
     decisions: Vec<PlanStepDecision>,
+    /// The time at which the approval was closed.
     closed_at: Option<Timestamp>,
-    /// What was said of a question without steps.
+    /// The answer to an approval without steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<RecordedAnswer>,
-    /// To whom it went when nobody answered in time; `deadline` is theirs.
+    /// The role to which the approval was escalated after its first deadline. `deadline` is then
+    /// the deadline of that role.
     #[serde(skip_serializing_if = "Option::is_none")]
     escalated_to: Option<Role>,
 }
 
-/// A page of questions.
+/// A page of approvals.
 #[derive(Serialize, ToSchema)]
 struct ApprovalPage {
+    /// The approvals, newest first.
     #[schema(value_type = Vec<ApprovalView>)]
     approvals: Vec<Value>,
-    /// `before` of the next page, if there is one.
+    /// The value of `before` for the next page; `null` on the last page.
     next: Option<ApprovalId>,
 }
 
-/// What became of an answer.
+/// The outcome of an answer.
 #[derive(Serialize, ToSchema)]
 struct AnswerResponse {
     session_id: SessionId,
     run_id: RunId,
-    /// The same as `approval_id`.
+    /// Same as `approval_id`.
     plan_id: ApprovalId,
     approval_id: ApprovalId,
-    /// Whether nothing of the question is left to answer.
+    /// True if the approval has no undecided step left.
     closed: bool,
-    /// Whether it had been answered so before.
+    /// True if the same answer was given before.
     repeated: bool,
+    /// The approval after the answer.
     #[schema(value_type = ApprovalView)]
     approval: Value,
 }
 
-/// A question as clients see it, not yet redacted.
+/// Returns the client's view of an approval, not yet redacted.
 pub(super) fn approval_view(row: &ApprovalRow) -> ApprovalView {
-    let mut plan = ApprovalRequestView::from(&*row.approval);
+    let mut request = ApprovalRequestView::from(&*row.approval);
     if let Some(escalation) = &row.escalation {
-        plan.deadline = escalation.deadline;
+        request.deadline = escalation.deadline;
     }
     ApprovalView {
-        request: plan,
+        request,
         state: row.state,
         session_id: row.session_id,
         run_id: row.run_id,
@@ -163,52 +168,53 @@ pub(super) fn approval_view(row: &ApprovalRow) -> ApprovalView {
     }
 }
 
-/// The same, redacted.
+/// Returns the client's view of an approval, redacted.
 fn redacted_approval(state: &AppState, row: &ApprovalRow) -> Value {
     state.redactor.redact_value(json!(approval_view(row)))
 }
 
 #[derive(Deserialize, IntoParams)]
 struct ListApprovalsQuery {
-    /// Only those in this state.
+    /// Only approvals in this state.
     #[param(inline)]
     state: Option<ApprovalState>,
-    /// Only this session's, and those of the sessions that work for it.
+    /// Only approvals of this session and of its child sessions.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
-    /// Only those asked before this one.
+    /// Only approvals that were requested before this one.
     #[param(value_type = Option<ApprovalId>)]
     before: Option<String>,
+    /// Maximum number of approvals.
     limit: Option<usize>,
 }
 
-/// `GET /agent/approvals`: a page, or those that wait as a stream.
+/// `GET /agent/approvals`: a page, or a stream of the pending approvals.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let asked: ListApprovalsQuery = extract::parse_query(&request)?;
-    let limit = extract::validate_page_size("limit", asked.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
-    let everybodys = caller.0.role >= Role::Approver;
+    let params: ListApprovalsQuery = extract::parse_query(&request)?;
+    let limit = extract::validate_page_size("limit", params.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
+    let sees_all = caller.0.role >= Role::Approver;
     let query = ApprovalQuery {
-        owner: (!everybodys).then(|| caller.0.user.clone()),
+        owner: (!sees_all).then(|| caller.0.user.clone()),
         session_id: extract::parse_optional_id::<SessionId>(
             "session_id",
-            asked.session_id.as_deref(),
+            params.session_id.as_deref(),
         )?,
-        state: asked.state,
-        before: extract::parse_optional_id::<ApprovalId>("before", asked.before.as_deref())?,
+        state: params.state,
+        before: extract::parse_optional_id::<ApprovalId>("before", params.before.as_deref())?,
         limit: limit + 1,
     };
     if extract::accepts_event_stream(&request) {
-        return stream_pending(state, caller, query, asked.limit);
+        return stream_pending(state, caller, query, params.limit);
     }
     let mut rows = state.runtime.journal.list_approvals(query).await?;
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.approval.approval_id);
+    let next = rows.last().filter(|_| has_more).map(|row| row.approval.approval_id);
     let approvals = rows.iter().map(|row| redacted_approval(&state, row)).collect();
     Ok(HttpResponse::Ok().json(ApprovalPage { approvals, next }))
 }
 
-/// Those that wait, from now on: the newest `limit`, at most a page as long as there is.
+/// Streams the newest `limit` pending approvals and their changes; by default a full page.
 fn stream_pending(
     state: State,
     caller: Caller,
@@ -216,15 +222,15 @@ fn stream_pending(
     limit: Option<usize>,
 ) -> Result<HttpResponse, Problem> {
     if query.before.is_some() || query.state.is_some_and(|state| state != ApprovalState::Pending) {
-        let detail =
-            "a stream tells of what waits: it takes no `before`, and no `state` but `pending`";
+        let detail = "a stream contains pending approvals only: it takes no `before`, and no \
+                      `state` other than `pending`";
         return Err(Problem::bad_request("invalid_query", detail));
     }
     let limit = limit.unwrap_or(PAGE_LIMITS.1);
-    let wanted = ApprovalQuery { state: Some(ApprovalState::Pending), limit, ..query };
+    let query = ApprovalQuery { state: Some(ApprovalState::Pending), limit, ..query };
     let heartbeat = state.limits.heartbeat;
-    let onlooker = change_source::ApprovalChangeSource::new(state, caller.0, wanted);
-    Ok(super::change_stream::stream_changes(onlooker, heartbeat))
+    let source = change_source::ApprovalChangeSource::new(state, caller.0, query);
+    Ok(super::change_stream::stream_changes(source, heartbeat))
 }
 
 /// `GET /agent/approvals/{approval_id}`
@@ -247,19 +253,21 @@ async fn answer_approval(
     answer_as_json(&state, &caller.0, &row, answer, surface).await
 }
 
-/// Which plan.
+/// Identifies a plan and gives the reason of its answer.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlanBody {
+    /// The session that shows the plan: its own session or the root session.
     session_id: SessionId,
-    /// The question; `approval_id` says the same.
+    /// The approval of the plan. `approval_id` is an alias.
     #[serde(alias = "approval_id")]
     plan_id: ApprovalId,
+    /// The reason, shown to the model and in the record.
     #[serde(default)]
     reason: Option<String>,
 }
 
-/// `POST /agent/execute`: approves all that is undecided.
+/// `POST /agent/execute`: approves all undecided steps.
 async fn execute(
     state: State,
     caller: Caller,
@@ -269,7 +277,7 @@ async fn execute(
     answer_plan(&state, &caller, &request, body, true).await
 }
 
-/// `POST /agent/reject`: rejects all that is undecided.
+/// `POST /agent/reject`: rejects all undecided steps.
 async fn reject(
     state: State,
     caller: Caller,
@@ -288,27 +296,27 @@ async fn answer_plan(
 ) -> Result<HttpResponse, Problem> {
     let row = commands::load_visible_approval(state, &caller.0, body.plan_id).await?;
     let own = RootRun { session_id: row.session_id, run_id: row.run_id };
-    let watched = [Some(own), row.root].into_iter().flatten();
-    let watched = watched.into_iter().find(|run| run.session_id == body.session_id);
-    let RootRun { session_id, run_id } = watched.ok_or_else(Problem::approval_not_found)?;
+    let runs = [Some(own), row.root].into_iter().flatten();
+    let run = runs.into_iter().find(|run| run.session_id == body.session_id);
+    let RootRun { session_id, run_id } = run.ok_or_else(Problem::approval_not_found)?;
     let answer = AnswerRequest::for_all_steps(approve, body.reason);
     let surface = access_control::resolve_surface(request, &caller.0)?;
     if !extract::accepts_event_stream(request) {
         return answer_as_json(state, &caller.0, &row, answer, surface).await;
     }
     let dialect = events::parse_dialect(request)?;
-    // An approver may answer for a session, not listen to it.
+    // An approver may answer the approvals of a session without the right to read its events.
     let session = commands::load_visible_session(state, &caller.0, session_id).await?;
     sse::check_subscriber_limit(state, &session)?;
     let head = state.runtime.journal.load_head(session_id).await?;
-    let decided = answers::submit_answer(state, &caller.0, &row, answer, surface).await?;
-    let seq = match decided.repeated {
+    let outcome = answers::submit_answer(state, &caller.0, &row, answer, surface).await?;
+    let seq = match outcome.repeated {
         false => head,
-        // The run may have ended since: its rest begins with the first answer.
+        // The run may have ended since: the rest of the run starts at the first answer.
         true => seq_before_first_answer(state, session_id, body.plan_id).await?,
     };
-    let follow = StreamFilter::Run { run_id, until_pause: false };
-    Ok(sse::stream_session(state, &session, Cursor::after_seq(seq), follow, dialect))
+    let filter = StreamFilter::Run { run_id, until_pause: false };
+    Ok(sse::stream_session(state, &session, Cursor::after_seq(seq), filter, dialect))
 }
 
 async fn answer_as_json(
@@ -318,7 +326,7 @@ async fn answer_as_json(
     answer: AnswerRequest,
     surface: Surface,
 ) -> Result<HttpResponse, Problem> {
-    let decided = answers::submit_answer(state, principal, row, answer, surface).await?;
+    let outcome = answers::submit_answer(state, principal, row, answer, surface).await?;
     let approval_id = row.approval.approval_id;
     let row = commands::load_visible_approval(state, principal, approval_id).await?;
     Ok(HttpResponse::Ok().json(AnswerResponse {
@@ -326,28 +334,28 @@ async fn answer_as_json(
         run_id: row.run_id,
         plan_id: approval_id,
         approval_id,
-        closed: decided.closed,
-        repeated: decided.repeated,
+        closed: outcome.closed,
+        repeated: outcome.repeated,
         approval: redacted_approval(state, &row),
     }))
 }
 
-/// The event before the first answer to the question.
+/// Returns the number of the event before the first answer to the approval.
 async fn seq_before_first_answer(
     state: &AppState,
     session_id: SessionId,
-    wanted: ApprovalId,
+    approval_id: ApprovalId,
 ) -> Result<Seq, Problem> {
     let mut after = Seq(0);
     loop {
         let page = state.runtime.journal.load_events(session_id, after, LOG_PAGE_EVENTS).await?;
         let Some(last) = page.last() else { return Ok(after) };
-        let found = page.iter().find(|record| {
+        let first_answer = page.iter().find(|record| {
             matches!(record.event.source_event(),
-                SessionEvent::ApprovalDecided { approval_id, .. } if *approval_id == wanted)
+                SessionEvent::ApprovalDecided { approval_id: id, .. } if *id == approval_id)
         });
-        if let Some(found) = found {
-            return Ok(Seq(found.seq.0 - 1));
+        if let Some(first_answer) = first_answer {
+            return Ok(Seq(first_answer.seq.0 - 1));
         }
         after = last.seq;
     }

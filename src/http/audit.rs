@@ -1,5 +1,5 @@
-//! The audit log, for administrators (X6): pages as JSON, or all of it as JSON lines. And the one
-//! way of the other handlers to note what has no event of a session.
+//! The audit log for administrators (X6), as JSON pages or as JSON lines; and the function by which
+//! other handlers record actions that have no session event.
 
 use super::{
     AppState, Problem, State,
@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// Rows on a page where the client says nothing, and at most; an export reads as many at once.
+/// Default and maximum number of rows on a page; an export reads the maximum at a time.
 const PAGE_LIMITS: (usize, usize) = (100, 1_000);
 
 impl AppState {
-    /// Notes what a handler did.
+    /// Appends an entry to the audit log, if there is one.
     pub(super) async fn record_audit(&self, entry: AuditEntry) -> Result<(), JournalError> {
         match &self.audit_log {
             Some(audit) => audit.append_audit(entry).await,
@@ -37,18 +37,21 @@ impl AppState {
     }
 }
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/audit", list)
-            .operation("audit", "The audit log: a page, or all of it as JSON lines.")
-            .description("As JSON lines by `format=jsonl` or `Accept: application/jsonl`.")
+            .operation("audit", "Returns the audit log, as a page or as JSON lines.")
+            .description(
+                "`format=jsonl` or `Accept: application/jsonl` returns JSON lines: all matching \
+                 rows, or the first `limit` of them.",
+            )
             .query::<ListAuditQuery>()
             .limit_param("limit", PAGE_LIMITS)
             .returns::<AuditPage>("A page of rows")
             .returns_stream::<AuditRowSchema>(
                 JSON_LINES,
-                "A row in each line; without `limit` all of them",
+                "One row per line; all rows unless `limit` is given",
             )
             .problems(&["forbidden", "not_found", "invalid_id"]),
     ]
@@ -57,20 +60,22 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A page of the audit log.
 #[derive(Serialize, ToSchema)]
 struct AuditPage {
+    /// The rows, in the requested order.
     #[schema(value_type = Vec<AuditRowSchema>)]
     rows: Vec<Value>,
-    /// What the next page goes on from, if there is one: `after`, or `before` where the newest come first.
+    /// The cursor of the next page: the value of `after`, or of `before` for `order=newest`. `null`
+    /// on the last page.
     next: Option<u64>,
 }
 
-/// A row of the audit log. What somebody has put in the place of a row is shown as `unreadable`.
+/// A row of the audit log. A row whose content is not valid JSON has the member `unreadable`.
 #[derive(ToSchema)]
 #[schema(as = AuditRow)]
 #[expect(dead_code, reason = "a row is shown as it was stored, byte for byte what was hashed")]
 struct AuditRowSchema {
-    /// Its number, from 1 without gaps.
+    /// Row number, from 1 without gaps.
     n: u64,
-    /// Its hash, over the hash before it and its content.
+    /// Hash over the previous row's hash and this row's content.
     hash: Digest,
     #[serde(flatten)]
     entry: AuditEntry,
@@ -81,7 +86,7 @@ struct ListAuditQuery {
     /// Only rows about this session.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
-    /// Only what this user did.
+    /// Only actions of this user.
     user: Option<String>,
     /// Only this action.
     #[param(inline)]
@@ -94,6 +99,7 @@ struct ListAuditQuery {
     #[param(inline)]
     #[serde(default)]
     order: AuditOrder,
+    /// Maximum number of rows.
     limit: Option<usize>,
     /// `json` or `jsonl`.
     format: Option<String>,
@@ -102,12 +108,12 @@ struct ListAuditQuery {
 /// `GET /admin/audit`
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
-    let absent =
-        || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no audit log");
-    let audit = state.audit_log.clone().ok_or_else(absent)?;
+    let not_found =
+        || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server has no audit log");
+    let audit = state.audit_log.clone().ok_or_else(not_found)?;
     let query: ListAuditQuery = extract::parse_query(&request)?;
-    let as_lines = wants_lines(&request, query.format.as_deref())?;
-    let wanted = AuditQuery {
+    let as_lines = accepts_json_lines(&request, query.format.as_deref())?;
+    let audit_query = AuditQuery {
         session_id: extract::parse_optional_id::<SessionId>(
             "session_id",
             query.session_id.as_deref(),
@@ -120,24 +126,24 @@ async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         limit: PAGE_LIMITS.1,
     };
     if as_lines {
-        return Ok(export(audit, wanted, query.limit, state.redactor.clone()));
+        return Ok(export(audit, audit_query, query.limit, state.redactor.clone()));
     }
     let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
-    // One more than the page tells whether there is another.
-    let mut rows = audit.list_audit_rows(AuditQuery { limit: limit + 1, ..wanted }).await?;
-    let more = rows.len() > limit;
+    // One row more than the page shows if there is another page.
+    let mut rows = audit.list_audit_rows(AuditQuery { limit: limit + 1, ..audit_query }).await?;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.n);
+    let next = rows.last().filter(|_| has_more).map(|row| row.n);
     let rows = rows.iter().map(|row| row_view(row, &state.redactor)).collect();
     Ok(HttpResponse::Ok().json(AuditPage { rows, next }))
 }
 
-fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Problem> {
+fn accepts_json_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Problem> {
     match format {
         Some("jsonl") => return Ok(true),
         Some("json") => return Ok(false),
         Some(_) => {
-            let detail = "format must be `json` or `jsonl`";
+            let detail = "`format` must be `json` or `jsonl`";
             return Err(extract::invalid_query("format", detail));
         }
         None => {}
@@ -146,9 +152,9 @@ fn wants_lines(request: &HttpRequest, format: Option<&str>) -> Result<bool, Prob
     Ok(accept.is_some_and(|accept| accept.to_ascii_lowercase().contains(JSON_LINES)))
 }
 
-/// A row as administrators see it: its content, and its hash.
+/// Returns the administrator's view of a row: its content and its hash.
 fn row_view(row: &AuditRow, redactor: &Redactor) -> Value {
-    // What somebody has put in the place of a row's content is shown as it is.
+    // Content that was tampered with is shown as stored.
     let view = match serde_json::from_str(&row.content) {
         Ok(Value::Object(content)) => Value::Object(content),
         Ok(_) | Err(_) => json!({"n": row.n, "unreadable": row.content}),
@@ -158,30 +164,30 @@ fn row_view(row: &AuditRow, redactor: &Redactor) -> Value {
     view
 }
 
-/// Everything that is wanted, a row a line, read as the client takes it. If the log can't be read
-/// any more, the connection breaks rather than look complete.
+/// Streams the rows of `query` as JSON lines, reading pages as the client consumes them. If reading
+/// the log fails, the connection is aborted, so that a partial export does not look complete.
 fn export(
     audit: Arc<dyn AuditLog>,
-    wanted: AuditQuery,
+    query: AuditQuery,
     limit: Option<usize>,
     redactor: Arc<Redactor>,
 ) -> HttpResponse {
-    let first = Some((wanted, limit.unwrap_or(usize::MAX)));
+    let first = Some((query, limit.unwrap_or(usize::MAX)));
     let pages = stream::unfold(first, move |next| {
         let (audit, redactor) = (audit.clone(), redactor.clone());
         async move {
-            let (mut wanted, left) = next?;
-            wanted.limit = left.min(PAGE_LIMITS.1);
-            let rows = match audit.list_audit_rows(wanted.clone()).await {
+            let (mut query, remaining) = next?;
+            query.limit = remaining.min(PAGE_LIMITS.1);
+            let rows = match audit.list_audit_rows(query.clone()).await {
                 Ok(rows) => rows,
                 Err(error) => return Some((Err(error), None)),
             };
-            wanted.advance_past(rows.last()?.n);
-            let left = left - rows.len();
-            let more = rows.len() == wanted.limit && left > 0;
+            query.advance_past(rows.last()?.n);
+            let remaining = remaining - rows.len();
+            let has_more = rows.len() == query.limit && remaining > 0;
             let lines = rows.iter().map(|row| format!("{}\n", row_view(row, &redactor)));
             let lines: String = lines.collect();
-            Some((Ok(Bytes::from(lines)), more.then_some((wanted, left))))
+            Some((Ok(Bytes::from(lines)), has_more.then_some((query, remaining))))
         }
     });
     HttpResponse::Ok()

@@ -1,6 +1,6 @@
-//! What changes in something that is looked up, as a stream of server-sent events: whoever asks is told
-//! all that is there, then what differs. Shared by [`super::actors`] and [`super::approvals`]; must
-//! not know what is looked up.
+//! A stream of server-sent events that reports the changes of a polled [`ChangeSource`]: first all
+//! entries, then the differences. Used by [`super::actors`] and [`super::approvals`]; does not know
+//! what the entries are.
 
 use actix_web::{HttpResponse, http::header, web::Bytes};
 use futures::stream;
@@ -11,41 +11,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something whose changes are told.
+/// A source whose changes are streamed.
 pub(super) trait ChangeSource: 'static {
-    /// Waits until it may be different, no longer than `patience`.
-    async fn wait_for_change(&mut self, patience: Duration);
+    /// Waits until the source may have changed, at most `max_wait`.
+    async fn wait_for_change(&mut self, max_wait: Duration);
 
-    /// What differs from what was told before, as a frame; from here on it counts as told. What was
-    /// told never is different from nothing, so that the first frame always comes.
+    /// Returns a frame with the changes since the last call, or `None` if there are none. The first
+    /// call always returns a frame, since nothing was sent before.
     async fn next_changes(&mut self) -> Option<Value>;
 
-    /// Whether whoever asked may hear it still.
+    /// True if the client may still receive changes.
     fn is_authorized(&self) -> bool;
 }
 
-/// A stream on its way.
-struct ChangeStream<L> {
-    source: L,
+/// The state of one stream.
+struct ChangeStream<S> {
+    source: S,
     heartbeat: Duration,
     last_frame_at: Instant,
-    /// The first look is at once.
+    /// False until the first read, which does not wait for a change.
     has_started: bool,
 }
 
-/// The stream: all that is there, then what changes. Without anything new, a sign of life comes after
-/// each `heartbeat`.
-pub(super) fn stream_changes(looking: impl ChangeSource, heartbeat: Duration) -> HttpResponse {
-    let telling = ChangeStream {
-        source: looking,
-        heartbeat,
-        last_frame_at: Instant::now(),
-        has_started: false,
-    };
-    let frames = stream::unfold(telling, |mut telling| async move {
-        let frame = telling.next_frame().await?;
-        telling.last_frame_at = Instant::now();
-        Some((Ok::<_, Infallible>(Bytes::from(frame)), telling))
+/// Returns the response that streams `source`: all entries, then the changes. After each
+/// `heartbeat` without a frame it sends a comment.
+pub(super) fn stream_changes(source: impl ChangeSource, heartbeat: Duration) -> HttpResponse {
+    let stream =
+        ChangeStream { source, heartbeat, last_frame_at: Instant::now(), has_started: false };
+    let frames = stream::unfold(stream, |mut stream| async move {
+        let frame = stream.next_frame().await?;
+        stream.last_frame_at = Instant::now();
+        Some((Ok::<_, Infallible>(Bytes::from(frame)), stream))
     });
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
@@ -54,12 +50,12 @@ pub(super) fn stream_changes(looking: impl ChangeSource, heartbeat: Duration) ->
         .streaming(frames)
 }
 
-impl<L: ChangeSource> ChangeStream<L> {
+impl<S: ChangeSource> ChangeStream<S> {
     async fn next_frame(&mut self) -> Option<String> {
         loop {
             if std::mem::replace(&mut self.has_started, true) {
-                let patience = self.heartbeat.saturating_sub(self.last_frame_at.elapsed());
-                self.source.wait_for_change(patience).await;
+                let max_wait = self.heartbeat.saturating_sub(self.last_frame_at.elapsed());
+                self.source.wait_for_change(max_wait).await;
             }
             if !self.source.is_authorized() {
                 return None;
@@ -74,18 +70,19 @@ impl<L: ChangeSource> ChangeStream<L> {
     }
 }
 
-/// What of `found` is new or different, and the keys of what is gone. `told` is then what was found.
+/// Returns the entries of `found` that are new or changed, and the keys that are no longer in
+/// `found`. Replaces the content of `last_sent` with `found`.
 pub(super) fn differences<V: Clone + PartialEq>(
-    told: &mut BTreeMap<String, V>,
+    last_sent: &mut BTreeMap<String, V>,
     found: impl IntoIterator<Item = (String, V)>,
 ) -> (Vec<V>, Vec<String>) {
-    let mut before = std::mem::take(told);
+    let mut before = std::mem::take(last_sent);
     let mut changed = Vec::new();
     for (key, value) in found {
         if before.remove(&key).as_ref() != Some(&value) {
             changed.push(value.clone());
         }
-        told.insert(key, value);
+        last_sent.insert(key, value);
     }
     (changed, before.into_keys().collect())
 }
@@ -95,19 +92,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_told_once() {
-        let mut told = BTreeMap::new();
+    fn difference_is_reported_once() {
+        let mut last_sent = BTreeMap::new();
         let found = |pairs: &[(&str, u8)]| -> Vec<_> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()
         };
-        let gone = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        for (now, changed, left) in [
-            (found(&[("a", 1), ("b", 1)]), vec![1, 1], gone(&[])),
-            (found(&[("a", 1), ("b", 1)]), vec![], gone(&[])),
-            (found(&[("a", 2), ("c", 1)]), vec![2, 1], gone(&["b"])),
-            (found(&[]), vec![], gone(&["a", "c"])),
+        let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        for (now, changed, gone) in [
+            (found(&[("a", 1), ("b", 1)]), vec![1, 1], keys(&[])),
+            (found(&[("a", 1), ("b", 1)]), vec![], keys(&[])),
+            (found(&[("a", 2), ("c", 1)]), vec![2, 1], keys(&["b"])),
+            (found(&[]), vec![], keys(&["a", "c"])),
         ] {
-            assert_eq!(differences(&mut told, now), (changed, left));
+            assert_eq!(differences(&mut last_sent, now), (changed, gone));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Chatting: `POST /agent/chat/stream` carries one run as it goes, `POST /agent/chat` answers once
-//! it has ended or pauses. A client that goes away cancels nothing (S6).
+//! Chat: `POST /agent/chat/stream` streams one run, `POST /agent/chat` responds when the run ends or
+//! pauses. A client that disconnects does not cancel the run (S6).
 
 mod run_collector;
 
@@ -33,35 +33,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let key = "Stands for `message_id`: sent again, it starts nothing";
-    let span = "The span of a trace that the run shall be a part of";
+    let key = "Same as `message_id`: a repeated request does not start another run";
+    let trace = "The W3C trace context of which the run becomes a part";
     vec![
         Endpoint::post("/agent/chat", chat)
-            .operation("chat", "Sends a message, and answers once its run has ended or pauses.")
-            .description("Without `session_id` a session is created for it.")
+            .operation("chat", "Sends a message and responds when its run ends or pauses.")
+            .description("Without `session_id`, a session is created.")
             .header(IDEMPOTENCY_KEY, key)
-            .header(TRACEPARENT, span)
+            .header(TRACEPARENT, trace)
             .body::<ChatBody>()
             .returns::<ChatResponse>("The run has ended")
             .returns_with_status::<ChatResponse>(
                 202,
-                "The run waits for a person, who is asked `plan`",
+                "The run waits for an answer to the approval `plan`",
             )
             .problems(COMMAND_PROBLEMS)
             .problems(CREATE_SESSION_PROBLEMS)
             .problems(MESSAGE_PROBLEMS)
             .problems(&["invalid_id", "too_many_subscribers", "run_failed", "stream_broken"]),
         Endpoint::post("/agent/chat/stream", stream)
-            .operation("chat_stream", "Sends a message, and streams its run to its end.")
+            .operation("chat_stream", "Sends a message and streams its run until the run ends.")
             .query::<DialectQuery>()
             .header(IDEMPOTENCY_KEY, key)
-            .header(TRACEPARENT, span)
+            .header(TRACEPARENT, trace)
             .body::<ChatStreamBody>()
             .returns_stream::<FlatFrame>(
                 EVENT_STREAM,
-                "One frame in each `data:` line, as things happen",
+                "One frame per `data:` line, as events occur",
             )
             .problems(COMMAND_PROBLEMS)
             .problems(MESSAGE_PROBLEMS)
@@ -69,29 +69,33 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// A message for a session.
+/// A message to a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ChatStreamBody {
+    /// The session.
     session_id: SessionId,
-    /// May be left out where there is a workflow.
+    /// The text. Optional if `workflow` is present.
     #[serde(default)]
     message: String,
-    /// Sent again, it starts nothing and answers the same.
+    /// Id of the message. Repeating a message with the same id returns the first response and
+    /// starts no run.
     #[serde(default)]
     message_id: Option<MessageId>,
-    /// While a run is going: `queue` (default), `steer`, `interrupt` or `reject`.
+    /// Handling while another run is active: `queue` (default), `steer`, `interrupt` or `reject`.
     #[serde(default)]
     on_busy: Option<String>,
-    /// Whether its run begins with a plan; by default as the session's settings say.
+    /// True if the run starts with a preflight; by default as the session's settings specify.
     #[serde(default)]
     preflight: Option<bool>,
+    /// The workflow to run.
     #[serde(default)]
     workflow: Option<WorkflowRequest>,
-    /// Whose session it must be; `character_id` says the same, and a number will do.
+    /// The expected owner of the session. May be a number. `character_id` is an alias.
     #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     user_id: Option<UserId>,
-    /// `end` (default), or `pause`: the stream ends when a person is asked, too.
+    /// `end` (default): the stream ends with the run. `pause`: it also ends at a request for
+    /// approval.
     #[serde(default)]
     until: Option<String>,
 }
@@ -107,7 +111,7 @@ async fn stream(
     let until_pause = match body.until.as_deref() {
         None | Some("end") => false,
         Some("pause") => true,
-        Some(_) => return Err(Problem::invalid("until", "until must be `end` or `pause`")),
+        Some(_) => return Err(Problem::invalid("until", "`until` must be `end` or `pause`")),
     };
     let session = load_user_session(&state, &caller.0, body.session_id, body.user_id).await?;
     sse::check_subscriber_limit(&state, &session)?;
@@ -121,16 +125,16 @@ async fn stream(
     };
     let SubmittedMessage { run_id, seq, .. } =
         commands::submit_message(&state, &caller.0, &session, message).await?;
-    let follow = StreamFilter::Run { run_id, until_pause };
-    Ok(sse::stream_session(&state, &session, cursor_before(seq), follow, dialect))
+    let filter = StreamFilter::Run { run_id, until_pause };
+    Ok(sse::stream_session(&state, &session, cursor_before(seq), filter, dialect))
 }
 
-/// The cursor right before event `seq`.
+/// Returns the cursor directly before event `seq`.
 fn cursor_before(seq: Seq) -> Cursor {
     Cursor::after_seq(Seq(seq.0.saturating_sub(1)))
 }
 
-/// The session, which must be the named user's where one is named.
+/// Loads the session. If `user` is given, the session must belong to that user.
 async fn load_user_session(
     state: &AppState,
     principal: &Principal,
@@ -146,7 +150,7 @@ async fn load_user_session(
     Ok(session)
 }
 
-/// The message's id: the body's, or the `Idempotency-Key` header, which stands for it (S5).
+/// Returns the message's id from the body or from the `Idempotency-Key` header (S5).
 fn message_id(
     in_body: Option<MessageId>,
     request: &HttpRequest,
@@ -155,50 +159,55 @@ fn message_id(
     let mut keys = request.headers().get_all(IDEMPOTENCY_KEY);
     let Some(key) = keys.next() else { return Ok(in_body) };
     if keys.next().is_some() {
-        return Err(invalid("there is more than one Idempotency-Key"));
+        return Err(invalid("more than one `Idempotency-Key` header"));
     }
     let key = key.to_str().ok().and_then(|key| MessageId::parse(key).ok());
-    let key = key.ok_or_else(|| invalid("Idempotency-Key must have 1 to 128 ASCII characters"))?;
+    let key =
+        key.ok_or_else(|| invalid("`Idempotency-Key` must have 1 to 128 ASCII characters"))?;
     match in_body {
-        Some(id) if id != key => Err(invalid("message_id and Idempotency-Key differ")),
+        Some(id) if id != key => Err(invalid("`message_id` and `Idempotency-Key` differ")),
         Some(_) | None => Ok(Some(key)),
     }
 }
 
-/// The span of a trace that the request is sent in (A4). A header that makes no sense is passed over,
-/// as the W3C says: tracing fails no request.
+/// Returns the trace context of the request (A4). As W3C Trace Context requires, an invalid header
+/// is ignored.
 fn traceparent(request: &HttpRequest) -> Option<TraceContext> {
     let mut headers = request.headers().get_all(TRACEPARENT);
     let header = headers.next().filter(|_| headers.next().is_none())?;
     header.to_str().ok()?.parse().ok()
 }
 
-/// A message, for a session or for a new one.
+/// A message to a session or to a new session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ChatBody {
-    /// May be left out where there is a workflow.
+    /// The text. Optional if `workflow` is present.
     #[serde(default)]
     message: String,
+    /// The session; by default a new one.
     #[serde(default)]
     session_id: Option<SessionId>,
-    /// Whose session; `character_id` says the same, and a number will do.
+    /// The owner of the session. May be a number. `character_id` is an alias.
     #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     user_id: Option<UserId>,
+    /// The only allowed region of a new session.
     #[serde(default)]
     region_id: Option<i64>,
+    /// The autonomy level of a new session.
     #[serde(default)]
     autonomy_level: Option<Autonomy>,
-    /// Sent again to that session, it starts nothing and answers the same; for a new one there is
-    /// none.
+    /// Id of the message. Repeating a message with the same id returns the first response and
+    /// starts no run. Requires `session_id`.
     #[serde(default)]
     message_id: Option<MessageId>,
-    /// While a run is going: `queue` (default), `steer`, `interrupt` or `reject`.
+    /// Handling while another run is active: `queue` (default), `steer`, `interrupt` or `reject`.
     #[serde(default)]
     on_busy: Option<String>,
-    /// Whether its run begins with a plan; by default as the session's settings say.
+    /// True if the run starts with a preflight; by default as the session's settings specify.
     #[serde(default)]
     preflight: Option<bool>,
+    /// The workflow to run.
     #[serde(default)]
     workflow: Option<WorkflowRequest>,
 }
@@ -221,12 +230,12 @@ async fn chat(
     };
     let session = match session_id {
         Some(session_id) => {
-            for (field, given) in
+            for (field, is_present) in
                 [("region_id", region_id.is_some()), ("autonomy_level", autonomy_level.is_some())]
             {
-                if given {
-                    let detail = "is for new sessions; change the settings of this one instead";
-                    return Err(Problem::invalid(field, format!("{field} {detail}")));
+                if is_present {
+                    let detail = "allowed only for a new session; change the session's settings";
+                    return Err(Problem::invalid(field, format!("`{field}`: {detail}")));
                 }
             }
             load_user_session(&state, &caller.0, session_id, user_id).await?
@@ -238,9 +247,9 @@ async fn chat(
                 ..SettingsPatch::default()
             };
             let settings = Some(settings);
-            let wish =
+            let request =
                 CreateSessionRequest { autonomy_level, user_id, settings, ..Default::default() };
-            commands::create_session(&state, &caller.0, wish).await?
+            commands::create_session(&state, &caller.0, request).await?
         }
     };
     sse::check_subscriber_limit(&state, &session)?;
@@ -250,29 +259,30 @@ async fn chat(
     chat_response(&state, &session, &submitted, collected)
 }
 
-/// What a run came to, or that it waits.
+/// The result of a run that ended or paused.
 #[derive(Serialize, ToSchema)]
 struct ChatResponse {
     session_id: SessionId,
     run_id: RunId,
-    /// The newest complete message of the model.
+    /// The latest complete message of the model.
     response: String,
-    /// Each call with its result, in the order they were proposed.
+    /// The tool calls with their results, in the order in which they were proposed.
     tool_results: Vec<ToolCallResult>,
-    /// The step the run reached.
+    /// The last step of the run so far.
     iterations: u32,
     outcome: ChatOutcome,
-    /// What a run that completed has used.
+    /// The model usage of a completed run.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<ModelUsage>,
-    /// The question that is asked.
+    /// Id of the pending approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan_id: Option<ApprovalId>,
+    /// The pending approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<ApprovalRequestView>,
 }
 
-/// How a run ended, or that it has not.
+/// The outcome of a run, or that it is paused.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ChatOutcome {
@@ -288,14 +298,14 @@ fn chat_response(
     collected: CollectedRun,
 ) -> Result<HttpResponse, Problem> {
     let (session_id, run_id) = (session.session_id, submitted.run_id);
-    let (outcome, usage, asked) = match collected.ending {
+    let (outcome, usage, approval) = match collected.ending {
         Some(RunEnding::Completed(usage)) => (ChatOutcome::Completed, Some(usage), None),
         Some(RunEnding::Cancelled) => (ChatOutcome::Cancelled, None, None),
         Some(RunEnding::Paused(approval)) => {
             (ChatOutcome::WaitingForApproval, None, Some(approval))
         }
         Some(RunEnding::Failed { code, ref error }) => {
-            // The model did not do its part: to the client, a gateway's failure.
+            // Behind this server the model failed, as behind a gateway.
             let error = state.redactor.redact_text(error);
             let results = state.redactor.redact_value(json!(collected.calls));
             return Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error)
@@ -306,15 +316,15 @@ fn chat_response(
                 .with("iterations", collected.last_step));
         }
         None => {
-            let detail = "the answer could not be followed to its end; read it from the session";
+            let detail = "the run could not be followed to its end; read it from the session";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Err(Problem::new(status, "stream_broken", detail)
                 .with("session_id", session_id)
                 .with("run_id", run_id));
         }
     };
-    let status = if asked.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
-    let answer = ChatResponse {
+    let status = if approval.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let response = ChatResponse {
         session_id,
         run_id,
         response: collected.response,
@@ -322,8 +332,8 @@ fn chat_response(
         iterations: collected.last_step,
         outcome,
         usage,
-        plan_id: asked.as_ref().map(|approval| approval.approval_id),
-        plan: asked.map(|approval| ApprovalRequestView::from(&*approval)),
+        plan_id: approval.as_ref().map(|approval| approval.approval_id),
+        plan: approval.map(|approval| ApprovalRequestView::from(&*approval)),
     };
-    Ok(HttpResponse::build(status).json(state.redactor.redact(&answer)))
+    Ok(HttpResponse::build(status).json(state.redactor.redact(&response)))
 }

@@ -1,5 +1,5 @@
-//! What clients ask of sessions, whatever the surface: REST and WebSockets both come through
-//! here, so that a limit or a right holds on either.
+//! Commands to sessions. REST and WebSockets both use this module, so that limits and rights are
+//! the same on every surface.
 
 use super::{
     AppState, Problem, extract,
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-/// The session, if it exists and the principal may know that.
+/// Loads the session; a session that the principal may not see counts as not found.
 pub(super) async fn load_visible_session(
     state: &AppState,
     principal: &Principal,
@@ -33,7 +33,7 @@ pub(super) async fn load_visible_session(
     row.filter(|row| principal.can_see(row)).ok_or_else(Problem::session_not_found)
 }
 
-/// The question, if it exists and the principal may know that.
+/// Loads the approval; an approval that the principal may not answer counts as not found.
 pub(super) async fn load_visible_approval(
     state: &AppState,
     principal: &Principal,
@@ -43,7 +43,8 @@ pub(super) async fn load_visible_approval(
     row.filter(|row| principal.can_answer(row)).ok_or_else(Problem::approval_not_found)
 }
 
-/// Whom the request is for: the named user, if the principal may act for them, else themselves.
+/// Returns the user for whom the request acts: `user` if the principal may act for that user, by
+/// default the principal itself.
 pub(super) fn resolve_acting_user(
     principal: &Principal,
     user: Option<UserId>,
@@ -55,63 +56,68 @@ pub(super) fn resolve_acting_user(
     Err(Problem::forbidden("only administrators may act for another user"))
 }
 
-/// A session to be.
+/// The settings of a new session.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateSessionRequest {
-    /// By default the server's default agent.
+    /// The agent; by default the server's default agent.
     #[serde(default)]
     pub(super) agent: Option<AgentName>,
+    /// The autonomy level. Same as `settings.autonomy_level`.
     #[serde(default)]
     pub(super) autonomy_level: Option<Autonomy>,
-    /// Whose it shall be, for administrators; `character_id` says the same, and a number will do.
+    /// The owner of the session; only administrators may name another user. May be a number.
+    /// `character_id` is an alias.
     #[serde(default, alias = "character_id", deserialize_with = "extract::deserialize_user_id")]
     pub(super) user_id: Option<UserId>,
+    /// The title.
     #[serde(default)]
     #[schema(max_length = 200)]
     pub(super) title: Option<String>,
+    /// True if runs start with a preflight by default. Same as `settings.preflight`.
     #[serde(default)]
     pub(super) preflight: Option<bool>,
+    /// Settings that narrow those of the user.
     #[serde(default)]
     pub(super) settings: Option<SettingsPatch>,
 }
 
-/// Creates a session (S1) within what its user allows (G4).
+/// Creates a session (S1) within the settings of its user (G4).
 pub(super) async fn create_session(
     state: &AppState,
     principal: &Principal,
-    wish: CreateSessionRequest,
+    request: CreateSessionRequest,
 ) -> Result<SessionRow, Problem> {
-    create_session_with_id(state, principal, wish, SessionId(state.runtime.new_id())).await
+    create_session_with_id(state, principal, request, SessionId(state.runtime.new_id())).await
 }
 
-/// The same, with an id that is fresh.
+/// Creates a session under an unused id.
 pub(super) async fn create_session_with_id(
     state: &AppState,
     principal: &Principal,
-    wish: CreateSessionRequest,
+    request: CreateSessionRequest,
     session_id: SessionId,
 ) -> Result<SessionRow, Problem> {
-    let owner = resolve_acting_user(principal, wish.user_id)?;
-    let agent = wish.agent.unwrap_or_else(|| state.default_agent.clone());
+    let owner = resolve_acting_user(principal, request.user_id)?;
+    let agent = request.agent.unwrap_or_else(|| state.default_agent.clone());
     state.find_agent(&agent)?;
-    let title = wish.title.map(validate_title).transpose()?;
-    let mut patch = wish.settings.unwrap_or_default();
-    if let Some(level) = wish.autonomy_level {
+    let title = request.title.map(validate_title).transpose()?;
+    let mut patch = request.settings.unwrap_or_default();
+    if let Some(level) = request.autonomy_level {
         if patch.autonomy_level.is_some_and(|other| other != level) {
-            let detail = "autonomy_level and settings.autonomy_level differ";
+            let detail = "`autonomy_level` and `settings.autonomy_level` differ";
             return Err(Problem::invalid("autonomy_level", detail));
         }
         patch.autonomy_level = Some(level);
     }
-    if let Some(preflight) = wish.preflight {
+    if let Some(preflight) = request.preflight {
         if patch.preflight.is_some_and(|other| other != preflight) {
-            let detail = "preflight and settings.preflight differ";
+            let detail = "`preflight` and `settings.preflight` differ";
             return Err(Problem::invalid("preflight", detail));
         }
         patch.preflight = Some(preflight);
     }
-    let _unchanged = state.settings_lock.read().await;
+    let _guard = state.settings_lock.read().await;
     let settings = session_settings(&state.load_user_settings(&owner).await?, &patch)?;
     check_open_session_limit(state, &owner).await?;
     let input = Input::CreateSession { owner, agent, title, settings };
@@ -120,8 +126,8 @@ pub(super) async fn create_session_with_id(
     row.ok_or_else(Problem::session_not_found)
 }
 
-/// A session that goes on from what was said in `source` up to `at_seq`, or up to now (S1). What
-/// waits there goes on waiting there.
+/// Creates a session that continues the conversation of `source` up to `at_seq`, by default up to
+/// its head (S1). Open calls, approvals and queued messages stay in `source`.
 pub(super) async fn fork_session(
     state: &AppState,
     principal: &Principal,
@@ -133,10 +139,10 @@ pub(super) async fn fork_session(
     let head = state.runtime.journal.load_head(source.session_id).await?;
     let at_seq = at_seq.unwrap_or(head);
     if at_seq == Seq(0) || at_seq > head {
-        return Err(Problem::invalid("at_seq", format!("at_seq must be 1 to {head}")));
+        return Err(Problem::invalid("at_seq", format!("`at_seq` must be between 1 and {head}")));
     }
     let past = replay(state, source.session_id, at_seq).await?;
-    let _unchanged = state.settings_lock.read().await;
+    let _guard = state.settings_lock.read().await;
     let owner = source.owner.clone();
     resolve_acting_user(principal, Some(owner.clone()))?;
     let settings = past.active.settings.narrowed_to(&state.load_user_settings(&owner).await?);
@@ -156,7 +162,7 @@ pub(super) async fn fork_session(
     row.ok_or_else(Problem::session_not_found)
 }
 
-/// The session as it was after that event.
+/// Returns the state of the session after event `at_seq`.
 async fn replay(
     state: &AppState,
     session_id: SessionId,
@@ -166,11 +172,11 @@ async fn replay(
     while past.last_seq < at_seq {
         let page =
             state.runtime.journal.load_events(session_id, past.last_seq, LOG_PAGE_EVENTS).await?;
-        let counted = page.iter().take_while(|record| record.seq <= at_seq);
+        let records = page.iter().take_while(|record| record.seq <= at_seq);
         let before = past.last_seq;
-        past = counted.fold(past, evolve);
+        past = records.fold(past, evolve);
         if past.last_seq == before {
-            return Err(Problem::session_not_found()); // It was purged meanwhile.
+            return Err(Problem::session_not_found()); // Purged during the replay.
         }
     }
     Ok(past)
@@ -182,7 +188,7 @@ async fn check_open_session_limit(state: &AppState, owner: &UserId) -> Result<()
     if open < limit {
         return Ok(());
     }
-    let detail = format!("the user has {open} open sessions; close some");
+    let detail = format!("the user has {open} open sessions; the limit is {limit}");
     Err(Problem::too_many("too_many_sessions", detail, limit))
 }
 
@@ -192,11 +198,11 @@ async fn check_running_run_limit(state: &AppState, owner: &UserId) -> Result<(),
     if running < limit {
         return Ok(());
     }
-    let detail = format!("the user has {running} runs going; wait for one to end");
+    let detail = format!("the user has {running} active runs; the limit is {limit}");
     Err(Problem::too_many("too_many_runs", detail, limit).retry_after(1))
 }
 
-/// Errs before a session is made for a message that may not begin one.
+/// Validates the first message of a session before the session is created for it.
 pub(super) async fn check_first_message(
     state: &AppState,
     principal: &Principal,
@@ -205,26 +211,28 @@ pub(super) async fn check_first_message(
 ) -> Result<(), Problem> {
     message.validate_first(state).await?;
     if message.message_id.is_some() {
-        // Sent again, it would go to another new session and run there (S5).
-        let detail = "a message is known again in its session; make that first, and name it";
+        // A repetition would create another session and run there (S5).
+        let detail = "`message_id` requires `session_id`: a repeated message is recognized only \
+                      within its session";
         return Err(Problem::invalid("message_id", detail));
     }
     check_running_run_limit(state, &resolve_acting_user(principal, user_id.cloned())?).await
 }
 
-/// A title within its limit.
+/// Returns the title if it is within its limit.
 pub(super) fn validate_title(title: String) -> Result<String, Problem> {
-    if title.chars().count() <= TITLE_CHARS_MAX {
+    let chars = title.chars().count();
+    if chars <= TITLE_CHARS_MAX {
         return Ok(title);
     }
-    Err(Problem::invalid("title", format!("title may have at most {TITLE_CHARS_MAX} characters")))
+    Err(Problem::too_long("title", chars, TITLE_CHARS_MAX, "characters"))
 }
 
-/// A message for a session, as every surface takes it.
+/// A message to a session, as every surface accepts it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MessageRequest {
-    /// May be absent where a workflow says what is to be done.
+    /// May be empty if `workflow` is present.
     #[serde(default)]
     pub(super) message: String,
     #[serde(default)]
@@ -235,12 +243,12 @@ pub(super) struct MessageRequest {
     pub(super) preflight: Option<bool>,
     #[serde(default)]
     pub(super) workflow: Option<WorkflowRequest>,
-    /// The span of a trace that the request came in (A4); a header's.
+    /// The trace context of the request, from its header (A4).
     #[serde(skip)]
     pub(super) traceparent: Option<TraceContext>,
 }
 
-/// A message that was taken.
+/// A message that a session accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubmittedMessage {
     pub(super) run_id: RunId,
@@ -248,32 +256,33 @@ pub(super) struct SubmittedMessage {
     pub(super) repeated: bool,
 }
 
-/// What becomes of a message while a run is going (S4).
+/// The handling of a message that arrives while a run is active (S4).
 pub(super) enum BusyAction {
-    /// The session decides by this.
+    /// The session queues, steers or rejects it.
     Submit(OnBusy),
-    /// The run is cancelled for it.
+    /// The session cancels the active run and then runs the message.
     Interrupt,
 }
 
 impl MessageRequest {
-    /// Errs before a session is made for a message that can't be taken.
+    /// Validates a first message, including its workflow, before a session is created for it.
     pub(super) async fn validate_first(&self, state: &AppState) -> Result<(), Problem> {
         self.validate(state)?;
         match &self.workflow {
-            Some(wish) => workflows::check_workflow(state, wish).await,
+            Some(request) => workflows::check_workflow(state, request).await,
             None => Ok(()),
         }
     }
 
-    /// Errs if the message can't be taken, whatever the session does.
+    /// Validates the message independently of the session's state.
     pub(super) fn validate(&self, state: &AppState) -> Result<BusyAction, Problem> {
         let max = state.limits.message_bytes_max;
         if self.message.len() > max {
-            return Err(Problem::too_large("message_too_large", "a message", max));
+            let detail = format!("`message`: {} bytes; the limit is {max}", self.message.len());
+            return Err(Problem::too_large("message_too_large", detail, max));
         }
         if self.message.trim().is_empty() && self.workflow.is_none() {
-            return Err(Problem::invalid("message", "message must not be empty"));
+            return Err(Problem::invalid("message", "`message` must not be empty"));
         }
         match self.on_busy.as_deref() {
             None | Some("queue") => Ok(BusyAction::Submit(OnBusy::Queue)),
@@ -281,8 +290,8 @@ impl MessageRequest {
             Some("reject") => Ok(BusyAction::Submit(OnBusy::Reject)),
             Some("interrupt") => Ok(BusyAction::Interrupt),
             Some(_) => {
-                let known = "`queue`, `steer`, `interrupt` or `reject`";
-                Err(Problem::invalid("on_busy", format!("on_busy must be {known}")))
+                let values = "`queue`, `steer`, `interrupt` or `reject`";
+                Err(Problem::invalid("on_busy", format!("`on_busy` must be {values}")))
             }
         }
     }
@@ -295,22 +304,22 @@ pub(super) async fn submit_message(
     session: &SessionRow,
     message: MessageRequest,
 ) -> Result<SubmittedMessage, Problem> {
-    let when_busy = message.validate(state)?;
+    let busy_action = message.validate(state)?;
     if session.status == SessionStatus::Idle {
         check_running_run_limit(state, &session.owner).await?;
     }
-    let fresh = || MessageId::from_uuid(state.runtime.new_id());
+    let new_id = || MessageId::from_uuid(state.runtime.new_id());
     let MessageRequest { message, message_id, preflight, workflow, traceparent, .. } = message;
     let text = match &workflow {
-        Some(wish) if message.trim().is_empty() => wish.to_command(),
+        Some(request) if message.trim().is_empty() => request.to_command(),
         Some(_) | None => message,
     };
     let digest = message_digest(&text, preflight, workflow.as_ref());
     let workflow = workflows::start_requested_workflow(state, &session.agent, workflow).await?;
-    let message_id = message_id.unwrap_or_else(fresh);
+    let message_id = message_id.unwrap_or_else(new_id);
     let text = text.into();
     let message = NewMessage { message_id, text, digest, preflight, workflow, traceparent };
-    let input = match when_busy {
+    let input = match busy_action {
         BusyAction::Submit(on_busy) => Input::SubmitMessage { message, on_busy },
         BusyAction::Interrupt => {
             Input::Interrupt { message, by: principal.user.clone(), partial: None }
@@ -327,8 +336,9 @@ pub(super) async fn submit_message(
     }
 }
 
-/// The digest of what decides the run, and nothing else: a repetition may come from another surface.
-/// A text that is the workflow's command says the workflow, too.
+/// Returns the digest that identifies a repetition. It covers only what determines the run, so that
+/// a repetition may arrive on another surface. A workflow whose command is the text is not added:
+/// the text already determines it.
 fn message_digest(
     text: &str,
     preflight: Option<bool>,
@@ -338,13 +348,13 @@ fn message_digest(
     if let Some(preflight) = preflight {
         body["preflight"] = json!(preflight);
     }
-    if let Some(wish) = workflow.filter(|wish| wish.to_command() != text) {
-        body["workflow"] = json!(wish);
+    if let Some(request) = workflow.filter(|request| request.to_command() != text) {
+        body["workflow"] = json!(request);
     }
     Digest::hash_json(&body)
 }
 
-/// Cancels the session's run, or the named one (S6).
+/// Cancels the active run of the session, or the run `run_id` (S6).
 pub(super) async fn cancel_run(
     state: &AppState,
     principal: &Principal,
@@ -362,7 +372,7 @@ pub(super) async fn cancel_run(
 }
 
 pub(super) fn unexpected_reply(reply: &Reply) -> Problem {
-    tracing::error!(?reply, "a session answered something else than it was asked");
+    tracing::error!(?reply, "unexpected reply from a session");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    Problem::new(status, "internal", "the session answered something unexpected")
+    Problem::new(status, "internal", "unexpected reply from the session")
 }

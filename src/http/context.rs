@@ -1,7 +1,7 @@
-//! `GET /agent/session/{id}/context`: what a step was told, part by part, with sizes (C1).
+//! `GET /agent/session/{id}/context`: the parts of a step's model request, with sizes (C1).
 //!
-//! Put together again from the log, as it was for the step: what was said is exact. What
-//! configuration, tools and skills add is as it is now; nothing of it is stored with each step.
+//! The request is reassembled from the log as of the step. Its conversation is exact.
+//! Configuration, tools and skills are the current ones, since they are not stored per step.
 
 use super::{Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract};
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
@@ -14,11 +14,14 @@ use greenroom_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/session/{session_id}/context", context)
-            .operation("session_context", "What a step's model was told, part by part, with sizes.")
+            .operation(
+                "session_context",
+                "Returns the parts of a step's model request, with sizes.",
+            )
             .query::<ContextQuery>()
             .returns::<StepContext>("The context")
             .problems(&["session_not_found", "step_not_found"]),
@@ -27,14 +30,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 #[derive(Deserialize, IntoParams)]
 struct ContextQuery {
-    /// The step of the run, by default the newest; 0 for its plan.
+    /// The step of the run, by default the newest. 0 is the step of the preflight.
     step: Option<u32>,
     /// The run, by default the newest.
     #[param(value_type = Option<RunId>)]
     run_id: Option<String>,
 }
 
-/// What a step's model was told.
+/// The parts of a step's model request.
 #[derive(Serialize, ToSchema)]
 struct StepContext {
     #[serde(flatten)]
@@ -43,17 +46,17 @@ struct StepContext {
     run_id: Option<RunId>,
     step: u32,
     attempt: u32,
-    /// The event with which the step began.
+    /// The event with which the step started.
     seq: Seq,
 }
 
-/// A step that began, and the session as it was then.
+/// A step, and the state of the session when the step started.
 struct StartedStep {
     state: SessionState,
     record: EventRecord,
 }
 
-/// `GET /agent/session/{session_id}/context?step=&run_id=`: of the last step, where none is named.
+/// `GET /agent/session/{session_id}/context?step=&run_id=`; by default of the newest step.
 async fn context(
     state: State,
     caller: Caller,
@@ -63,7 +66,7 @@ async fn context(
     let query: ContextQuery = extract::parse_query(&request)?;
     let run_id = extract::parse_optional_id::<RunId>("run_id", query.run_id.as_deref())?;
     let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
-    let is_meant = |record: &EventRecord| {
+    let matches_query = |record: &EventRecord| {
         let step = query.step.is_none_or(|step| step == record.step.unwrap_or(0));
         step && run_id.is_none_or(|run_id| record.run_id == Some(run_id))
     };
@@ -75,8 +78,8 @@ async fn context(
         let is_last = page.len() < LOG_PAGE_EVENTS;
         for record in page {
             past = evolve(past, &record);
-            let begins = matches!(record.event, SessionEvent::StepStarted { compacting: None, .. });
-            if begins && is_meant(&record) {
+            let starts = matches!(record.event, SessionEvent::StepStarted { compacting: None, .. });
+            if starts && matches_query(&record) {
                 found = Some(StartedStep { state: past.clone(), record });
             }
         }
@@ -85,10 +88,10 @@ async fn context(
         }
     }
     let no_step = || {
-        let detail = "no such step has begun in this session";
+        let detail = "the session has no such step";
         Problem::new(StatusCode::NOT_FOUND, "step_not_found", detail)
     };
-    let StartedStep { state: then, record } = found.ok_or_else(no_step)?;
+    let StartedStep { state: step_state, record } = found.ok_or_else(no_step)?;
     let SessionEvent::StepStarted { model, attempt, .. } = record.event else {
         return Err(no_step());
     };
@@ -97,8 +100,8 @@ async fn context(
         session.parent.as_deref(),
         state.runtime.tools.as_ref(),
     );
-    let manifest = context::describe_request(&then, &rules, model);
+    let manifest = context::describe_request(&step_state, &rules, model);
     let (run_id, step, seq) = (record.run_id, record.step.unwrap_or(0), record.seq);
-    let told = StepContext { manifest, session_id, run_id, step, attempt, seq };
-    Ok(HttpResponse::Ok().json(told))
+    let response = StepContext { manifest, session_id, run_id, step, attempt, seq };
+    Ok(HttpResponse::Ok().json(response))
 }

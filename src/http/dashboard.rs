@@ -1,9 +1,9 @@
-//! The dashboard at `/`: the files that `scripts/web.sh` built, out of the binary itself. They are a
-//! client like any other and use only the public surface. The link printed at start signs a browser
-//! in, and so does the page, by `POST /sign-in` (X3).
+//! The dashboard at `/`: the files that `scripts/web.sh` built, embedded in the binary. The
+//! dashboard uses only the public HTTP API. A browser signs in by the link that is printed at
+//! start, or by `POST /sign-in` (X3).
 //!
-//! A debug build reads the files from `web/dist` when they are asked for, so that changing the
-//! dashboard rebuilds no Rust; a release build has them inside.
+//! A debug build reads the files from `web/dist` at run time, so that a change of the dashboard
+//! needs no Rust build; a release build embeds them.
 
 use super::{
     Problem, State,
@@ -26,45 +26,46 @@ use utoipa::{IntoParams, ToSchema};
 #[allow_missing = true]
 struct DashboardAssets;
 
-/// What stands at `/` where no dashboard was built.
+/// The page at `/` of a binary without dashboard.
 const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
     <title>Greenroom</title><h1>Greenroom is running</h1>\
     <p>This binary was built without its dashboard. Run <code>scripts/web.sh</code>, which needs \
     npm, then build it again. Everything else works.</p></html>\n";
 
-/// Nothing but our own files runs or loads, nothing becomes markup but through the sanitiser, and
-/// nobody frames the page.
+/// Content security policy: only the server's own files run or load, markup is created only by the
+/// sanitizer, and no other site can frame the page.
 const DASHBOARD_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; \
                       connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
 
-/// For files whose name has their content's hash in it: a year, and no asking again.
+/// Cache control for files with a content hash in their name: one year, without revalidation.
 const CACHE_IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/", index)
-            .operation("dashboard", "The dashboard.")
+            .operation("dashboard", "Returns the dashboard, or signs in by the link's token.")
             .description(
-                "Who takes `text/html` gets the page also where the token is not known, with 401.",
+                "A client that accepts `text/html` gets the page, with status 401, if the token \
+                 is unknown.",
             )
             .query::<IndexQuery>()
             .returns_text("text/html", "The page")
-            .returns_empty(303, "The token was traded for a cookie; the page is at `/`")
+            .returns_empty(303, "Signed in: sets the cookie and redirects to `/`")
             .problems(&["unauthorized", "corrupt", "unavailable"])
             .public(),
         Endpoint::post(SIGN_IN, sign_in)
-            .operation("sign_in", "Trades a token or an API key for the browser's cookie.")
-            .description("Pages only: the request must say its `Origin`.")
+            .operation("sign_in", "Exchanges a token or an API key for the browser's cookie.")
+            .description("For pages only: the header `Origin` is required.")
             .body::<SignIn>()
-            .returns_empty(204, "The cookie is in the answer")
+            .returns_empty(204, "Signed in: sets the cookie")
             .problems(&["unauthorized", "origin_forbidden", "rate_limited"])
             .problems(&["corrupt", "unavailable"])
             .public(),
         Endpoint::get("/assets/{file}", asset)
-            .operation("dashboard_asset", "A file of the dashboard.")
+            .operation("dashboard_asset", "Returns a file of the dashboard.")
             .returns_bytes("The file, in its own content type")
             .problems(&["not_found"])
             .public(),
@@ -77,16 +78,16 @@ struct IndexQuery {
     token: Option<String>,
 }
 
-/// `GET /`, and `GET /?token=…`, which trades the token for a cookie and leads back to `/`.
+/// `GET /`, and `GET /?token=…`, which exchanges the token for a cookie and redirects to `/`.
 async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let Some(token) = extract::parse_query::<IndexQuery>(&request)?.token else {
         return Ok(page(&request));
     };
     let Some(cookie) = issue_cookie(&state, &token).await? else {
         if !accepts_html(&request) {
-            return Err(Problem::unauthorized("the link's token is not known here"));
+            return Err(Problem::unauthorized("unknown token"));
         }
-        // People whose link is an old one are shown where else they can sign in.
+        // With an outdated link, a user still gets the page, which offers the other sign-in.
         let mut page = page(&request);
         *page.status_mut() = StatusCode::UNAUTHORIZED;
         return Ok(page);
@@ -101,9 +102,9 @@ async fn index(state: State, request: HttpRequest) -> Result<HttpResponse, Probl
 
 fn page(request: &HttpRequest) -> HttpResponse {
     serve_file(request, "index.html", "no-cache").unwrap_or_else(|| {
-        let mut answer = HttpResponse::Ok();
-        answer.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
-        with_security_headers(&mut answer, DASHBOARD_CSP, "no-cache").body(NOT_BUILT)
+        let mut response = HttpResponse::Ok();
+        response.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
+        with_security_headers(&mut response, DASHBOARD_CSP, "no-cache").body(NOT_BUILT)
     })
 }
 
@@ -112,25 +113,25 @@ fn accepts_html(request: &HttpRequest) -> bool {
     accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
-/// What somebody pasted into the page.
+/// A sign-in request of a page.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
-    /// The administrator's token, or an API key.
+    /// The admin token or an API key.
     token: String,
 }
 
 /// `POST /sign-in`
-async fn sign_in(state: State, Json(said): Json<SignIn>) -> Result<HttpResponse, Problem> {
-    let cookie = issue_cookie(&state, said.token.trim()).await?;
-    let wrong = || Problem::unauthorized("this token or key is not known here");
+async fn sign_in(state: State, Json(body): Json<SignIn>) -> Result<HttpResponse, Problem> {
+    let cookie = issue_cookie(&state, body.token.trim()).await?;
+    let unknown = || Problem::unauthorized("unknown token or API key");
     Ok(HttpResponse::NoContent()
-        .cookie(cookie.ok_or_else(wrong)?)
+        .cookie(cookie.ok_or_else(unknown)?)
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .finish())
 }
 
-/// What a browser sends from then on; nothing where nobody has that token.
+/// Returns a session cookie for the token, or `None` if the token is unknown.
 async fn issue_cookie(state: &State, token: &str) -> Result<Option<Cookie<'static>>, Problem> {
     let value = state.auth.issue_cookie(token, state.runtime.clock.now()).await?;
     let seconds = i64::try_from(COOKIE_LIFETIME.as_secs()).unwrap_or(i64::MAX);
@@ -147,41 +148,45 @@ async fn issue_cookie(state: &State, token: &str) -> Result<Option<Cookie<'stati
 /// `GET /assets/{file}`
 async fn asset(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = request.match_info().query("file");
-    let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "file not found");
     serve_file(&request, &format!("assets/{name}"), CACHE_IMMUTABLE).ok_or_else(missing)
 }
 
-/// The file, in the smallest form that the client takes; the build has made them.
-fn serve_file(request: &HttpRequest, path: &str, caching: &'static str) -> Option<HttpResponse> {
+/// Returns the file in the smallest precompressed form that the client accepts.
+fn serve_file(
+    request: &HttpRequest,
+    path: &str,
+    cache_control: &'static str,
+) -> Option<HttpResponse> {
     let kind = content_type(path)?;
     let plain = DashboardAssets::get(path)?;
-    let packed = encodings(request).find_map(|(encoding, ending)| {
-        Some((encoding, DashboardAssets::get(&format!("{path}{ending}"))?))
+    let compressed = encodings(request).find_map(|(encoding, suffix)| {
+        Some((encoding, DashboardAssets::get(&format!("{path}{suffix}"))?))
     });
-    let mut answer = HttpResponse::Ok();
-    answer.insert_header((header::CONTENT_TYPE, kind));
-    answer.insert_header((header::VARY, "accept-encoding"));
-    let EmbeddedFile { data, .. } = match packed {
-        Some((encoding, packed)) => {
-            answer.insert_header((header::CONTENT_ENCODING, encoding));
-            packed
+    let mut response = HttpResponse::Ok();
+    response.insert_header((header::CONTENT_TYPE, kind));
+    response.insert_header((header::VARY, "accept-encoding"));
+    let EmbeddedFile { data, .. } = match compressed {
+        Some((encoding, compressed)) => {
+            response.insert_header((header::CONTENT_ENCODING, encoding));
+            compressed
         }
         None => plain,
     };
-    Some(with_security_headers(&mut answer, DASHBOARD_CSP, caching).body(data.into_owned()))
+    Some(with_security_headers(&mut response, DASHBOARD_CSP, cache_control).body(data.into_owned()))
 }
 
-/// What the client can unpack, the smallest first.
+/// Returns the encodings that the client accepts, with their file suffixes, smallest first.
 fn encodings(request: &HttpRequest) -> impl Iterator<Item = (&'static str, &'static str)> {
     let accepted = request.headers().get(header::ACCEPT_ENCODING);
     let accepted = accepted.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let takes = move |name: &str| {
-        accepted.split(',').any(|one| {
-            let mut parts = one.split(';').map(str::trim);
+    let accepts = move |name: &str| {
+        accepted.split(',').any(|item| {
+            let mut parts = item.split(';').map(str::trim);
             parts.next() == Some(name) && !parts.any(|weight| matches!(weight, "q=0" | "q=0.0"))
         })
     };
-    [("br", ".br"), ("gzip", ".gz")].into_iter().filter(move |(name, _)| takes(name))
+    [("br", ".br"), ("gzip", ".gz")].into_iter().filter(move |(name, _)| accepts(name))
 }
 
 fn content_type(path: &str) -> Option<&'static str> {
@@ -196,16 +201,16 @@ fn content_type(path: &str) -> Option<&'static str> {
 }
 
 pub(super) fn with_security_headers<'a>(
-    answer: &'a mut actix_web::HttpResponseBuilder,
+    response: &'a mut actix_web::HttpResponseBuilder,
     policy: &'static str,
-    caching: &'static str,
+    cache_control: &'static str,
 ) -> &'a mut actix_web::HttpResponseBuilder {
-    answer
+    response
         .insert_header((header::CONTENT_SECURITY_POLICY, policy))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .insert_header(("cross-origin-opener-policy", "same-origin"))
-        .insert_header((header::CACHE_CONTROL, caching))
+        .insert_header((header::CACHE_CONTROL, cache_control))
 }
 
 #[cfg(test)]
@@ -215,22 +220,22 @@ mod tests {
 
     #[test]
     fn w7_smallest_accepted_encoding_is_served() {
-        for (said, expected) in [
+        for (accepted, expected) in [
             ("gzip, deflate, br", vec!["br", "gzip"]),
             ("gzip", vec!["gzip"]),
             ("br;q=0, gzip;q=0.5", vec!["gzip"]),
             ("brown, gzipped", vec![]),
             ("", vec![]),
         ] {
-            let request = TestRequest::default().insert_header((header::ACCEPT_ENCODING, said));
+            let request = TestRequest::default().insert_header((header::ACCEPT_ENCODING, accepted));
             let found: Vec<_> =
                 encodings(&request.to_http_request()).map(|(name, _)| name).collect();
-            assert_eq!(found, expected, "{said}");
+            assert_eq!(found, expected, "{accepted}");
         }
     }
 
     #[test]
-    fn w7_only_the_dashboards_own_kinds_of_files_are_served() {
+    fn w7_only_known_file_types_are_served() {
         assert_eq!(content_type("assets/index-abc.js"), Some("text/javascript; charset=utf-8"));
         for other in ["assets/index-abc.js.br", "assets/secret", "assets/../../Cargo.toml"] {
             assert_eq!(content_type(other), None, "{other}");

@@ -1,6 +1,8 @@
-//! What stands at a path: one value has both the route and what `/openapi.json` says of it, so that
-//! neither is without the other. Each resource lists its own; [`super::openapi`] makes the document
-//! of them when it is first asked for, and [`super::configure`] the routes.
+//! Endpoints: one value contains the route and its OpenAPI description, so that neither exists
+//! without the other.
+//!
+//! Each resource lists its endpoints. [`super::openapi`] builds the document from them when it is
+//! first requested, and [`super::configure`] registers the routes.
 
 use super::problem_codes;
 use actix_web::{FromRequest, Handler, Responder, Route, http::Method, web};
@@ -16,46 +18,46 @@ use utoipa::{
     },
 };
 
-/// A JSON answer or body.
+/// Content type of JSON requests and responses.
 const JSON: &str = "application/json";
-/// Frames as they come.
+/// Content type of server-sent events.
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
-/// A line of JSON for each thing.
+/// Content type of JSON lines.
 pub(super) const JSON_LINES: &str = "application/jsonl";
-/// Where a browser says how far it read.
+/// The header with the cursor from which a browser resumes a stream.
 pub(super) const LAST_EVENT_ID: &str = "Last-Event-ID";
-/// What stands for `message_id`.
+/// The header that replaces `message_id`.
 pub(super) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-/// The span of a trace that a request is sent in.
+/// The W3C header with the trace context of a request.
 pub(super) const TRACEPARENT: &str = "traceparent";
-/// Schemas that others refer to, by name.
+/// Named schemas that other schemas refer to.
 pub(super) type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// Says something of an endpoint.
+/// A step that adds to the description of an endpoint.
 type DescribeFn = Box<dyn FnOnce(&mut EndpointDescription)>;
 
-/// A method at a path.
+/// A method of a path: its route and its description.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     pub(super) method: Method,
     pub(super) route: Route,
-    /// What there is to say of it. Said only where somebody wants to know: every thread makes routes
-    /// when it starts, and schemas are large.
+    /// Builds the description. Runs only for `/openapi.json`: every worker thread creates the
+    /// routes at start, and schemas are large.
     description_steps: Vec<DescribeFn>,
 }
 
-/// What the document says of an endpoint.
+/// The OpenAPI description of an endpoint.
 pub(super) struct EndpointDescription {
     operation: Operation,
-    /// What it refers to.
+    /// The schemas that the operation refers to.
     pub(super) schemas: Schemas,
     problems: BTreeSet<&'static str>,
-    /// Whether it needs no credential.
+    /// True if the endpoint needs no credential.
     is_open: bool,
 }
 
 impl Endpoint {
-    /// A method at a path, with the path's own parameters.
+    /// Creates an endpoint. The description contains the parameters of the path.
     pub(super) fn new<F, Args>(method: Method, path: &'static str, handler: F) -> Self
     where
         F: Handler<Args>,
@@ -84,44 +86,46 @@ impl Endpoint {
         Self::new(Method::POST, path, handler)
     }
 
-    fn describe_with(mut self, what: impl FnOnce(&mut EndpointDescription) + 'static) -> Self {
-        self.description_steps.push(Box::new(what));
+    fn describe_with(mut self, step: impl FnOnce(&mut EndpointDescription) + 'static) -> Self {
+        self.description_steps.push(Box::new(step));
         self
     }
 
-    /// Its name in generated clients, and what it does in one line.
+    /// Sets the operation id, which names the operation in generated clients, and the summary.
     pub(super) fn operation(self, name: &'static str, summary: &'static str) -> Self {
-        self.describe_with(move |it| {
-            it.operation.operation_id = Some(name.to_owned());
-            it.operation.summary = Some(summary.to_owned());
+        self.describe_with(move |endpoint| {
+            endpoint.operation.operation_id = Some(name.to_owned());
+            endpoint.operation.summary = Some(summary.to_owned());
         })
     }
 
-    /// What there is to know beyond that.
+    /// Sets the description.
     pub(super) fn description(self, description: &'static str) -> Self {
-        self.describe_with(move |it| it.operation.description = Some(description.to_owned()))
+        self.describe_with(move |endpoint| {
+            endpoint.operation.description = Some(description.to_owned());
+        })
     }
 
-    /// Its query.
+    /// Adds the query parameters of `Q`.
     pub(super) fn query<Q: IntoParams>(self) -> Self {
-        self.describe_with(|it| {
+        self.describe_with(|endpoint| {
             for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
-                it.parameter(parameter);
+                endpoint.parameter(parameter);
             }
         })
         .problems(&["invalid_query"])
     }
 
-    /// How much the parameter of that name may be: what it is where nothing is said, and at most.
+    /// Sets default and maximum of the integer parameter `name`.
     pub(super) fn limit_param(self, name: &'static str, (default, max): (usize, usize)) -> Self {
-        self.describe_with(move |it| {
+        self.describe_with(move |endpoint| {
             let schema = ObjectBuilder::new()
                 .schema_type(Type::Integer)
                 .minimum(Some(1))
                 .maximum(Some(max))
                 .default(Some(default.into()))
                 .build();
-            for parameter in it.operation.parameters.iter_mut().flatten() {
+            for parameter in endpoint.operation.parameters.iter_mut().flatten() {
                 if let RefOr::T(parameter) = parameter
                     && parameter.name == name
                 {
@@ -131,9 +135,9 @@ impl Endpoint {
         })
     }
 
-    /// A header that it looks at.
+    /// Adds an optional request header.
     pub(super) fn header(self, name: &'static str, description: &'static str) -> Self {
-        self.describe_with(move |it| {
+        self.describe_with(move |endpoint| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let parameter = ParameterBuilder::new()
                 .name(name)
@@ -141,105 +145,107 @@ impl Endpoint {
                 .required(Required::False)
                 .description(Some(description))
                 .schema(Some(text));
-            it.parameter(parameter.build());
+            endpoint.parameter(parameter.build());
         })
     }
 
-    /// Its JSON body. Where nothing of it is required it may be left out.
+    /// Adds a JSON body. The body is optional if none of its fields is required.
     pub(super) fn body<B: ToSchema>(self) -> Self {
-        self.describe_with(|it| {
+        self.describe_with(|endpoint| {
             let required = match B::schema() {
                 RefOr::T(Schema::Object(object)) if object.required.is_empty() => Required::False,
                 RefOr::T(_) | RefOr::Ref(_) => Required::True,
             };
-            let content = ContentBuilder::new().schema(Some(it.schema_ref::<B>())).build();
+            let schema = endpoint.schema_ref::<B>();
+            let content = ContentBuilder::new().schema(Some(schema)).build();
             let body = RequestBodyBuilder::new().content(JSON, content).required(Some(required));
-            it.operation.request_body = Some(body.build().into());
+            endpoint.operation.request_body = Some(body.build().into());
         })
         .problems(problem_codes::BODY_PROBLEMS)
     }
 
-    /// 200 with that JSON.
+    /// Adds the response 200 with a JSON body.
     pub(super) fn returns<A: ToSchema>(self, description: &'static str) -> Self {
         self.returns_with_status::<A>(200, description)
     }
 
-    /// That status with that JSON.
+    /// Adds the response `status` with a JSON body.
     pub(super) fn returns_with_status<A: ToSchema>(
         self,
         status: u16,
         description: &'static str,
     ) -> Self {
-        self.describe_with(move |it| {
-            let content = ContentBuilder::new().schema(Some(it.schema_ref::<A>())).build();
-            it.add_response(status, description, Some((JSON, content)));
+        self.describe_with(move |endpoint| {
+            let schema = endpoint.schema_ref::<A>();
+            let content = ContentBuilder::new().schema(Some(schema)).build();
+            endpoint.add_response(status, description, Some((JSON, content)));
         })
     }
 
-    /// 200 with that text.
+    /// Adds the response 200 with a text body.
     pub(super) fn returns_text(
         self,
         content_type: &'static str,
         description: &'static str,
     ) -> Self {
-        self.describe_with(move |it| {
+        self.describe_with(move |endpoint| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let content = ContentBuilder::new().schema(Some(text)).build();
-            it.add_response(200, description, Some((content_type, content)));
+            endpoint.add_response(200, description, Some((content_type, content)));
         })
     }
 
-    /// 200 with a file.
+    /// Adds the response 200 with a file of any content type.
     pub(super) fn returns_bytes(self, description: &'static str) -> Self {
-        self.describe_with(move |it| {
-            it.add_response(200, description, Some(("*/*", Content::default())))
+        self.describe_with(move |endpoint| {
+            endpoint.add_response(200, description, Some(("*/*", Content::default())))
         })
     }
 
-    /// 200 with a text whose parts are JSON of that kind: lines, or events.
+    /// Adds the response 200 with a stream of JSON items of type `A`, as lines or events.
     pub(super) fn returns_stream<A: ToSchema>(
         self,
         content_type: &'static str,
         description: &'static str,
     ) -> Self {
-        self.describe_with(move |it| {
-            let part = it.schema_ref::<A>();
-            // What OpenAPI 3.2 calls `itemSchema`.
+        self.describe_with(move |endpoint| {
+            let part = endpoint.schema_ref::<A>();
+            // Corresponds to `itemSchema` of OpenAPI 3.2.
             let extension = utoipa::openapi::extensions::ExtensionsBuilder::new();
             let extension = extension.add("x-item-schema", serde_json::json!(part)).build();
             let text = ObjectBuilder::new().schema_type(Type::String);
             let text = text.description(Some(description));
             let content = ContentBuilder::new().schema(Some(text)).extensions(Some(extension));
-            it.add_response(200, description, Some((content_type, content.build())));
+            endpoint.add_response(200, description, Some((content_type, content.build())));
         })
     }
 
-    /// A status without a body.
+    /// Adds the response `status` without a body.
     pub(super) fn returns_empty(self, status: u16, description: &'static str) -> Self {
-        self.describe_with(move |it| it.add_response(status, description, None))
+        self.describe_with(move |endpoint| endpoint.add_response(status, description, None))
     }
 
-    /// A status by which the connection becomes a WebSocket.
+    /// Adds the response 101, which upgrades the connection to a WebSocket.
     pub(super) fn upgrades_to_websocket(self, description: &'static str) -> Self {
         self.returns_empty(101, description).problems(&["websocket_required"])
     }
 
-    /// What may go wrong, beyond what may with everything of its kind.
+    /// Adds codes of problems to those that every endpoint of its kind has.
     pub(super) fn problems(self, codes: &'static [&'static str]) -> Self {
-        self.describe_with(move |it| it.problems.extend(codes))
+        self.describe_with(move |endpoint| endpoint.problems.extend(codes))
     }
 
-    /// It needs no credential.
+    /// Marks the endpoint as needing no credential.
     pub(super) fn public(self) -> Self {
-        self.describe_with(|it| it.is_open = true)
+        self.describe_with(|endpoint| endpoint.is_open = true)
     }
 
-    /// The path without what only the router understands.
+    /// Returns the path without the patterns of actix's router.
     pub(super) fn documented_path(&self) -> String {
         self.path.replace(":.+}", "}")
     }
 
-    /// What the document says of it.
+    /// Returns the OpenAPI description.
     pub(super) fn describe(self) -> EndpointDescription {
         let mut operation = OperationBuilder::new();
         let mut problems: BTreeSet<_> = problem_codes::COMMON_PROBLEMS.into();
@@ -252,13 +258,13 @@ impl Endpoint {
         }
         let (operation, schemas) = (operation.build(), Vec::new());
         let mut description = EndpointDescription { operation, schemas, problems, is_open: false };
-        self.description_steps.into_iter().for_each(|say| say(&mut description));
+        self.description_steps.into_iter().for_each(|step| step(&mut description));
         description
     }
 }
 
 impl EndpointDescription {
-    /// What it says of the operation itself.
+    /// Returns the OpenAPI operation with `tag` and the responses for its problems.
     pub(super) fn into_operation(self, tag: &str) -> Operation {
         let Self { mut operation, mut problems, is_open, .. } = self;
         operation.tags = Some(vec![tag.to_owned()]);
@@ -279,14 +285,14 @@ impl EndpointDescription {
 
     fn add_response(&mut self, status: u16, description: &str, body: Option<(&str, Content)>) {
         let responses = &mut self.operation.responses.responses;
-        let answer = responses.entry(status.to_string());
-        let answer = answer.or_insert_with(|| Response::new(description).into());
-        if let (RefOr::T(answer), Some((content_type, content))) = (answer, body) {
-            answer.content.insert(content_type.to_owned(), content.into());
+        let response = responses.entry(status.to_string());
+        let response = response.or_insert_with(|| Response::new(description).into());
+        if let (RefOr::T(response), Some((content_type, content))) = (response, body) {
+            response.content.insert(content_type.to_owned(), content.into());
         }
     }
 
-    /// A reference to the schema, which is put among the others.
+    /// Adds the schema of `T` and returns a reference to it.
     fn schema_ref<T: ToSchema>(&mut self) -> RefOr<Schema> {
         self.schemas.push((T::name().into_owned(), T::schema()));
         T::schemas(&mut self.schemas);
@@ -311,13 +317,13 @@ fn path_parameter(name: &str) -> Parameter {
         .build()
 }
 
-/// The schema of an object with the properties of `T` and these.
-pub(super) fn extend_schema<T: PartialSchema>(more: ObjectBuilder) -> RefOr<Schema> {
+/// Returns the schema of an object with the properties of `T` and of `additional`.
+pub(super) fn extend_schema<T: PartialSchema>(additional: ObjectBuilder) -> RefOr<Schema> {
     let mut schema = T::schema();
-    let more = more.build();
+    let additional = additional.build();
     if let RefOr::T(Schema::Object(object)) = &mut schema {
-        object.properties.extend(more.properties);
-        object.required.extend(more.required);
+        object.properties.extend(additional.properties);
+        object.required.extend(additional.required);
     }
     schema
 }

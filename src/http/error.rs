@@ -1,7 +1,7 @@
-//! The one place where what goes wrong becomes `application/problem+json`.
+//! Problem details: the only place that maps errors to `application/problem+json`.
 //!
-//! Every handler answers `Result<_, Problem>`; every refusal of the layers below has its status
-//! and its stable `code` here. `docs/protocol.md` lists the codes.
+//! Every handler returns `Result<_, Problem>`. The conversions from the errors of lower layers are
+//! defined here, each with its status and stable `code`. `docs/protocol.md` lists the codes.
 
 use super::problem_codes;
 use crate::auth::CriticalApprovalError;
@@ -20,113 +20,118 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A refusal or failure, as the client sees it (RFC 9457).
+/// An error response as defined by RFC 9457.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// The HTTP status.
     pub status: StatusCode,
-    /// Stable, for programs.
+    /// Stable code for programs.
     pub code: &'static str,
-    /// For people.
+    /// Explanation for humans.
     pub detail: String,
-    /// Seconds after which trying again makes sense.
+    /// Seconds after which the client may retry.
     pub retry_after: Option<u64>,
-    /// The methods there are, where the wrong one was used.
+    /// The methods that the resource supports, for the `Allow` header of a 405.
     pub allow: Option<String>,
-    /// More members, for programs.
+    /// Additional members for programs.
     pub extra: Map<String, Value>,
 }
 
-/// A problem on the wire; more members say more, such as the `field` that is wrong.
+/// A problem document (RFC 9457). Additional members depend on `code`, such as `field`, the name of
+/// the invalid field.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(super) struct ProblemDocument<'a> {
-    /// `urn:greenroom:problem:` and the code.
+    /// `urn:greenroom:problem:` followed by the code.
     #[serde(rename = "type")]
     kind: String,
-    /// The status in words.
+    /// The reason phrase of the status.
     title: &'a str,
-    /// The status.
+    /// The HTTP status.
     status: u16,
-    /// What is wrong, for people.
+    /// Explanation for humans.
     detail: &'a str,
-    /// What is wrong, for programs: stable.
+    /// Stable code for programs.
     code: &'a str,
 }
 
 impl Problem {
-    /// A problem without extras; [`problem_codes::ALL`] has its code.
+    /// Creates a problem without additional members. `code` must be in [`problem_codes::ALL`].
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        debug_assert!(problem_codes::is_known(code, status.as_u16()), "{status} `{code}` is new");
+        debug_assert!(problem_codes::is_known(code, status.as_u16()), "unlisted {status} `{code}`");
         let (detail, extra) = (detail.into(), Map::new());
         Self { status, code, detail, retry_after: None, allow: None, extra }
     }
 
-    /// With one more member.
+    /// Adds a member.
     pub fn with(mut self, name: &str, value: impl serde::Serialize) -> Self {
         let value = serde_json::to_value(value).unwrap_or_default();
         self.extra.insert(name.to_owned(), value);
         self
     }
 
-    /// With a hint when to try again.
+    /// Sets the `Retry-After` header.
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// 400: the request itself is no good.
+    /// 400: the request is malformed.
     pub fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
-    /// 422: well-formed, but not acceptable; `field` names where.
+    /// 422: the request is well-formed but invalid. `field` names the invalid field, if not empty.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", detail);
         if field.is_empty() { problem } else { problem.with("field", field) }
     }
 
-    /// 401.
+    /// 422: the text of `field` is too long. `unit` is `bytes` or `characters`.
+    pub(super) fn too_long(field: &str, length: usize, max: usize, unit: &str) -> Self {
+        Self::invalid(field, format!("`{field}`: {length} {unit}; the limit is {max}"))
+    }
+
+    /// 401: the credential is missing or not valid.
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 
-    /// 403.
+    /// 403: the caller lacks a right.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// 403 for an answer that somebody else must give (G12).
-    fn critical_approval_refused(refusal: &CriticalApprovalError) -> Self {
-        let code = match refusal {
+    /// 403: another user must answer the approval (G12).
+    fn critical_approval_refused(error: &CriticalApprovalError) -> Self {
+        let code = match error {
             CriticalApprovalError::ApproverRequired { .. } => "approver_required",
             CriticalApprovalError::FourEyes { .. } => "four_eyes",
         };
-        Self::new(StatusCode::FORBIDDEN, code, refusal.to_string())
+        Self::new(StatusCode::FORBIDDEN, code, error.to_string())
     }
 
-    /// 404 for a session: unknown and foreign ones look the same.
+    /// 404: the session does not exist or the caller may not see it; both look the same.
     pub fn session_not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "session_not_found", "there is no such session")
+        Self::new(StatusCode::NOT_FOUND, "session_not_found", "session not found")
     }
 
-    /// 404 for a question: unknown and foreign ones look the same.
+    /// 404: the approval does not exist or the caller may not see it; both look the same.
     pub fn approval_not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "approval_not_found", "there is no such approval")
+        Self::new(StatusCode::NOT_FOUND, "approval_not_found", "approval not found")
     }
 
-    /// 413.
-    pub fn too_large(code: &'static str, what: &str, max: usize) -> Self {
-        let detail = format!("{what} may have at most {max} bytes");
+    /// 413: the request exceeds a limit of `max` bytes.
+    pub fn too_large(code: &'static str, detail: impl Into<String>, max: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).with("max", max)
     }
 
-    /// 429 for a limit of so many.
+    /// 429: the limit `max` is reached.
     pub fn too_many(code: &'static str, detail: impl Into<String>, max: u64) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail).with("limit", max)
     }
 
-    /// The members as JSON.
+    /// Returns the problem document.
     pub fn to_json(&self) -> Value {
         let mut body = json!(ProblemDocument {
             kind: format!("urn:greenroom:problem:{}", self.code),
@@ -158,23 +163,23 @@ impl ResponseError for Problem {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut answer = HttpResponseBuilder::new(self.status);
-        answer.insert_header((header::CONTENT_TYPE, "application/problem+json"));
-        answer.insert_header((header::CACHE_CONTROL, "no-store"));
+        let mut response = HttpResponseBuilder::new(self.status);
+        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        response.insert_header((header::CACHE_CONTROL, "no-store"));
         if self.status == StatusCode::UNAUTHORIZED {
-            answer.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"greenroom\""));
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"greenroom\""));
         }
         if let Some(seconds) = self.retry_after {
-            answer.insert_header((header::RETRY_AFTER, seconds.to_string()));
+            response.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
         if let Some(methods) = &self.allow {
-            answer.insert_header((header::ALLOW, methods.as_str()));
+            response.insert_header((header::ALLOW, methods.as_str()));
         }
-        answer.body(self.to_json().to_string())
+        response.body(self.to_json().to_string())
     }
 }
 
-/// What can be tried again soon.
+/// 503 with `Retry-After: 1`.
 fn unavailable(code: &'static str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
 }
@@ -204,8 +209,8 @@ impl From<Rejection> for Problem {
             R::AlreadyDecided { decisions: first, answer: None } => {
                 conflict("already_decided").with("first", first)
             }
-            R::AlreadyDecided { decisions: _, answer: Some(word) } => {
-                conflict("already_decided").with("first", word)
+            R::AlreadyDecided { decisions: _, answer: Some(answer) } => {
+                conflict("already_decided").with("first", answer)
             }
             R::UnsupportedAnswer { .. } => invalid("wrong_decision"),
             R::InvalidAnswer { .. } => invalid("invalid_answer"),
@@ -233,17 +238,17 @@ impl From<CommandError> for Problem {
         match error {
             CommandError::Rejected(rejection) => rejection.into(),
             CommandError::MailboxFull => {
-                let detail = "the session has too much to do right now";
+                let detail = "the session's mailbox is full";
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 Self::new(status, "mailbox_full", detail).retry_after(1)
             }
             CommandError::Parked { error } => {
-                let detail = format!("the session failed repeatedly and is parked: {error}");
+                let detail = format!("the session is parked after repeated failures: {error}");
                 unavailable("session_parked", detail).retry_after(60)
             }
-            CommandError::Unavailable(why) => {
-                tracing::warn!(error = %why, "a command could not be stored");
-                unavailable("unavailable", "the request could not be stored; nothing was done")
+            CommandError::Unavailable(cause) => {
+                tracing::warn!(error = %cause, "failed to store a command");
+                unavailable("unavailable", "the request could not be stored and had no effect")
             }
             CommandError::Draining => unavailable("draining", "the server is shutting down"),
         }
@@ -251,14 +256,14 @@ impl From<CommandError> for Problem {
 }
 
 impl From<CriticalApprovalError> for Problem {
-    fn from(refusal: CriticalApprovalError) -> Self {
-        Self::critical_approval_refused(&refusal)
+    fn from(error: CriticalApprovalError) -> Self {
+        Self::critical_approval_refused(&error)
     }
 }
 
 impl From<JournalError> for Problem {
     fn from(error: JournalError) -> Self {
-        tracing::warn!(error = %error, "the journal did not answer");
+        tracing::warn!(error = %error, "journal operation failed");
         match error {
             JournalError::Conflict
             | JournalError::BudgetExceeded
@@ -268,7 +273,7 @@ impl From<JournalError> for Problem {
             JournalError::Corrupt(_) => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "corrupt",
-                "what is stored can't be read; the server's log says more",
+                "stored data is corrupt; see the server's log",
             ),
         }
     }
@@ -279,10 +284,10 @@ impl From<CursorError> for Problem {
         match error {
             CursorError::Invalid => Self::bad_request(
                 "cursor_invalid",
-                "the cursor's offset is not a place in the message that is open there",
+                "the cursor's offset is not a valid position in the open message",
             ),
             CursorError::BeyondHead { head } => {
-                let detail = format!("the cursor is ahead of the session, whose head is {head}");
+                let detail = format!("the cursor is beyond the session's head, {head}");
                 Self::new(StatusCode::CONFLICT, "cursor_ahead", detail).with("head", head)
             }
             CursorError::Journal(error) => error.into(),
@@ -337,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rejection_has_its_status_and_code() {
+    fn every_rejection_maps_to_its_status_and_code() {
         let nil = Uuid::nil();
         let message_id = MessageId::parse("m").unwrap();
         let id = nil.to_string();
@@ -408,14 +413,14 @@ mod tests {
             (CommandError::Draining, 503, "draining"),
         ] {
             let problem = Problem::from(error);
-            let answer = problem.error_response();
-            assert!(answer.headers().contains_key(header::RETRY_AFTER), "{code}");
+            let response = problem.error_response();
+            assert!(response.headers().contains_key(header::RETRY_AFTER), "{code}");
             check(problem, status, code, &json!({}));
         }
     }
 
     #[test]
-    fn e3_cursors_that_lead_nowhere() {
+    fn e3_invalid_cursor_maps_to_its_status_and_code() {
         check(InvalidCursor, 400, "cursor_invalid", &json!({}));
         check(CursorError::Invalid, 400, "cursor_invalid", &json!({}));
         let ahead = CursorError::BeyondHead { head: Seq(7) };
@@ -423,19 +428,19 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_a_problem_document_and_extras_do_not_overwrite_it() {
-        let problem = Problem::invalid("message", "message must not be empty").with("code", "mine");
+    fn problem_document_members_are_not_overwritten_by_extras() {
+        let problem = Problem::invalid("message", "`message` must not be empty").with("code", "x");
         let expected = json!({
             "type": "urn:greenroom:problem:invalid_request",
             "title": "Unprocessable Entity",
             "status": 422,
-            "detail": "message must not be empty",
+            "detail": "`message` must not be empty",
             "code": "invalid_request",
             "field": "message",
         });
         assert_eq!(problem.to_json(), expected);
-        let answer = problem.error_response();
-        let kind = answer.headers().get(header::CONTENT_TYPE).unwrap();
+        let response = problem.error_response();
+        let kind = response.headers().get(header::CONTENT_TYPE).unwrap();
         assert_eq!(kind, "application/problem+json");
     }
 }

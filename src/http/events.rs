@@ -1,4 +1,5 @@
-//! A session's events, as pages or as a stream; and, for administrators, everybody's (E2, E3).
+//! The events of a session as pages or as a stream, and the stream of all sessions for
+//! administrators (E2, E3).
 
 use super::{
     Problem, State,
@@ -17,41 +18,38 @@ use greenroom_core::{cursor::Cursor, ids::Seq, session::EventRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Events on a page where the client says nothing, and at most.
+/// Default and maximum number of events on a page.
 const PAGE_LIMITS: (usize, usize) = (100, 500);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/session/{session_id}/events", events)
-            .operation("session_events", "A session's events: a page, or a stream that goes on.")
+            .operation("session_events", "Returns a session's events, as a page or as a stream.")
             .query::<EventsQuery>()
             .limit_param("limit", PAGE_LIMITS)
             .query::<DialectQuery>()
-            .header(LAST_EVENT_ID, "Where the stream was left; it wins over `after`")
-            .returns::<EventPage>("A page of events, in the dialect that was asked for")
+            .header(LAST_EVENT_ID, "The cursor to resume from; takes precedence over `after`")
+            .returns::<EventPage>("A page of events, in the requested dialect")
             .returns_stream::<FlatFrame>(
                 EVENT_STREAM,
-                "One frame in each `data:` line, as things happen",
+                "One frame per `data:` line, as events occur",
             )
             .problems(CURSOR_PROBLEMS)
             .problems(&["session_not_found", "unknown_dialect", "too_many_subscribers"]),
     ]
 }
 
-/// What stands here for administrators.
+/// Returns the endpoints for administrators.
 pub(super) fn admin_endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/events", all_events)
             .operation(
                 "all_events",
-                "The events of all sessions from now on, without text on its way.",
+                "Streams the events of all sessions from now on, without deltas.",
             )
             .query::<DialectQuery>()
-            .returns_stream::<FlatFrame>(
-                EVENT_STREAM,
-                "One frame in each `data:` line; there is no `id:`",
-            )
+            .returns_stream::<FlatFrame>(EVENT_STREAM, "One frame per `data:` line, without `id:`")
             .problems(&["forbidden", "unknown_dialect"]),
     ]
 }
@@ -60,17 +58,18 @@ pub(super) fn admin_endpoints() -> Vec<Endpoint> {
 struct EventsQuery {
     /// A cursor: `seq`, or `seq.offset` inside an open message.
     after: Option<String>,
+    /// Maximum number of events on a page.
     limit: Option<usize>,
 }
 
-/// In which words events are told.
+/// The query parameter that selects the wire vocabulary.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct DialectQuery {
-    /// `agent` or `task`.
+    /// `agent` (default) or `task`.
     dialect: Option<String>,
 }
 
-/// The dialect that `?dialect=` of a request asks for, or the native one.
+/// Returns the dialect that the request's `?dialect=` names, by default `agent`.
 pub(super) fn parse_dialect(request: &HttpRequest) -> Result<Dialect, Problem> {
     let name = extract::parse_query::<DialectQuery>(request)?.dialect;
     let name = name.as_deref().map(str::parse).transpose();
@@ -116,12 +115,13 @@ async fn events(
 #[derive(Serialize, ToSchema)]
 #[schema(as = EventPage)]
 struct EventPage<'a> {
+    /// The events as frames, oldest first.
     events: Vec<FlatFrame<'a>>,
-    /// Where the next page begins, also when there is none yet.
+    /// The cursor of the next page, also if the page does not exist yet.
     next: Seq,
 }
 
-/// `GET /admin/events`: the stream of all sessions from now on.
+/// `GET /admin/events`: streams the events of all sessions from now on.
 async fn all_events(
     state: State,
     caller: Caller,

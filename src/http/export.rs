@@ -1,6 +1,6 @@
-//! `GET /agent/export`: conversations as JSON lines, one a session, in the form that tools for
-//! fine-tuning and evaluation read: `messages` and `tools` of OpenAI's chat format (C5). Redacted,
-//! and read as the client takes them.
+//! `GET /agent/export`: conversations as JSON lines, one per session, with `messages` and `tools` of
+//! OpenAI's chat format, which tools for fine-tuning and evaluation read (C5). The lines are
+//! redacted, and are read from the store as the client consumes them.
 
 use super::{
     AppState, Problem, State,
@@ -27,37 +27,38 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-/// Sessions whose rows are read at once.
+/// Number of session rows that are read at a time.
 const SESSION_PAGE_SIZE: usize = 50;
-/// Sessions of one export where the client says nothing, and at most.
+/// Default and maximum number of sessions in an export.
 const SESSION_LIMITS: (usize, usize) = (1_000, 100_000);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/export", export)
-            .operation("export", "Conversations as JSON lines, the newest first.")
-            .description("In the form that tools for fine-tuning and evaluation read.")
+            .operation("export", "Exports conversations as JSON lines, newest first.")
+            .description("Uses OpenAI's chat format, for fine-tuning and evaluation tools.")
             .query::<ExportQuery>()
             .limit_param("limit", SESSION_LIMITS)
-            .returns_stream::<ExportedConversation>(JSON_LINES, "A session in each line")
+            .returns_stream::<ExportedConversation>(JSON_LINES, "One session per line")
             .problems(&["forbidden", "invalid_id", "session_not_found"]),
     ]
 }
 
-/// A session, as it is exported: `messages` and `tools` are those of OpenAI's chat format.
+/// An exported session. `messages` and `tools` have OpenAI's chat format.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ExportedConversation)]
 struct ExportedConversation<'a> {
     session_id: SessionId,
     user_id: &'a UserId,
     agent: &'a AgentName,
+    /// The first model of the agent.
     model: String,
     title: &'a Option<String>,
     created_at: Timestamp,
     messages: Value,
     tools: Value,
-    /// What people think of it.
+    /// Users' feedback.
     feedback: Vec<Value>,
     usage: ModelUsage,
 }
@@ -67,12 +68,14 @@ struct ExportQuery {
     /// Only this session.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,
-    /// Only this user's; for administrators.
+    /// Only sessions of this user; only administrators may name another user.
     #[param(value_type = Option<UserId>)]
     user: Option<String>,
-    /// Only those created before this one: the last line's `session_id` goes on from there.
+    /// Only sessions that were created before this one. To continue an export, pass the
+    /// `session_id` of its last line.
     #[param(value_type = Option<SessionId>)]
     before: Option<String>,
+    /// Maximum number of sessions.
     limit: Option<usize>,
 }
 
@@ -83,15 +86,16 @@ async fn export(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let query: ExportQuery = extract::parse_query(&request)?;
-    let left =
+    let remaining =
         extract::validate_page_size("limit", query.limit, SESSION_LIMITS.0, SESSION_LIMITS.1)?;
-    let asked = extract::parse_optional_id("user", query.user.as_deref())?;
+    let user = extract::parse_optional_id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
-    let owner = match asked {
-        Some(_) if caller.0.role < Role::Admin && asked != own => {
-            return Err(Problem::forbidden("conversations of others are for administrators"));
+    let owner = match user {
+        Some(_) if caller.0.role < Role::Admin && user != own => {
+            let detail = "only administrators may export the sessions of another user";
+            return Err(Problem::forbidden(detail));
         }
-        Some(asked) => Some(asked),
+        Some(user) => Some(user),
         None if caller.0.role == Role::Admin => None,
         None => own,
     };
@@ -103,20 +107,20 @@ async fn export(
             }
             None => Vec::new(),
         };
-    let is_one = !rows.is_empty();
-    let place = ExportProgress { rows, owner, before, remaining: left, is_last: is_one };
+    let is_single = !rows.is_empty();
+    let progress = ExportProgress { rows, owner, before, remaining, is_last: is_single };
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, JSON_LINES))
         .insert_header((header::CACHE_CONTROL, "no-store"))
-        .streaming(stream::unfold(Some(place), move |place| {
+        .streaming(stream::unfold(Some(progress), move |progress| {
             let state = state.clone();
-            async move { next_line(&state, place?).await }
+            async move { next_line(&state, progress?).await }
         })))
 }
 
-/// Where an export stands.
+/// The progress of an export.
 struct ExportProgress {
-    /// Sessions whose lines come next, the last first.
+    /// Sessions that were read and not yet exported, in reverse order.
     rows: Vec<SessionRow>,
     owner: Option<UserId>,
     before: Option<SessionId>,
@@ -126,38 +130,39 @@ struct ExportProgress {
 
 type ExportStep = (Result<Bytes, JournalError>, Option<ExportProgress>);
 
-/// The next line. If the log can't be read any more, the connection breaks rather than look complete.
-async fn next_line(state: &AppState, mut place: ExportProgress) -> Option<ExportStep> {
+/// Returns the next line. If reading the log fails, the connection is aborted, so that a partial
+/// export does not look complete.
+async fn next_line(state: &AppState, mut progress: ExportProgress) -> Option<ExportStep> {
     loop {
-        let Some(row) = place.rows.pop() else {
-            if place.is_last || place.remaining == 0 {
+        let Some(row) = progress.rows.pop() else {
+            if progress.is_last || progress.remaining == 0 {
                 return None;
             }
-            let limit = place.remaining.min(SESSION_PAGE_SIZE);
-            let (owner, before) = (place.owner.clone(), place.before);
+            let limit = progress.remaining.min(SESSION_PAGE_SIZE);
+            let (owner, before) = (progress.owner.clone(), progress.before);
             let query = SessionQuery { owner, before, limit, ..SessionQuery::default() };
             match state.runtime.journal.list_sessions(query).await {
                 Ok(rows) => {
-                    place.is_last = rows.len() < limit;
-                    place.remaining -= rows.len();
-                    place.before = rows.last().map(|row| row.session_id).or(place.before);
-                    place.rows = rows;
-                    place.rows.reverse();
+                    progress.is_last = rows.len() < limit;
+                    progress.remaining -= rows.len();
+                    progress.before = rows.last().map(|row| row.session_id).or(progress.before);
+                    progress.rows = rows;
+                    progress.rows.reverse();
                 }
                 Err(error) => return Some((Err(error), None)),
             }
             continue;
         };
-        match line(state, &row).await {
-            Ok(Some(line)) => return Some((Ok(Bytes::from(line)), Some(place))),
-            // Nothing was said in it.
+        match format_line(state, &row).await {
+            Ok(Some(line)) => return Some((Ok(Bytes::from(line)), Some(progress))),
+            // The session has no messages.
             Ok(None) => {}
             Err(error) => return Some((Err(error), None)),
         }
     }
 }
 
-async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, JournalError> {
+async fn format_line(state: &AppState, row: &SessionRow) -> Result<Option<String>, JournalError> {
     let mut past = SessionState::new(row.session_id);
     let mut feedback = Vec::new();
     loop {
@@ -182,7 +187,7 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
     let governance = state.runtime.governance();
     let rules = governance.rules(&row.agent, row.parent.as_deref(), state.runtime.tools.as_ref());
     let model = rules.agent.models.first().cloned().unwrap_or_default();
-    // All that was said, also where a request would leave out the oldest of it.
+    // All messages, including those that a request would leave out.
     let request =
         ModelRequest { messages, ..context::assemble_request(&past, &rules, model.clone()) };
     let body = openai::encode(&request, openai::EncodeOptions::default());
@@ -206,14 +211,15 @@ async fn line(state: &AppState, row: &SessionRow) -> Result<Option<String>, Jour
 
 fn export_feedback(record: &EventRecord) -> Option<Value> {
     let SessionEvent::FeedbackGiven { feedback, by } = &record.event else { return None };
-    let mut told = json!(feedback);
-    told["by"] = json!(by);
-    told["at"] = json!(record.at);
-    told["run_id"] = json!(record.run_id);
-    Some(told)
+    let mut exported = json!(feedback);
+    exported["by"] = json!(by);
+    exported["at"] = json!(record.at);
+    exported["run_id"] = json!(record.run_id);
+    Some(exported)
 }
 
-/// Arguments and results are JSON within texts there, where no key would be seen.
+/// Redacts arguments and results that are JSON within strings, where redaction by key would not
+/// apply.
 fn redact_embedded_json(state: &AppState, messages: &mut Value) {
     let redact = |text: &mut Value| {
         let inner = text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
@@ -229,7 +235,7 @@ fn redact_embedded_json(state: &AppState, messages: &mut Value) {
             redact(&mut message["content"]);
         }
     }
-    // ChangeSource for calls leaves a `null` where there are none.
+    // The mutable index above inserts `null` where a message has no `tool_calls`.
     for message in messages.as_array_mut().into_iter().flatten() {
         if let Some(members) = message.as_object_mut() {
             members.retain(|name, value| name != "tool_calls" || !value.is_null());

@@ -1,4 +1,4 @@
-//! Reading requests: bodies, queries and ids, with problems that say where they are wrong.
+//! Parses request bodies, queries, headers and ids; the problems name the invalid field.
 
 use super::{Problem, State};
 use actix_web::{
@@ -17,10 +17,10 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 use std::{str::FromStr, time::Duration};
 
-/// The time that a request's body may take.
+/// Maximum time for reading a request body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A JSON body. No body is an empty object.
+/// Extractor of a JSON body. An empty body counts as an empty object.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
@@ -32,9 +32,9 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let mut payload = payload.take();
         Box::pin(async move {
             let max = request.app_data::<State>().map_or(0, |state| state.limits.body_bytes_max);
-            let announced = request.headers().get(header::CONTENT_LENGTH);
-            let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-            if announced.is_some_and(|length| length > max as u64) {
+            let declared = request.headers().get(header::CONTENT_LENGTH);
+            let declared = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+            if declared.is_some_and(|length| length > max as u64) {
                 return Err(too_large(max));
             }
             let body = with_timeout(BODY_TIME_MAX, read_body(&mut payload, max)).await?;
@@ -47,52 +47,55 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
 }
 
 fn too_large(max: usize) -> Problem {
-    Problem::too_large("body_too_large", "a request's body", max)
+    let detail = format!("the request body exceeds the limit of {max} bytes");
+    Problem::too_large("body_too_large", detail, max)
 }
 
-/// All of a body.
+/// Reads a complete body of at most `max` bytes.
 async fn read_body<E>(
-    pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
+    chunks: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
     max: usize,
 ) -> Result<BytesMut, Problem> {
     let mut body = BytesMut::new();
-    while let Some(piece) = pieces.next().await {
-        let cut = |_| Problem::bad_request("body_cut", "the body ended too early");
-        let piece = piece.map_err(cut)?;
-        if body.len() + piece.len() > max {
+    while let Some(chunk) = chunks.next().await {
+        let incomplete = |_| Problem::bad_request("body_cut", "the request body is incomplete");
+        let chunk = chunk.map_err(incomplete)?;
+        if body.len() + chunk.len() > max {
             return Err(too_large(max));
         }
-        body.extend_from_slice(&piece);
+        body.extend_from_slice(&chunk);
     }
     Ok(body)
 }
 
-/// The body, if it comes in time: one that never ends would hold its connection for ever.
+/// Awaits `body` for at most `time`. Without this limit, a body that never ends would occupy its
+/// connection forever.
 async fn with_timeout<T>(
     time: Duration,
     body: impl Future<Output = Result<T, Problem>>,
 ) -> Result<T, Problem> {
     timeout(time, body).await.unwrap_or_else(|_| {
-        let detail = format!("the body took longer than {} s", time.as_secs());
+        let detail = format!("reading the request body took longer than {} s", time.as_secs());
         Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail))
     })
 }
 
 fn check_content_type(request: &HttpRequest) -> Result<(), Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str());
-    let plain = match kind {
+    let media_type = match kind {
         None => return Ok(()),
         Some(Ok(kind)) => kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase(),
         Some(Err(_)) => String::new(),
     };
-    if plain == "application/json" || plain.ends_with("+json") {
+    if media_type == "application/json" || media_type.ends_with("+json") {
         return Ok(());
     }
     let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    Err(Problem::new(status, "unsupported_media_type", "the body must be application/json"))
+    Err(Problem::new(status, "unsupported_media_type", "`Content-Type` must be `application/json`"))
 }
 
-/// Parses a JSON text: broken JSON says line and column, a wrong type says the field.
+/// Parses a JSON object. The problem contains line and column of a syntax error, or the field of
+/// another error.
 pub(super) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     let text = if text.trim_ascii().is_empty() { b"{}" } else { text };
     let value: Value = serde_json::from_slice(text).map_err(|error| {
@@ -101,40 +104,40 @@ pub(super) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem>
             .with("line", line)
             .with("column", column)
     })?;
-    // An array would be taken for the members in their order.
+    // Serde would accept an array as the fields in their order.
     if !value.is_object() {
         return Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "invalid_request",
-            "must be a JSON object",
+            "the body must be a JSON object",
         ));
     }
     deserialize_value(value)
 }
 
-/// Turns JSON into a request; the problem names the field.
+/// Deserializes a JSON value; the problem names the invalid field.
 pub(super) fn deserialize_value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(invalid_value)
 }
 
-/// 422: the value is not what it should be, at the place the problem names.
+/// 422: a value is invalid; the problem names its field.
 pub(super) fn invalid_value(error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
-    let (field, what) = locate_error(error);
-    Problem::invalid(&field, what)
+    let (field, detail) = locate_error(error);
+    Problem::invalid(&field, detail)
 }
 
-/// The field that is wrong, empty where it can't be told, and what is wrong about it.
+/// Returns the path of the invalid field, which is empty if it is unknown, and the error message.
 fn locate_error(error: serde_path_to_error::Error<impl std::error::Error>) -> (String, String) {
     let path = error.path().to_string();
-    let what = error.into_inner().to_string();
-    // At the top there is no path: the message itself names the field.
+    let message = error.into_inner().to_string();
+    // An error at the top level has no path, but its message names the field.
     match path.as_str() {
-        "." | "?" => (field_in_message(&what).unwrap_or_default().to_owned(), what),
-        path => (path.to_owned(), format!("{path}: {what}")),
+        "." | "?" => (field_in_message(&message).unwrap_or_default().to_owned(), message),
+        path => (path.to_owned(), format!("`{path}`: {message}")),
     }
 }
 
-/// The field that serde's message quotes, as in "missing field `message`".
+/// Returns the field that serde's message quotes, as in "missing field `message`".
 fn field_in_message(message: &str) -> Option<&str> {
     let rest = message.strip_prefix("missing field `").or_else(|| {
         message
@@ -144,23 +147,23 @@ fn field_in_message(message: &str) -> Option<&str> {
     rest?.split('`').next()
 }
 
-/// The query, as `T`; the problem names the parameter.
+/// Parses the query string; the problem names the invalid parameter.
 pub(super) fn parse_query<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Problem> {
     let pairs = form_urlencoded::parse(request.query_string().as_bytes());
     let query = serde_urlencoded::Deserializer::new(pairs);
     serde_path_to_error::deserialize(query).map_err(|error| {
-        let (field, what) = locate_error(error);
-        invalid_query(&field, what)
+        let (field, detail) = locate_error(error);
+        invalid_query(&field, detail)
     })
 }
 
-/// 400: the query is not what it should be; `field` names the parameter.
+/// 400: the query is invalid. `field` names the parameter, if not empty.
 pub(super) fn invalid_query(field: &str, detail: impl Into<String>) -> Problem {
     let problem = Problem::bad_request("invalid_query", detail);
     if field.is_empty() { problem } else { problem.with("field", field) }
 }
 
-/// The id that the path has as `field`; the problem names it.
+/// Parses the path parameter `field` as an id; the problem names the parameter.
 pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
     request: &HttpRequest,
     field: &'static str,
@@ -170,11 +173,11 @@ pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
 
 fn parse_id<T: FromStr<Err = InvalidId>>(field: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: InvalidId| {
-        Problem::bad_request("invalid_id", format!("{field} {error}")).with("field", field)
+        Problem::bad_request("invalid_id", format!("`{field}` {error}")).with("field", field)
     })
 }
 
-/// Whether the client asks for an event stream.
+/// True if the client accepts an event stream.
 pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| {
@@ -185,8 +188,9 @@ pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
     })
 }
 
-/// Where the client's stream is to begin: `Last-Event-ID`, which a browser sends by itself when
-/// it reconnects, before `?after=`, which then is still that of the first request.
+/// Parses the cursor from which a stream starts. The `Last-Event-ID` header, which browsers send
+/// when they reconnect, takes precedence over `?after=`, which is still the one of the first
+/// request.
 pub(super) fn parse_cursor(request: &HttpRequest, after: Option<&str>) -> Result<Cursor, Problem> {
     let invalid = Problem::from(greenroom_core::cursor::InvalidCursor);
     let last = request.headers().get("last-event-id");
@@ -195,21 +199,21 @@ pub(super) fn parse_cursor(request: &HttpRequest, after: Option<&str>) -> Result
     Ok(text.map(str::parse).transpose()?.unwrap_or_default())
 }
 
-/// How many entries a page has: what was asked for, within 1 and `max`.
+/// Returns the requested page size, which must be between 1 and `max`, or the default.
 pub(super) fn validate_page_size(
     field: &str,
-    asked: Option<usize>,
+    requested: Option<usize>,
     default: usize,
     max: usize,
 ) -> Result<usize, Problem> {
-    match asked {
+    match requested {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => Err(invalid_query(field, format!("{field} must be 1 to {max}"))),
+        Some(_) => Err(invalid_query(field, format!("`{field}` must be between 1 and {max}"))),
     }
 }
 
-/// The id that a query has under `field`, if it has one; the problem names the field.
+/// Parses the optional query parameter `field` as an id; the problem names the parameter.
 pub(super) fn parse_optional_id<T: FromStr<Err = InvalidId>>(
     field: &'static str,
     text: Option<&str>,
@@ -217,17 +221,17 @@ pub(super) fn parse_optional_id<T: FromStr<Err = InvalidId>>(
     text.map(|text| parse_id(field, text)).transpose()
 }
 
-/// A user's id, which some clients have as a number.
+/// Deserializes a user id, which some clients send as a number.
 pub(super) fn deserialize_user_id<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<UserId>, D::Error> {
     let text = match Value::deserialize(deserializer)? {
         Value::Null => return Ok(None),
-        // One that JSON can't hold exactly might become another user's.
+        // A rounded number could be another user's id.
         Value::Number(number) if !number.is_f64() => number.to_string(),
         Value::String(text) => text,
         Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-            let expected = "a user's id must be a whole number below 2^64, or a string";
+            let expected = "a user id must be an integer below 2^64 or a string";
             return Err(serde::de::Error::custom(expected));
         }
     };
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_says_line_and_column() {
+    fn malformed_json_is_reported_with_line_and_column() {
         let problem = parse_json::<TestBody>(b"{\n  \"message\": oops}").unwrap_err();
         assert_eq!(problem.code, "malformed_json");
         let body = problem.to_json();
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_field_is_named() {
+    fn invalid_field_is_named() {
         for (text, field) in [
             (r#"{"message": 5}"#, "message"),
             (r#"{"message": "a", "inner": {"count": "x"}}"#, "inner.count"),
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_no_request() {
+    fn body_that_is_not_an_object_is_rejected() {
         for text in [r#"["a"]"#, "5", "null"] {
             let problem = parse_json::<TestBody>(text.as_bytes()).unwrap_err();
             assert_eq!((problem.code, problem.status.as_u16()), ("invalid_request", 422), "{text}");
@@ -290,58 +294,58 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn x4_a_body_that_never_ends_is_given_up() {
-        let piece = |text: &'static str| Ok::<_, ()>(Bytes::from_static(text.as_bytes()));
-        let all = stream::iter([piece("{"), piece("}")]);
+    async fn x4_endless_body_is_rejected_after_timeout() {
+        let chunk = |text: &'static str| Ok::<_, ()>(Bytes::from_static(text.as_bytes()));
+        let chunks = stream::iter([chunk("{"), chunk("}")]);
         let time = Duration::from_secs(60);
-        assert_eq!(with_timeout(time, read_body(&mut all.clone(), 2)).await.unwrap(), "{}");
-        let refused = with_timeout(time, read_body(&mut all.clone(), 1)).await.unwrap_err();
-        assert_eq!(refused.code, "body_too_large");
-        let mut endless = all.chain(stream::pending());
-        let refused = with_timeout(Duration::ZERO, read_body(&mut endless, 2)).await.unwrap_err();
-        assert_eq!((refused.code, refused.status.as_u16()), ("body_too_slow", 408));
+        assert_eq!(with_timeout(time, read_body(&mut chunks.clone(), 2)).await.unwrap(), "{}");
+        let problem = with_timeout(time, read_body(&mut chunks.clone(), 1)).await.unwrap_err();
+        assert_eq!(problem.code, "body_too_large");
+        let mut endless = chunks.chain(stream::pending());
+        let problem = with_timeout(Duration::ZERO, read_body(&mut endless, 2)).await.unwrap_err();
+        assert_eq!((problem.code, problem.status.as_u16()), ("body_too_slow", 408));
     }
 
     #[test]
-    fn what_is_wrong_in_a_path_is_named() {
+    fn invalid_path_parameter_is_named() {
         let request = TestRequest::default().param("session_id", "x").to_http_request();
         let problem = path_id::<SessionId>(&request, "session_id").unwrap_err();
         assert_eq!((problem.code, &problem.extra["field"]), ("invalid_id", &json!("session_id")));
-        assert_eq!(problem.detail, "session_id must be a UUID");
+        assert_eq!(problem.detail, "`session_id` must be a UUID");
     }
 
     #[test]
-    fn what_is_wrong_in_a_query_is_named() {
+    fn invalid_query_parameter_is_named() {
         let problem = parse_optional_id::<SessionId>("before", Some("x")).unwrap_err();
         assert_eq!((problem.code, &problem.extra["field"]), ("invalid_id", &json!("before")));
-        assert_eq!(problem.detail, "before must be a UUID");
+        assert_eq!(problem.detail, "`before` must be a UUID");
         assert!(matches!(parse_optional_id::<SessionId>("before", None), Ok(None)));
         let problem = validate_page_size("sessions", Some(501), 100, 500).unwrap_err();
         assert_eq!((problem.code, &problem.extra["field"]), ("invalid_query", &json!("sessions")));
-        assert_eq!(problem.detail, "sessions must be 1 to 500");
+        assert_eq!(problem.detail, "`sessions` must be between 1 and 500");
     }
 
     #[test]
-    fn users_may_be_numbers_and_characters() {
+    fn user_id_may_be_a_number_and_may_be_named_character_id() {
         for text in [r#"{"message":"m","user_id":91}"#, r#"{"message":"m","character_id":"91"}"#] {
-            let wish: TestBody = parse_json(text.as_bytes()).unwrap();
-            assert_eq!(wish.user_id, Some(UserId::parse("91").unwrap()));
+            let body: TestBody = parse_json(text.as_bytes()).unwrap();
+            assert_eq!(body.user_id, Some(UserId::parse("91").unwrap()));
         }
     }
 
     #[test]
-    fn e3_the_last_event_id_wins_over_the_url() {
+    fn e3_last_event_id_takes_precedence_over_query() {
         let request = TestRequest::default().insert_header(("Last-Event-ID", "9.3"));
         let request = request.to_http_request();
         assert_eq!(parse_cursor(&request, Some("4")).unwrap().to_string(), "9.3");
-        let fresh = TestRequest::default().to_http_request();
-        assert_eq!(parse_cursor(&fresh, Some("4")).unwrap().to_string(), "4");
-        assert_eq!(parse_cursor(&fresh, None).unwrap().to_string(), "0");
-        assert_eq!(parse_cursor(&fresh, Some("x")).unwrap_err().code, "cursor_invalid");
+        let without_header = TestRequest::default().to_http_request();
+        assert_eq!(parse_cursor(&without_header, Some("4")).unwrap().to_string(), "4");
+        assert_eq!(parse_cursor(&without_header, None).unwrap().to_string(), "0");
+        assert_eq!(parse_cursor(&without_header, Some("x")).unwrap_err().code, "cursor_invalid");
     }
 
     #[test]
-    fn a_stream_is_sent_to_who_asks_for_one() {
+    fn event_stream_is_sent_if_accepted() {
         for (accept, stream) in [
             ("text/event-stream", true),
             ("application/json, Text/Event-Stream;q=0.9", true),

@@ -1,5 +1,5 @@
-//! `POST /agent/feedback`: what a person thinks of an answer, or of a call (C5). It is an event of the
-//! session, and so is stored, streamed and exported with it.
+//! `POST /agent/feedback`: a user's rating of a message or a tool call (C5). Feedback is an event of
+//! the session, so it is stored, streamed and exported with the session.
 
 use super::{
     AppState, Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract::Json,
@@ -16,44 +16,53 @@ use greenroom_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Pages of a session's log, from its end, on which what is judged is looked for.
+/// Maximum pages of a session's log, from its end, that are searched for the rated message or call.
 const LOG_PAGES_SEARCHED: usize = 40;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/agent/feedback", give)
-            .operation("give_feedback", "What a person thinks of an answer, or of a call.")
-            .description("A message of the model is rated; a call gets a verdict.")
+            .operation("give_feedback", "Rates a message or a tool call.")
+            .description(
+                "A message of the model takes `message_id` and `rating`, a call `call_id` and \
+                 `verdict`.",
+            )
             .body::<FeedbackRequest>()
-            .returns::<FeedbackResponse>("It is an event of the session now")
+            .returns::<FeedbackResponse>("The feedback is recorded as an event of the session")
             .problems(COMMAND_PROBLEMS)
             .problems(&["message_not_found", "call_not_found", "too_much_feedback"]),
     ]
 }
 
-/// Feedback that was taken.
+/// Recorded feedback.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FeedbackTaken)]
 struct FeedbackResponse {
     session_id: SessionId,
-    /// The run it is about.
+    /// The run of the rated message or call.
     run_id: Option<RunId>,
 }
 
-/// What somebody thinks.
+/// Feedback on a message or a call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FeedbackRequest {
+    /// The session of the message or call.
     session_id: SessionId,
+    /// The rated message.
     #[serde(default)]
     message_id: Option<MessageId>,
+    /// The rated call.
     #[serde(default)]
     call_id: Option<CallId>,
+    /// The rating of the message, 1 to 5.
     #[serde(default)]
     rating: Option<MessageRating>,
+    /// The rating of the call.
     #[serde(default)]
     verdict: Option<CallRating>,
+    /// An optional comment.
     #[serde(default)]
     comment: Option<String>,
 }
@@ -62,9 +71,10 @@ impl FeedbackRequest {
     fn into_feedback(self) -> Result<Feedback, Problem> {
         let Self { session_id: _, message_id, call_id, rating, verdict, comment } = self;
         let comment = comment.filter(|comment| !comment.trim().is_empty());
-        if comment.as_ref().is_some_and(|comment| comment.len() > REASON_BYTES_MAX) {
-            let detail = format!("may have at most {REASON_BYTES_MAX} bytes");
-            return Err(Problem::invalid("comment", detail));
+        if let Some(bytes) = comment.as_ref().map(String::len)
+            && bytes > REASON_BYTES_MAX
+        {
+            return Err(Problem::too_long("comment", bytes, REASON_BYTES_MAX, "bytes"));
         }
         match (message_id, call_id, rating, verdict) {
             (Some(message_id), None, Some(rating), None) => {
@@ -74,20 +84,20 @@ impl FeedbackRequest {
                 Ok(Feedback::Call { call_id, verdict, comment })
             }
             (Some(_), None, None, _) => {
-                Err(Problem::invalid("rating", "a message is rated, from 1 to 5"))
+                Err(Problem::invalid("rating", "a message requires `rating`, 1 to 5"))
             }
             (None, Some(_), _, None) => {
-                let detail = "of a call say `good`, `unnecessary` or `wrong`";
+                let detail = "a call requires `verdict`: `good`, `unnecessary` or `wrong`";
                 Err(Problem::invalid("verdict", detail))
             }
             (Some(_), None, Some(_), Some(_)) => {
-                Err(Problem::invalid("verdict", "only a call takes a verdict"))
+                Err(Problem::invalid("verdict", "`verdict` is allowed only for a call"))
             }
             (None, Some(_), Some(_), Some(_)) => {
-                Err(Problem::invalid("rating", "only a message is rated"))
+                Err(Problem::invalid("rating", "`rating` is allowed only for a message"))
             }
             (Some(_), Some(_), ..) | (None, None, ..) => {
-                Err(Problem::invalid("message_id", "say `message_id`, or `call_id`"))
+                Err(Problem::invalid("message_id", "requires either `message_id` or `call_id`"))
             }
         }
     }
@@ -97,10 +107,10 @@ impl FeedbackRequest {
 async fn give(
     state: State,
     caller: Caller,
-    Json(opinion): Json<FeedbackRequest>,
+    Json(request): Json<FeedbackRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let session_id = opinion.session_id;
-    let feedback = opinion.into_feedback()?;
+    let session_id = request.session_id;
+    let feedback = request.into_feedback()?;
     commands::load_visible_session(&state, &caller.0, session_id).await?;
     let run_id = find_run(&state, session_id, &feedback).await?;
     let input = Input::GiveFeedback { feedback, run_id, by: caller.0.user.clone() };
@@ -108,7 +118,8 @@ async fn give(
     Ok(HttpResponse::Ok().json(FeedbackResponse { session_id, run_id }))
 }
 
-/// The run in which that was said or called. What is judged is mostly near the end of the log.
+/// Returns the run of the rated message or call. Searches the log from its end, where most rated
+/// messages and calls are.
 async fn find_run(
     state: &AppState,
     session_id: SessionId,
@@ -138,11 +149,11 @@ fn is_about(record: &EventRecord, feedback: &Feedback) -> bool {
     match feedback {
         Feedback::Message { message_id, .. } => matches!(
             &record.event,
-            SessionEvent::MessageCompleted { message_id: said, .. } if said == message_id
+            SessionEvent::MessageCompleted { message_id: id, .. } if id == message_id
         ),
         Feedback::Call { call_id, .. } => matches!(
             &record.event,
-            SessionEvent::ToolCallStarted { call_id: made, .. } if made == call_id
+            SessionEvent::ToolCallStarted { call_id: id, .. } if id == call_id
         ),
     }
 }

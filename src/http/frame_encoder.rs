@@ -1,6 +1,6 @@
-//! What is told, as the text of frames. Where many follow one session, a thread encodes what they are
-//! told twice and not for each of them: what is asked for again is kept, and who is told the same is
-//! told it right after.
+//! Encodes feed items as the text of frames. If several clients of a thread follow one session, an
+//! item is encoded at most twice: when an item is requested again, its frames are cached and shared
+//! with all further clients.
 
 use super::AppState;
 use crate::{
@@ -15,24 +15,24 @@ use greenroom_actors::{
 use greenroom_core::{cursor::Cursor, ids::SessionId};
 use std::{cell::RefCell, collections::VecDeque, io::Write as _, sync::Arc};
 
-/// How many of [`Told`] a thread remembers. More than one, since a subscriber with several to tell tells all
-/// before the next one has its turn.
+/// Maximum items in a thread's cache. More than one, because a subscriber delivers all its pending
+/// items before the next subscriber runs.
 const CACHED_ITEMS_MAX: usize = 16;
-/// Bytes of all frames of one that are kept.
+/// Maximum bytes of one item's cached frames.
 const CACHED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of most frames.
+/// Initial capacity of a frame's buffer; most frames fit.
 const FRAME_BYTES: usize = 512;
 
-/// How a frame is written.
+/// The wire format of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameFormat {
-    /// As an event of a stream; its cursor is its `id:`, if that is wanted and it has one.
+    /// A server-sent event. With `with_id`, its `id:` is the cursor, if the frame has one.
     SseEvent { with_id: bool },
-    /// As a message of a WebSocket.
+    /// A text message of a WebSocket.
     WebSocketMessage,
 }
 
-/// Encodes for one client.
+/// Encodes feed items for one client.
 pub(super) struct FrameEncoder {
     dialect: Dialect,
     format: FrameFormat,
@@ -40,11 +40,11 @@ pub(super) struct FrameEncoder {
     redactor: Arc<Redactor>,
 }
 
-/// What a subscriber was told.
+/// An item that was encoded recently.
 struct CachedItem {
     key: (SessionId, Cursor, Dialect, FrameFormat),
-    /// Its frames, if they were asked for again. A session that one client follows must not pay for
-    /// this: what is held is freed late, and out of the processor's cache.
+    /// The frames, if the item was requested again. A session with a single client does not pay for
+    /// caching: cached frames are freed late, when they are no longer in the processor's cache.
     frames: Option<CachedFrames>,
 }
 
@@ -60,44 +60,44 @@ impl CachedFrames {
 }
 
 thread_local! {
-    static REMEMBERED: RefCell<VecDeque<CachedItem>> = const { RefCell::new(VecDeque::new()) };
+    static CACHE: RefCell<VecDeque<CachedItem>> = const { RefCell::new(VecDeque::new()) };
 }
 
 impl FrameEncoder {
-    /// One that writes in the words of `dialect`.
+    /// Creates an encoder for `dialect`.
     pub(super) fn new(state: &AppState, dialect: Dialect, format: FrameFormat) -> Self {
         let (clock, redactor) = (state.runtime.clock.clone(), state.redactor.clone());
         Self { dialect, format, clock, redactor }
     }
 
-    /// As what an outlet calls.
+    /// Returns the encoder as the function that an outlet calls.
     pub(super) fn into_fn(self) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
-        move |item, put| self.encode(item, put)
+        move |item, emit| self.encode(item, emit)
     }
 
-    /// Puts the frames that tell of `item`.
-    fn encode(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
-        let place = (item.session_id, item.cursor, self.dialect, self.format);
-        REMEMBERED.with_borrow_mut(|remembered| {
-            let Some(told) = remembered.iter_mut().find(|told| told.key == place) else {
-                remembered.truncate(CACHED_ITEMS_MAX - 1);
-                remembered.push_front(CachedItem { key: place, frames: None });
-                return self.encode_uncached(item, put);
+    /// Passes the frames of `item` to `emit`.
+    fn encode(&self, item: &FeedItem, emit: &mut dyn FnMut(ByteString)) {
+        let key = (item.session_id, item.cursor, self.dialect, self.format);
+        CACHE.with_borrow_mut(|cache| {
+            let Some(cached) = cache.iter_mut().find(|cached| cached.key == key) else {
+                cache.truncate(CACHED_ITEMS_MAX - 1);
+                cache.push_front(CachedItem { key, frames: None });
+                return self.encode_uncached(item, emit);
             };
-            let kept = told.frames.take().filter(|kept| kept.kind.ptr_eq(&item.kind));
-            let kept = kept.unwrap_or_else(|| {
+            let frames = cached.frames.take().filter(|frames| frames.kind.ptr_eq(&item.kind));
+            let frames = frames.unwrap_or_else(|| {
                 let mut frames = Vec::new();
                 self.encode_uncached(item, &mut |frame| frames.push(frame));
                 CachedFrames { kind: item.kind.clone(), frames }
             });
-            kept.frames.iter().cloned().for_each(put);
-            told.frames = Some(kept).filter(|kept| kept.bytes() <= CACHED_BYTES_MAX);
+            frames.frames.iter().cloned().for_each(emit);
+            cached.frames = Some(frames).filter(|frames| frames.bytes() <= CACHED_BYTES_MAX);
         });
     }
 
-    fn encode_uncached(&self, item: &FeedItem, put: &mut dyn FnMut(ByteString)) {
+    fn encode_uncached(&self, item: &FeedItem, emit: &mut dyn FnMut(ByteString)) {
         self.dialect.encode(item, self.clock.now(), &self.redactor, |frame| {
-            put(ByteString::from(self.format.format_frame(&frame)));
+            emit(ByteString::from(self.format.format_frame(&frame)));
         });
     }
 }
@@ -105,7 +105,7 @@ impl FrameEncoder {
 impl FrameFormat {
     fn format_frame(self, frame: &Frame) -> String {
         let mut text = Vec::with_capacity(FRAME_BYTES);
-        // Plain data: writing it to memory can't fail. One line: JSON escapes line breaks.
+        // Writing plain data to memory can't fail. JSON escapes line breaks, so it is one line.
         match self {
             Self::SseEvent { with_id } => {
                 if let Some(cursor) = frame.cursor.filter(|_| with_id) {
@@ -144,13 +144,8 @@ mod tests {
         }
     }
 
-    fn encoder(dialect: Dialect, shape: FrameFormat) -> FrameEncoder {
-        FrameEncoder {
-            dialect,
-            format: shape,
-            clock: Arc::new(ZeroClock),
-            redactor: Arc::default(),
-        }
+    fn encoder(dialect: Dialect, format: FrameFormat) -> FrameEncoder {
+        FrameEncoder { dialect, format, clock: Arc::new(ZeroClock), redactor: Arc::default() }
     }
 
     fn frames<const N: usize>(encoder: &FrameEncoder, item: &FeedItem) -> [ByteString; N] {
@@ -201,46 +196,45 @@ mod tests {
     }
 
     #[test]
-    fn e3_an_event_has_its_cursor_and_one_line_of_data_and_no_name() {
+    fn e3_sse_frame_has_cursor_and_one_data_line() {
         let item = item(text("two\nlines"), 9);
-        let told = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: true }), &item);
-        let lines: Vec<_> = told.lines().collect();
-        assert_eq!(lines.len(), 3, "{told}");
+        let text = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: true }), &item);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0], "id: 7.9");
-        assert!(lines[1].starts_with(r#"data: {"type":"text""#), "{told}");
+        assert!(lines[1].starts_with(r#"data: {"type":"text""#), "{text}");
         assert!(lines[1].contains(r"two\nlines"));
         assert_eq!(lines[2], "");
-        let told = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: false }), &item);
-        assert!(told.starts_with("data: "));
+        let text = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: false }), &item);
+        assert!(text.starts_with("data: "));
     }
 
     #[test]
     fn frames_are_shared_from_the_second_client_on() {
-        let event = FrameFormat::SseEvent { with_id: true };
+        let sse = FrameFormat::SseEvent { with_id: true };
         let [first, second] = committed([closed(), closed()]);
-        for told in [item(text("one"), 3), item(second, 0)] {
-            let frame_of = |item: &_, shape| frame(&encoder(Dialect::Agent, shape), item);
-            let [_, one, another] = [(); 3].map(|()| frame_of(&told.clone(), event));
-            assert_eq!(another.as_ptr(), one.as_ptr(), "who came third is given the second's");
-            let [_, task] = [(); 2].map(|()| frame(&encoder(Dialect::Task, event), &told));
-            assert_ne!(task.as_ptr(), one.as_ptr(), "in other words");
+        for sent in [item(text("one"), 3), item(second, 0)] {
+            let encode = |item: &_, format| frame(&encoder(Dialect::Agent, format), item);
+            let [_, second, third] = [(); 3].map(|()| encode(&sent.clone(), sse));
+            assert_eq!(third.as_ptr(), second.as_ptr(), "the third client shares the frame");
+            let [_, task] = [(); 2].map(|()| frame(&encoder(Dialect::Task, sse), &sent));
+            assert_ne!(task.as_ptr(), second.as_ptr(), "another dialect");
             assert!(
-                frame_of(&told, FrameFormat::WebSocketMessage).starts_with('{'),
-                "in another shape"
+                encode(&sent, FrameFormat::WebSocketMessage).starts_with('{'),
+                "another format"
             );
-            let elsewhere = FeedItem { cursor: Cursor { seq: Seq(8), offset: 1 }, ..told.clone() };
-            assert!(frame_of(&elsewhere, event).starts_with("id: 8.1\n"), "at another place");
+            let moved = FeedItem { cursor: Cursor { seq: Seq(8), offset: 1 }, ..sent.clone() };
+            assert!(encode(&moved, sse).starts_with("id: 8.1\n"), "another cursor");
         }
-        let told = frame(&encoder(Dialect::Agent, event), &item(first, 0));
-        assert!(told.contains(r#""at":"1970"#), "another event of the commit: {told}");
-        let (one, other) = (item(text("x"), 1), item(text("y"), 1));
-        let told =
-            [&one, &one, &one, &other].map(|item| frame(&encoder(Dialect::Agent, event), item));
-        assert_ne!(told[2], told[3], "the same place, but another text");
+        let frame_text = frame(&encoder(Dialect::Agent, sse), &item(first, 0));
+        assert!(frame_text.contains(r#""at":"1970"#), "another event of the commit: {frame_text}");
+        let (x, y) = (item(text("x"), 1), item(text("y"), 1));
+        let frames = [&x, &x, &x, &y].map(|item| frame(&encoder(Dialect::Agent, sse), item));
+        assert_ne!(frames[2], frames[3], "the same cursor, but another text");
     }
 
     #[test]
-    fn what_takes_several_frames_is_shared_whole() {
+    fn all_frames_of_an_item_are_shared() {
         let encoder = encoder(Dialect::Task, FrameFormat::SseEvent { with_id: true });
         let [denied] = committed([SessionEvent::AuthorizationDenied {
             call_id: CallId(Uuid::nil()),
@@ -249,18 +243,18 @@ mod tests {
             required_level: None,
         }]);
         let item = item(denied, 0);
-        let [_, one, another] = [(); 3].map(|()| frames::<2>(&encoder, &item));
-        assert!(one[0].contains("authorization_denied"), "{one:?}");
-        assert!(one[1].contains("tool_result"), "{one:?}");
-        assert_eq!(another.map(|frame| frame.as_ptr()), one.map(|frame| frame.as_ptr()));
+        let [_, second, third] = [(); 3].map(|()| frames::<2>(&encoder, &item));
+        assert!(second[0].contains("authorization_denied"), "{second:?}");
+        assert!(second[1].contains("tool_result"), "{second:?}");
+        assert_eq!(third.map(|frame| frame.as_ptr()), second.map(|frame| frame.as_ptr()));
     }
 
     #[test]
-    fn what_is_large_is_not_kept() {
+    fn large_frames_are_not_cached() {
         let encoder = encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: true });
         let item = item(text(&"x".repeat(CACHED_BYTES_MAX)), 0);
-        let told = [(); 3].map(|()| frame(&encoder, &item));
-        assert_eq!(told[1], told[2]);
-        assert_ne!(told[1].as_ptr(), told[2].as_ptr());
+        let frames = [(); 3].map(|()| frame(&encoder, &item));
+        assert_eq!(frames[1], frames[2]);
+        assert_ne!(frames[1].as_ptr(), frames[2].as_ptr());
     }
 }

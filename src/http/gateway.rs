@@ -1,8 +1,10 @@
-//! The WebSocket `/gateway`: the dialect of that name, spoken. A client's requests become messages of
-//! sessions, its words on calls become answers to approvals; each request is one stream on the line.
+//! The WebSocket `/gateway`, which speaks the `gateway` dialect. A client's requests become messages
+//! of sessions, its decisions become answers to approvals, and each request is one stream on the
+//! connection.
 //!
-//! A request is named by the client, and sending it again starts nothing (S5): so after a connection
-//! was lost the same `chat.send` streams what remains, and asks again what still waits.
+//! The client chooses the id of a request, and repeating a request starts nothing (S5). After a lost
+//! connection, the same `chat.send` therefore streams the rest and sends the pending approvals
+//! again.
 
 mod requests;
 
@@ -34,26 +36,26 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use utoipa::IntoParams;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/gateway", gateway)
-            .operation("gateway", "A WebSocket in the words of a chat front end.")
+            .operation("gateway", "Opens a WebSocket in the `gateway` dialect for chat front ends.")
             .description(
                 "The client sends `chat.send`, `tool.approval.response`, `preflight.approval` and \
                  `elicitation.response`; the server `chat.stream.*`, `tool.*`, `preflight.checklist`, \
-                 `elicitation.request` and `error`. `docs/protocol.md` has the details.",
+                 `elicitation.request` and `error`. `docs/protocol.md` describes the frames.",
             )
             .query::<GatewayQuery>()
-            .header(SURFACE_HEADER, "`cli` or `rest`: through what the person answers")
-            .upgrades_to_websocket("The connection is a WebSocket from here on")
+            .header(SURFACE_HEADER, "The surface of the client's answers: `cli` or `rest`")
+            .upgrades_to_websocket("The connection becomes a WebSocket")
             .problems(&["surface_invalid"]),
     ]
 }
 
 #[derive(Deserialize, IntoParams)]
 struct GatewayQuery {
-    /// Whether all other events come as `agent.event`.
+    /// True to receive events without a frame in the dialect as `agent.event`.
     #[serde(default)]
     details: bool,
 }
@@ -70,20 +72,20 @@ async fn gateway(
         Surface::Cli => Surface::Cli,
         Surface::Rest | Surface::Websocket | Surface::Dashboard => Surface::Websocket,
     };
-    let talk = GatewayProtocol { include_native: details, surface, requests: HashMap::new() };
-    ws::start_socket(&state, caller.0, talk, &request, payload)
+    let protocol = GatewayProtocol { include_native: details, surface, requests: HashMap::new() };
+    ws::start_socket(&state, caller.0, protocol, &request, payload)
 }
 
-/// What is said on one connection.
+/// The protocol state of one connection.
 struct GatewayProtocol {
-    /// Whether the client wants to hear what the dialect has no word for.
+    /// True if events without a frame in the dialect are sent as `agent.event`.
     include_native: bool,
     surface: Surface,
-    /// The requests that are streamed.
+    /// The session and run of each request that is streamed.
     requests: HashMap<MessageId, (SessionId, RunId)>,
 }
 
-/// A frame that was carried out.
+/// The output of a handled frame.
 enum GatewayOutput {
     Submitted(Box<SubmittedRequest>),
     Answered,
@@ -101,20 +103,23 @@ impl WebSocketProtocol for GatewayProtocol {
     fn handle_request(
         &self,
         request: ClientMessage,
-        line: &WebSocketConnection<MessageId>,
+        connection: &WebSocketConnection<MessageId>,
     ) -> LocalBoxFuture<'static, Result<GatewayOutput, Problem>> {
-        let (state, principal) = (line.state.clone(), line.principal.clone());
+        let (state, principal) = (connection.state.clone(), connection.principal.clone());
         let (surface, details) = (self.surface, self.include_native);
         match request {
             ClientMessage::ChatSend { id, session_id, content, after, workflow } => {
-                let room =
-                    if line.is_subscribed(&id) { Ok(()) } else { line.check_subscription_limit() };
+                let limit_check = if connection.is_subscribed(&id) {
+                    Ok(())
+                } else {
+                    connection.check_subscription_limit()
+                };
                 let workflow = workflow.map(workflows::parse_workflow).transpose();
                 let streamed = self.requests.values().map(|(_, run_id)| *run_id).collect();
                 async move {
-                    room?;
+                    limit_check?;
                     let workflow = workflow?;
-                    let wish = requests::ChatSendRequest {
+                    let request = requests::ChatSendRequest {
                         id,
                         session_id,
                         content,
@@ -122,14 +127,15 @@ impl WebSocketProtocol for GatewayProtocol {
                         include_native: details,
                         workflow,
                     };
-                    let sent = requests::submit_request(&state, &principal, wish, streamed).await?;
-                    Ok(GatewayOutput::Submitted(Box::new(sent)))
+                    let submitted =
+                        requests::submit_request(&state, &principal, request, streamed).await?;
+                    Ok(GatewayOutput::Submitted(Box::new(submitted)))
                 }
                 .boxed_local()
             }
             ClientMessage::ToolApproval { call_id, approved, for_session } => async move {
-                let question = ApprovalSelector::Call(call_id);
-                let row = requests::find_approval(&state, &principal, question).await?;
+                let selector = ApprovalSelector::Call(call_id);
+                let row = requests::find_approval(&state, &principal, selector).await?;
                 let answer = answer_to_call(&call_id.to_string(), approved, for_session)?;
                 answers::submit_answer(&state, &principal, &row, answer, surface).await?;
                 Ok(GatewayOutput::Answered)
@@ -143,13 +149,13 @@ impl WebSocketProtocol for GatewayProtocol {
             }
             .boxed_local(),
             ClientMessage::Preflight { request_id, approved, edited_steps } => {
-                let found = self.requests.get(&request_id).copied();
+                let run = self.requests.get(&request_id).copied();
                 async move {
-                    let (session_id, run_id) = found.ok_or_else(|| {
-                        Problem::invalid("requestId", "there is no such request on this connection")
+                    let (session_id, run_id) = run.ok_or_else(|| {
+                        Problem::invalid("requestId", "`requestId`: not found on this connection")
                     })?;
-                    let question = ApprovalSelector::Preflight { session_id, run_id };
-                    let row = requests::find_approval(&state, &principal, question).await?;
+                    let selector = ApprovalSelector::Preflight { session_id, run_id };
+                    let row = requests::find_approval(&state, &principal, selector).await?;
                     let answer = answer_to_preflight(approved, edited_steps)?;
                     answers::submit_answer(&state, &principal, &row, answer, surface).await?;
                     Ok(GatewayOutput::Answered)
@@ -162,12 +168,12 @@ impl WebSocketProtocol for GatewayProtocol {
     fn apply_output(
         &mut self,
         _: Option<&Value>,
-        done: GatewayOutput,
-        line: &mut WebSocketConnection<MessageId>,
+        output: GatewayOutput,
+        connection: &mut WebSocketConnection<MessageId>,
     ) -> Vec<String> {
-        match done {
-            GatewayOutput::Submitted(sent) => self.stream_request(*sent, line),
-            // What it leads to is told on the stream.
+        match output {
+            GatewayOutput::Submitted(submitted) => self.stream_request(*submitted, connection),
+            // The stream reports the result.
             GatewayOutput::Answered => Vec::new(),
         }
     }
@@ -181,7 +187,7 @@ impl WebSocketProtocol for GatewayProtocol {
         let mut extra = Map::from_iter([("status".to_owned(), problem.status.as_u16().into())]);
         extra.extend(problem.extra.clone());
         let (code, message) = (problem.code, problem.detail.clone());
-        // These are the frame's own.
+        // Extras must not overwrite the frame's own members.
         extra.retain(|name, _| !["type", "requestId", "code", "message"].contains(&name.as_str()));
         to_json(&GatewayFrame {
             cursor: None,
@@ -192,40 +198,36 @@ impl WebSocketProtocol for GatewayProtocol {
 }
 
 impl GatewayProtocol {
-    /// Streams the request that was sent; what was asked before comes at once.
+    /// Streams a submitted request. Returns the frames of the approvals that are sent again.
     fn stream_request(
         &mut self,
-        sent: SubmittedRequest,
-        line: &mut WebSocketConnection<MessageId>,
+        submitted: SubmittedRequest,
+        connection: &mut WebSocketConnection<MessageId>,
     ) -> Vec<String> {
-        let SubmittedRequest {
-            session,
-            run_id,
-            followed_run: following,
-            cursor,
-            resent_approvals: asked_again,
-        } = sent;
-        self.requests.retain(|id, _| line.is_subscribed(id));
-        let request_id = following.request_id.clone();
+        let SubmittedRequest { session, run_id, followed_run, cursor, resent_approvals } =
+            submitted;
+        self.requests.retain(|id, _| connection.is_subscribed(id));
+        let request_id = followed_run.request_id.clone();
         self.requests.insert(request_id.clone(), (session.session_id, run_id));
-        let (clock, redactor) = (line.state.runtime.clock.clone(), line.state.redactor.clone());
-        let encode = move |item: &_, put: &mut dyn FnMut(ByteString)| {
-            encode(item, &following, clock.now(), &redactor, &mut |frame| {
-                put(to_json(&frame).into())
+        let runtime = &connection.state.runtime;
+        let (clock, redactor) = (runtime.clock.clone(), connection.state.redactor.clone());
+        let encode = move |item: &_, emit: &mut dyn FnMut(ByteString)| {
+            encode(item, &followed_run, clock.now(), &redactor, &mut |frame| {
+                emit(to_json(&frame).into())
             });
         };
-        let follow = StreamFilter::Run { run_id, until_pause: false };
-        line.subscribe(request_id, &session, cursor, follow, encode);
-        asked_again.iter().map(to_json).collect()
+        let filter = StreamFilter::Run { run_id, until_pause: false };
+        connection.subscribe(request_id, &session, cursor, filter, encode);
+        resent_approvals.iter().map(to_json).collect()
     }
 }
 
 fn to_json(frame: &GatewayFrame) -> String {
-    // Plain data: serialising it can't fail.
+    // Plain data: serialization can't fail.
     serde_json::to_string(frame).unwrap_or_default()
 }
 
-/// The word on one call, as every surface takes it.
+/// Returns the decision on one call as an [`AnswerRequest`].
 fn answer_to_call(
     call_id: &str,
     approved: bool,
@@ -239,7 +241,7 @@ fn answer_to_call(
     extract::deserialize_value(answer)
 }
 
-/// The word on a plan made beforehand, as every surface takes it.
+/// Returns the decision on a preflight as an [`AnswerRequest`].
 fn answer_to_preflight(
     approved: bool,
     steps: Option<Vec<EditedStep>>,

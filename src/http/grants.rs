@@ -1,4 +1,4 @@
-//! What people granted for a session (G9): listed and revoked here, given with an approval.
+//! The grants of a session (G9): list and revoke. Grants are added by answers to approvals.
 
 use super::{
     Problem, State, access_control::Caller, commands, endpoint::Endpoint, extract,
@@ -13,28 +13,28 @@ use greenroom_core::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let all = "/agent/session/{session_id}/grants";
-    let one = "/agent/session/{session_id}/grants/{grant_id}";
+    let list_path = "/agent/session/{session_id}/grants";
+    let item_path = "/agent/session/{session_id}/grants/{grant_id}";
     vec![
-        Endpoint::get(all, list)
-            .operation("list_grants", "What people approved for the whole session.")
+        Endpoint::get(list_path, list)
+            .operation("list_grants", "Lists the session's grants.")
             .returns::<Grants>("The grants")
             .problems(&["session_not_found"]),
-        Endpoint::new(Method::DELETE, all, revoke_all)
-            .operation("revoke_grants", "Revokes all of them.")
-            .returns_empty(204, "They hold no more")
+        Endpoint::new(Method::DELETE, list_path, revoke_all)
+            .operation("revoke_grants", "Revokes all grants of the session.")
+            .returns_empty(204, "All grants are revoked")
             .problems(COMMAND_PROBLEMS),
-        Endpoint::new(Method::DELETE, one, revoke)
-            .operation("revoke_grant", "Revokes one of them.")
-            .returns_empty(204, "It holds no more")
+        Endpoint::new(Method::DELETE, item_path, revoke)
+            .operation("revoke_grant", "Revokes a grant.")
+            .returns_empty(204, "The grant is revoked")
             .problems(COMMAND_PROBLEMS)
             .problems(&["grant_not_found"]),
     ]
 }
 
-/// What holds for a session.
+/// The grants of a session.
 #[derive(Serialize, ToSchema)]
 struct Grants {
     grants: Vec<Grant>,
@@ -74,8 +74,7 @@ async fn revoke_grants(
 ) -> Result<HttpResponse, Problem> {
     let session_id: SessionId = extract::path_id(request, "session_id")?;
     let session = commands::load_visible_session(state, &caller.0, session_id).await?;
-    let by = caller.0.user.clone();
-    let input = Input::RevokeGrants { grant_id, by };
+    let input = Input::RevokeGrants { grant_id, by: caller.0.user.clone() };
     state.runtime.execute(session.session_id, input).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,26 +1,26 @@
-//! Whether the server lives and can work: for whoever runs it, without a credential.
+//! Liveness and readiness checks, without a credential.
 
 use super::{Problem, State, endpoint::Endpoint};
 use actix_web::{HttpResponse, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/healthz", healthz)
-            .operation("healthz", "Whether the process answers.")
-            .returns::<HealthResponse>("It does: `ok`")
+            .operation("healthz", "Liveness check.")
+            .returns::<HealthResponse>("The process responds: `ok`")
             .public(),
         Endpoint::get("/readyz", readyz)
-            .operation("readyz", "Whether it can take work.")
-            .returns::<HealthResponse>("It can: `ready`")
+            .operation("readyz", "Readiness check.")
+            .returns::<HealthResponse>("The server accepts work: `ready`")
             .problems(&["draining", "unavailable", "corrupt"])
             .public(),
     ]
 }
 
-/// How the server is.
+/// The health of the server.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ServerHealth)]
 struct HealthResponse {
@@ -28,12 +28,12 @@ struct HealthResponse {
     status: &'static str,
 }
 
-/// `GET /healthz`: the process answers.
+/// `GET /healthz`: succeeds if the process responds.
 async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(HealthResponse { status: "ok" })
 }
 
-/// `GET /readyz`: it can take work; not while the database is away or the server shuts down.
+/// `GET /readyz`: fails while the database is unavailable or the server shuts down.
 async fn readyz(state: State) -> Result<HttpResponse, Problem> {
     if state.is_draining() {
         let status = StatusCode::SERVICE_UNAVAILABLE;

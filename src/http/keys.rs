@@ -1,4 +1,4 @@
-//! API keys, for administrators (X2): make one and show it once, list them, revoke one.
+//! Management of API keys for administrators (X2): create, list and revoke.
 
 use super::{
     Problem, State,
@@ -22,60 +22,65 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/admin/keys", list)
-            .operation("list_keys", "API keys, revoked ones too.")
-            .returns::<Keys>("The keys, the oldest first; none shows what it opens with")
+            .operation("list_keys", "Lists the API keys, including revoked ones.")
+            .returns::<Keys>("The keys without their secrets, oldest first")
             .problems(&["forbidden", "not_found"]),
         Endpoint::post("/admin/keys", create)
-            .operation("create_key", "Makes an API key.")
-            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is made")
+            .operation("create_key", "Creates an API key.")
+            .header(SURFACE_HEADER, "The surface of the request: `cli` or `rest`")
             .body::<CreateKeyRequest>()
-            .returns_with_status::<CreateKeyResponse>(201, "The one answer that has the key itself")
+            .returns_with_status::<CreateKeyResponse>(
+                201,
+                "The key; this is the only response that contains the secret",
+            )
             .problems(&["forbidden", "not_found", "surface_invalid", "too_many_keys", "internal"]),
         Endpoint::new(Method::DELETE, "/admin/keys/{key_id}", revoke)
-            .operation("revoke_key", "Revokes an API key; it opens nothing from here on.")
-            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is revoked")
-            .returns::<ApiKey>("The key as it is now")
+            .operation("revoke_key", "Revokes an API key with immediate effect.")
+            .header(SURFACE_HEADER, "The surface of the request: `cli` or `rest`")
+            .returns::<ApiKey>("The revoked key")
             .problems(&["forbidden", "not_found", "surface_invalid", "key_not_found"]),
     ]
 }
 
-/// API keys.
+/// A list of API keys.
 #[derive(Serialize, ToSchema)]
 struct Keys {
     keys: Vec<ApiKey>,
 }
 
-/// A key that was just made.
+/// A key that was just created.
 #[derive(Serialize, ToSchema)]
 struct CreateKeyResponse {
     #[serde(flatten)]
     key_info: ApiKey,
-    /// The key itself, which is shown this once.
+    /// The secret. Shown only in this response.
     key: String,
 }
 
-/// A key to be.
+/// The data of a new API key.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CreateKey)]
 struct CreateKeyRequest {
-    /// Who shall call with it; `user` says the same.
+    /// The user whom the key authenticates. `user` is an alias.
     #[serde(rename = "user_id", alias = "user")]
     user: UserId,
+    /// The role of the key.
     role: Role,
-    /// For people.
+    /// An optional name, shown in lists.
     #[serde(default)]
     #[schema(max_length = 100)]
     name: Option<String>,
 }
 
 fn key_store(state: &State) -> Result<&dyn KeyStore, Problem> {
-    let absent = || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server keeps no keys");
-    state.auth.key_store().ok_or_else(absent)
+    let no_store =
+        || Problem::new(StatusCode::NOT_FOUND, "not_found", "this server has no API keys");
+    state.auth.key_store().ok_or_else(no_store)
 }
 
 fn audit_entry(
@@ -95,52 +100,51 @@ fn audit_entry(
     Ok(AuditEntry { details: Some(details), ..entry })
 }
 
-/// `POST /admin/keys`: the one answer that has the key itself.
+/// `POST /admin/keys`: returns the only response that contains the secret.
 async fn create(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    Json(wish): Json<CreateKeyRequest>,
+    Json(body): Json<CreateKeyRequest>,
 ) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
     let store = key_store(&state)?;
-    let too_long = |name: &String| name.chars().count() > KEY_NAME_CHARS_MAX;
-    if wish.name.as_ref().is_some_and(too_long) {
-        let detail = format!("may have at most {KEY_NAME_CHARS_MAX} characters");
-        return Err(Problem::invalid("name", detail));
+    let name_chars = body.name.as_ref().map_or(0, |name| name.chars().count());
+    if name_chars > KEY_NAME_CHARS_MAX {
+        return Err(Problem::too_long("name", name_chars, KEY_NAME_CHARS_MAX, "characters"));
     }
     if store.list_keys().await?.len() >= KEYS_MAX {
-        let detail = format!("there are {KEYS_MAX} keys, revoked ones included");
+        let detail = format!("there are {KEYS_MAX} keys, the maximum, including revoked ones");
         return Err(Problem::too_many("too_many_keys", detail, KEYS_MAX as u64));
     }
     let key = ApiKey {
         key_id: KeyId(state.runtime.new_id()),
-        user: wish.user,
-        role: wish.role,
-        name: wish.name,
+        user: body.user,
+        role: body.role,
+        name: body.name,
         created_at: state.runtime.clock.now(),
         revoked_at: None,
     };
     let text = api_key::generate_key();
     let hash = api_key::hash_key(&text).ok_or_else(|| {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Problem::new(status, "internal", "the fresh key has not the form of one")
+        Problem::new(status, "internal", "the generated key is malformed")
     })?;
     let entry = audit_entry(&state, &caller, &request, AuditAction::KeyCreated, &key)?;
     store.store_key(&key, hash, entry).await?;
     tracing::info!(key_id = %key.key_id, user = %key.user, role = %key.role, "key created");
-    let fresh = CreateKeyResponse { key_info: key, key: text };
-    Ok(HttpResponse::Created().insert_header(("Cache-Control", "no-store")).json(fresh))
+    let response = CreateKeyResponse { key_info: key, key: text };
+    Ok(HttpResponse::Created().insert_header(("Cache-Control", "no-store")).json(response))
 }
 
-/// `GET /admin/keys`: revoked ones too.
+/// `GET /admin/keys`: includes revoked keys.
 async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
     let keys = key_store(&state)?.list_keys().await?;
     Ok(HttpResponse::Ok().json(Keys { keys }))
 }
 
-/// `DELETE /admin/keys/{key_id}`: it opens nothing from here on. Again, it changes nothing.
+/// `DELETE /admin/keys/{key_id}`: revokes the key with immediate effect. Idempotent.
 async fn revoke(
     state: State,
     caller: Caller,
@@ -148,9 +152,9 @@ async fn revoke(
 ) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
     let key_id: KeyId = extract::path_id(&request, "key_id")?;
-    let found = key_store(&state)?.list_keys().await?.into_iter().find(|key| key.key_id == key_id);
-    let unknown = || Problem::new(StatusCode::NOT_FOUND, "key_not_found", "there is no such key");
-    let mut key = found.ok_or_else(unknown)?;
+    let key = key_store(&state)?.list_keys().await?.into_iter().find(|key| key.key_id == key_id);
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, "key_not_found", "API key not found");
+    let mut key = key.ok_or_else(unknown)?;
     if key.revoked_at.is_none() {
         let now = state.runtime.clock.now();
         let entry = audit_entry(&state, &caller, &request, AuditAction::KeyRevoked, &key)?;

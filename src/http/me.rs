@@ -1,4 +1,4 @@
-//! Who is calling, and what they can choose from: what a client asks first.
+//! The caller's identity and the available agents, which a client requests first.
 
 use super::{Problem, State, access_control::Caller, endpoint::Endpoint};
 use actix_web::HttpResponse;
@@ -9,35 +9,36 @@ use greenroom_core::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/me", read)
-            .operation("me", "Who is calling, and the agents there are.")
-            .returns::<Me>("The caller"),
+            .operation("me", "Returns the caller and the available agents.")
+            .returns::<Me>("The caller and the agents"),
     ]
 }
 
-/// Who is calling.
+/// The authenticated caller and the available agents.
 #[derive(Serialize, ToSchema)]
 struct Me {
     user_id: UserId,
     role: Role,
+    /// The available agents.
     agents: Vec<Agent>,
-    /// The agent of a session that names none.
+    /// The agent of a session whose request names no agent.
     default_agent: AgentName,
-    /// The server's.
+    /// The server's version.
     version: &'static str,
 }
 
-/// An agent to choose.
+/// An agent that a session can select.
 #[derive(Serialize, ToSchema)]
 struct Agent {
     name: AgentName,
     description: String,
-    /// Whether there is nobody to ask: then what needs a person is denied.
+    /// True if nobody can answer approvals: a call that needs approval is then denied.
     headless: bool,
-    /// Model calls of one run.
+    /// Maximum model calls of one run.
     max_steps: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A session's conversation, folded from its log: each message with the calls it made.
+//! The conversation of a session, folded from its log: each message with its tool calls.
 
 use super::{
     AppState, Problem, State,
@@ -24,66 +24,68 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-/// Messages on a page where the client says nothing, and at most.
+/// Default and maximum number of messages on a page.
 const PAGE_LIMITS: (usize, usize) = (100, 500);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/session/{session_id}/messages", messages)
             .operation(
                 "session_messages",
-                "What was said, each message with the calls that it made.",
+                "Returns the conversation, each message with its tool calls.",
             )
             .query::<MessagesQuery>()
             .limit_param("limit", PAGE_LIMITS)
-            .header(LAST_EVENT_ID, "The same as `after`; it wins")
-            .returns::<MessagePage>("A page of messages, the oldest first")
+            .header(LAST_EVENT_ID, "Same as `after`, over which it takes precedence")
+            .returns::<MessagePage>("A page of messages, oldest first")
             .problems(&["session_not_found", "cursor_invalid"]),
     ]
 }
 
 #[derive(Deserialize, IntoParams)]
 struct MessagesQuery {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
+    /// Maximum number of messages on a page.
     limit: Option<usize>,
 }
 
 /// A page of a conversation.
 #[derive(Serialize, ToSchema)]
 struct MessagePage {
+    /// The messages, oldest first.
     messages: Vec<MessageView>,
-    /// What waits for its run.
+    /// Messages that wait for a run, as of the end of this page.
     queued: Vec<MessageView>,
-    /// `after` of the next page, if there is one.
+    /// The value of `after` for the next page; `null` on the last page.
     #[schema(value_type = Option<String>)]
     next: Option<Cursor>,
 }
 
-/// A message.
+/// A message of the conversation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Message)]
 struct MessageView {
-    /// Its id; `null` for what a model said before the session was forked.
+    /// The message's id. `null` for a model's message that was copied by a fork.
     message_id: Option<MessageId>,
     role: MessageRole,
     content: String,
-    /// The event that it is from.
+    /// The event that contains the message.
     seq: Seq,
     run_id: Option<RunId>,
     step: Option<u32>,
     at: Timestamp,
     metadata: Metadata,
-    /// Why the model stopped.
+    /// The reason why the model stopped; only for a model's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<StopReason>,
-    /// Whether it was cut off by a person.
+    /// True if a cancellation cut the message off; only for a model's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<bool>,
 }
 
-/// Who said it.
+/// The author of a message.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum MessageRole {
@@ -91,49 +93,50 @@ enum MessageRole {
     Assistant,
 }
 
-/// What belongs to a message.
+/// The data attached to a message.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = MessageMetadata)]
 struct Metadata {
+    /// The tool calls that the message proposed.
     tool_calls: Vec<MessageCall>,
 }
 
-/// A call that a message made.
+/// A tool call that a message proposed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MessageCall)]
 struct MessageCall {
     call_id: CallId,
     tool: String,
     arguments: Value,
-    /// Absent for what was called before the session was forked.
+    /// Absent for a call that was copied by a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     risk: Option<Risk>,
     #[serde(flatten)]
     status: MessageCallStatus,
 }
 
-/// What became of a call.
+/// The status of a tool call.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 enum MessageCallStatus {
-    /// Nothing yet.
+    /// Not yet ended.
     Open,
-    /// It ran.
+    /// Completed.
     Completed {
-        /// Structured where it can be, else text.
+        /// The output: structured if the tool returned structured content, otherwise text.
         result: Value,
     },
-    /// It failed.
+    /// Failed.
     Failed {
-        /// How; absent for what was called before the session was forked.
+        /// The kind of failure; absent for a call that was copied by a fork.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<CallFailureReason>,
-        /// In words.
+        /// The error message.
         error: String,
     },
-    /// The policy did not let it run.
+    /// Denied by policy.
     Denied {
-        /// Why, in words.
+        /// The reason of the denial.
         error: String,
     },
 }
@@ -165,28 +168,28 @@ async fn build_page(
     let mut after = after.seq;
     loop {
         let records = state.runtime.journal.load_events(session_id, after, LOG_PAGE_EVENTS).await?;
-        let more = records.len() == LOG_PAGE_EVENTS;
+        let has_more = records.len() == LOG_PAGE_EVENTS;
         for record in &records {
             if !page.apply_event(record) {
                 return Ok(page);
             }
             after = record.seq;
         }
-        if !more {
+        if !has_more {
             return Ok(page);
         }
     }
 }
 
-/// Messages in the making.
+/// Builds a page of messages from events.
 struct PageBuilder {
     limit: usize,
-    /// So many messages of a forked session's first event were on pages before.
+    /// Number of messages of a fork's first event that previous pages contained.
     copied_skip: usize,
     messages: Vec<MessageView>,
     queued: Vec<MessageView>,
-    /// The cursor of the next page, if there is one. Within a forked session's first event its offset
-    /// is of messages.
+    /// The cursor of the next page, if there is one. Within the first event of a fork, its offset
+    /// counts messages.
     next: Option<Cursor>,
 }
 
@@ -195,8 +198,8 @@ impl PageBuilder {
         Self { limit, copied_skip, messages: Vec::new(), queued: Vec::new(), next: None }
     }
 
-    /// Takes an event in; false when the page is full and this begins the next one. A message's
-    /// calls have all ended before the next message begins, so a page never cuts them off.
+    /// Applies an event. Returns false if the page is full and the event starts the next page. All
+    /// calls of a message end before the next message starts, so a page never cuts off calls.
     fn apply_event(&mut self, record: &EventRecord) -> bool {
         use SessionEvent as E;
         if let E::MessageAccepted { .. } | E::MessageCompleted { .. } = &record.event
@@ -223,9 +226,9 @@ impl PageBuilder {
             self.messages.push(MessageView::new(MessageRole::User, record, Some(message_id), text));
         }
         if let E::MessageCompleted { message_id, text, stopped, stop_reason, .. } = &record.event {
-            let said = MessageView::new(MessageRole::Assistant, record, Some(message_id), text);
+            let message = MessageView::new(MessageRole::Assistant, record, Some(message_id), text);
             let (stop_reason, stopped) = (Some(*stop_reason), Some(*stopped));
-            self.messages.push(MessageView { stop_reason, stopped, ..said });
+            self.messages.push(MessageView { stop_reason, stopped, ..message });
         }
         if let E::RunCancelled { .. } = &record.event {
             self.queued.retain(|queued| queued.run_id != record.run_id);
@@ -262,39 +265,40 @@ impl PageBuilder {
         }
     }
 
-    /// Ends a call of the newest message.
-    fn end_call(&mut self, call_id: CallId, end: MessageCallStatus) {
+    /// Sets the final status of a call of the newest message.
+    fn end_call(&mut self, call_id: CallId, status: MessageCallStatus) {
         let calls = self.messages.last_mut().map(|newest| &mut newest.metadata.tool_calls);
-        let found = calls.into_iter().flatten().find(|call| call.call_id == call_id);
-        if let Some(call) = found {
-            call.status = end;
+        let call = calls.into_iter().flatten().find(|call| call.call_id == call_id);
+        if let Some(call) = call {
+            call.status = status;
         }
     }
 }
 
-/// What was said in the session that this one was forked from: one event.
+/// Returns the messages that a fork copied from its source; they are all in one event.
 fn copied_messages(record: &EventRecord, conversation: &[Message]) -> Vec<MessageView> {
     let mut messages: Vec<MessageView> = Vec::new();
-    for said in conversation {
-        match said {
+    for message in conversation {
+        match message {
             Message::User { message_id, text } => {
                 messages.push(MessageView::new(MessageRole::User, record, Some(message_id), text));
             }
-            Message::Assistant(said) => {
-                let mut told = MessageView::new(MessageRole::Assistant, record, None, &said.text);
-                let calls = said.calls.iter().map(|call: &ProposedCall| MessageCall {
+            Message::Assistant(message) => {
+                let mut view =
+                    MessageView::new(MessageRole::Assistant, record, None, &message.text);
+                let calls = message.calls.iter().map(|call: &ProposedCall| MessageCall {
                     call_id: call.call_id,
                     tool: call.tool.clone(),
                     arguments: agent::call_arguments(&call.arguments).into(),
                     risk: None,
                     status: MessageCallStatus::Open,
                 });
-                told.metadata.tool_calls = calls.collect();
-                messages.push(told);
+                view.metadata.tool_calls = calls.collect();
+                messages.push(view);
             }
             Message::ToolResults(results) => {
-                let Some(told) = messages.last_mut() else { continue };
-                for (call, result) in told.metadata.tool_calls.iter_mut().zip(results) {
+                let Some(view) = messages.last_mut() else { continue };
+                for (call, result) in view.metadata.tool_calls.iter_mut().zip(results) {
                     let text = result.text.to_string();
                     call.status = match result.is_error {
                         true => MessageCallStatus::Failed { reason: None, error: text },

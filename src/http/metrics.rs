@@ -1,4 +1,4 @@
-//! Counting requests, and showing the counts to Prometheus (A4). Access log at DEBUG.
+//! Request metrics, the Prometheus endpoint (A4) and the access log at DEBUG.
 
 pub use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -14,7 +14,7 @@ use greenroom_actors::circuit_breaker::CIRCUIT_PATH_PREFIX;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use std::{collections::BTreeMap, time::Instant};
 
-/// What is counted in buckets, so that several servers add up, and their upper bounds.
+/// Histograms with fixed buckets, which can be added up over several servers, and their upper bounds.
 const BUCKETS: [(&str, &[f64]); 5] = [
     ("greenroom_journal_batch_commits", &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
     ("greenroom_journal_batch_seconds", &[0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0]),
@@ -23,52 +23,58 @@ const BUCKETS: [(&str, &[f64]); 5] = [
     ("greenroom_model_first_token_seconds", LATENCY_BUCKETS),
 ];
 
-/// Upper bounds of times that somebody waits.
+/// Upper bounds of latencies, in seconds.
 const LATENCY_BUCKETS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// Installs the recorder for the whole process; the handle goes into
-/// [`super::AppState::metrics`]. Once per process.
+/// Installs the metrics recorder of the process. Call it once; the handle belongs in
+/// [`super::AppState::metrics`].
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let mut builder = PrometheusBuilder::new();
     for (name, buckets) in BUCKETS {
         builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
     }
     let handle = builder.install_recorder()?;
-    metrics::describe_counter!("greenroom_http_requests_total", "Requests by route and status");
+    metrics::describe_counter!(
+        "greenroom_http_requests_total",
+        "HTTP requests, by method, route and status"
+    );
     metrics::describe_histogram!(
         "greenroom_http_request_seconds",
-        "Time until the answer's head, by route"
+        "Time until the response head, by route"
     );
     metrics::describe_histogram!(
         "greenroom_journal_batch_commits",
-        "Commits that were stored together, with one fsync"
+        "Commits that were stored together with one fsync"
     );
-    metrics::describe_histogram!("greenroom_journal_batch_seconds", "Time that storing them took");
-    metrics::describe_counter!("greenroom_frames_total", "Frames put into streams");
-    metrics::describe_gauge!("greenroom_subscribers", "Streams that are open");
+    metrics::describe_histogram!(
+        "greenroom_journal_batch_seconds",
+        "Time to store one batch of commits"
+    );
+    metrics::describe_counter!("greenroom_frames_total", "Frames sent to streams");
+    metrics::describe_gauge!("greenroom_subscribers", "Open streams");
     metrics::describe_gauge!("greenroom_live_sessions", "Sessions in memory");
-    metrics::describe_gauge!("greenroom_approvals_waiting", "Questions that wait for people");
+    metrics::describe_gauge!("greenroom_approvals_waiting", "Pending approvals");
     metrics::describe_gauge!("greenroom_actors", "Live actors, by kind");
-    metrics::describe_gauge!("greenroom_actors_waiting", "Of these, those that wait, by kind");
+    metrics::describe_gauge!("greenroom_actors_waiting", "Live actors that wait, by kind");
     metrics::describe_gauge!("greenroom_mailbox_depth", "Messages in mailboxes, by kind of actor");
     metrics::describe_gauge!(
         "greenroom_mailbox_depth_max",
-        "The fullest mailbox, by kind of actor"
+        "Depth of the fullest mailbox, by kind of actor"
     );
     metrics::describe_gauge!(
         "greenroom_circuit_open",
-        "Models and tool servers: 0 asked, 1 left alone after failures, 0.5 being tried again"
+        "Circuit breakers of models and tool servers: 0 closed, 1 open, 0.5 half-open"
     );
     Ok(handle)
 }
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/metrics", render)
-            .operation("metrics", "What the server counts, for Prometheus.")
-            .returns_text("text/plain", "Prometheus' text format")
+            .operation("metrics", "Returns the metrics for Prometheus.")
+            .returns_text("text/plain", "The metrics in Prometheus' text format")
             .problems(&["forbidden", "not_found"]),
     ]
 }
@@ -76,8 +82,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// `GET /metrics`
 async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     caller.require_admin()?;
-    let absent = || Problem::new(StatusCode::NOT_FOUND, "not_found", "metrics are switched off");
-    let handle = state.metrics.as_ref().ok_or_else(absent)?;
+    let disabled = || Problem::new(StatusCode::NOT_FOUND, "not_found", "metrics are disabled");
+    let handle = state.metrics.as_ref().ok_or_else(disabled)?;
     let live = u32::try_from(state.runtime.live_session_count().await).unwrap_or(u32::MAX);
     metrics::gauge!("greenroom_live_sessions").set(f64::from(live));
     let waiting = u32::try_from(state.runtime.pending_approval_count().await).unwrap_or(u32::MAX);
@@ -98,9 +104,9 @@ async fn render(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
         .body(handle.render()))
 }
 
-/// What the board says, summed up by kind: bounded, however many sessions are live.
+/// Sets the actor gauges from the status board, summed up by kind, so that their number is bounded.
 fn measure_actors(state: &State) {
-    // Kinds of which none is left are shown as such.
+    // Kinds without live actors are reported as 0.
     let mut kinds: BTreeMap<&str, ActorKindTotals> =
         KINDS.iter().map(|kind| (*kind, ActorKindTotals::default())).collect();
     for actor in state.runtime.status_board.snapshots("/") {
@@ -120,7 +126,7 @@ fn measure_actors(state: &State) {
     }
 }
 
-/// The kinds of actors that come and go.
+/// The kinds of actors that start and stop at run time.
 const KINDS: [&str; 6] =
     ["Session", "LlmStream", "ToolExecutor", "Subscriber", "FirehoseSubscriber", "Socket"];
 
@@ -132,18 +138,18 @@ struct ActorKindTotals {
     depth_max: u32,
 }
 
-/// The middleware: outermost, so that refusals at the door count too.
+/// The middleware that counts requests. It is the outermost, so that rejected requests count too.
 pub(super) async fn observe(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let method = request.method().clone();
-    let answer = next.call(request).await?.map_into_boxed_body();
-    // The pattern, not the path: ids would make a series each.
-    let route = answer.request().match_pattern().unwrap_or_else(|| "(none)".to_owned());
-    let status = answer.status().as_u16();
-    let elapsed = began.elapsed();
+    let response = next.call(request).await?.map_into_boxed_body();
+    // The route pattern, not the path: ids in paths would create one time series each.
+    let route = response.request().match_pattern().unwrap_or_else(|| "(none)".to_owned());
+    let status = response.status().as_u16();
+    let elapsed = started_at.elapsed();
     metrics::counter!(
         "greenroom_http_requests_total",
         "method" => method.as_str().to_owned(), "route" => route.clone(),
@@ -152,10 +158,10 @@ pub(super) async fn observe(
     .increment(1);
     metrics::histogram!("greenroom_http_request_seconds", "route" => route.clone())
         .record(elapsed.as_secs_f64());
-    // The query stays out of the log: the first link's has the token.
+    // The query is not logged: the query of the sign-in link contains the token.
     tracing::debug!(
-        method = %method, path = answer.request().path(), route, status,
+        method = %method, path = response.request().path(), route, status,
         elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), "request"
     );
-    Ok(answer)
+    Ok(response)
 }

@@ -1,6 +1,9 @@
-//! The HTTP surface: one resource a file, two transports ([`sse`], [`ws`]), one place for errors
-//! ([`error`]). Handlers check who asks and what, and hand inputs to the runtime; nothing here
-//! decides what a session does. Startup builds [`AppState`] and calls [`configure`].
+//! The HTTP API: one file per resource, two stream transports ([`sse`], [`ws`]) and one module for
+//! errors ([`error`]).
+//!
+//! Handlers authenticate, authorize and validate requests and pass inputs to the runtime. They do
+//! not decide how a session reacts to an input. Startup builds [`AppState`] and calls
+//! [`configure`].
 
 mod access_control;
 #[cfg(test)]
@@ -81,63 +84,64 @@ use std::{
     time::Duration,
 };
 
-/// Heartbeats without any sign of the client; after so many it counts as gone.
+/// Number of missed heartbeats after which a connection is closed.
 const MISSED_HEARTBEATS_MAX: u32 = 3;
 
-/// What the handlers share. Cloning is cheap; all clones are one.
+/// The state that all handlers share. Cloning is cheap; clones share the same data.
 #[derive(Clone)]
 pub struct AppState {
-    /// The actors.
+    /// The actor runtime.
     pub runtime: Runtime,
-    /// Who is calling.
+    /// Authenticates callers.
     pub auth: Arc<Authenticator>,
-    /// Who may agree to critical steps.
+    /// The rule for the approval of critical steps (G12).
     pub critical_approval: CriticalApprovalRule,
-    /// Where decisions without an event are noted; without it nothing is, and `/admin/audit` is
-    /// absent.
+    /// The audit log for actions without a session event. `None` records nothing and removes
+    /// `/admin/audit`.
     pub audit_log: Option<Arc<dyn AuditLog>>,
-    /// What may leave.
+    /// Redacts secrets in responses and frames (E7).
     pub redactor: Arc<Redactor>,
-    /// The agent of a session that names none; the others are the runtime's
+    /// The agent of a session whose request names no agent. All agents are in
     /// [`greenroom_actors::governance::Governance::agents`].
     pub default_agent: AgentName,
-    /// How much of everything.
+    /// The limits of the HTTP API.
     pub limits: Arc<HttpLimits>,
-    /// Other sites whose pages may call, such as `https://chat.example.org`.
+    /// Origins of other sites whose pages may send requests, such as `https://chat.example.org`.
     pub allowed_origins: Arc<Vec<String>>,
-    /// Renders `/metrics`; without it that resource is absent.
+    /// Renders `/metrics`. `None` removes that resource.
     pub metrics: Option<metrics::PrometheusHandle>,
-    /// The skills there are.
+    /// The available skills.
     pub skills: Arc<SkillLibrary>,
-    /// The workflows there are in files.
+    /// The workflows that are loaded from files.
     pub workflows: Arc<WorkflowLibrary>,
-    /// Requests per principal; make it with [`HttpLimits::throttle`].
+    /// Limits the request rate per principal. Created by [`HttpLimits::request_limiter`].
     pub request_limiter: Arc<RequestLimiter>,
-    /// Held while a user's settings change, and shared by who gives a session settings within
-    /// them: so that no change is lost and no session stays wider than its user (G4).
+    /// Held exclusively while a user's settings change, and shared while a session gets settings
+    /// within those of its user. No update is lost, and no session keeps wider settings than its
+    /// user (G4).
     pub settings_lock: Arc<tokio::sync::RwLock<()>>,
-    /// Set while shutting down: `/readyz` says no.
+    /// True during shutdown; `/readyz` then fails.
     pub draining: Arc<AtomicBool>,
 }
 
-/// The limits of the HTTP surface (X4). `docs/limits.md` explains them.
+/// The limits of the HTTP API (X4). `docs/limits.md` describes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Bytes of a request's body, and of a WebSocket frame.
+    /// Maximum bytes of a request body and of a WebSocket frame.
     pub body_bytes_max: usize,
-    /// Bytes of a user's message.
+    /// Maximum bytes of a user message.
     pub message_bytes_max: usize,
-    /// Sessions of one user that are not closed.
+    /// Maximum sessions of one user that are not closed.
     pub open_sessions_max: u64,
-    /// Runs of one user that are going, waiting ones included.
+    /// Maximum active runs of one user, including runs that wait.
     pub running_runs_max: u64,
-    /// Subscribers of one session.
+    /// Maximum subscribers of one session.
     pub subscribers_per_session_max: usize,
-    /// Sessions that one WebSocket is subscribed to.
+    /// Maximum sessions that one WebSocket is subscribed to.
     pub subscriptions_per_socket_max: usize,
-    /// Requests of one principal per second.
+    /// Maximum requests of one principal per second.
     pub requests_per_second: u32,
-    /// Time between two signs of life on a stream.
+    /// Heartbeat interval of streams.
     pub heartbeat: Duration,
 }
 
@@ -157,15 +161,14 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    /// The throttle that keeps to `requests_per_second`.
+    /// Returns a limiter for `requests_per_second`.
     pub fn request_limiter(&self) -> RequestLimiter {
         RequestLimiter::new(self.requests_per_second)
     }
 }
 
 impl AppState {
-    /// The state with default limits and settings, for these actors, credentials and
-    /// default agent.
+    /// Creates the state with default limits and no optional parts.
     pub fn new(runtime: Runtime, auth: Authenticator, default_agent: AgentName) -> Self {
         let limits = HttpLimits::default();
         Self {
@@ -186,25 +189,25 @@ impl AppState {
         }
     }
 
-    /// Replaces the limits, and the throttle that keeps to them.
+    /// Replaces the limits and creates the request limiter for them.
     pub fn with_limits(mut self, limits: HttpLimits) -> Self {
         self.request_limiter = Arc::new(limits.request_limiter());
         self.limits = Arc::new(limits);
         self
     }
 
-    /// The settings of that user.
+    /// Returns the stored settings of `user`, or the defaults.
     async fn load_user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
         let stored = self.runtime.journal.load_settings(user).await?;
         Ok(stored.unwrap_or_else(|| (*self.runtime.governance().default_settings).clone()))
     }
 
-    /// The agent of that name; the error says which there are.
+    /// Returns the agent `name`; the error lists the available agents.
     fn find_agent(&self, name: &AgentName) -> Result<Arc<AgentProfile>, Problem> {
         let agents = &self.runtime.governance().agents;
         let unknown = || {
             let names: Vec<_> = agents.keys().map(|name| format!("`{name}`")).collect();
-            let detail = format!("there is no agent `{name}`; there are {}", names.join(", "));
+            let detail = format!("unknown agent `{name}`; available: {}", names.join(", "));
             let status = actix_web::http::StatusCode::UNPROCESSABLE_ENTITY;
             Problem::new(status, "unknown_agent", detail).with("field", "agent")
         };
@@ -218,19 +221,19 @@ impl AppState {
 
 type State = web::Data<AppState>;
 
-/// Puts the whole surface into an application. Workers share `state`.
+/// Registers the whole HTTP API in an application. All workers share `state`.
 pub fn configure(cfg: &mut web::ServiceConfig, state: AppState) {
-    let surface = web::scope("")
-        // The last one wrapped is the first one asked.
+    let scope = web::scope("")
+        // Middleware that is registered last runs first.
         .wrap(from_fn(access_control::enforce_access))
         .wrap(from_fn(metrics::observe))
         .configure(routes)
         .default_service(web::to(not_found));
-    cfg.app_data(web::Data::new(state)).service(surface);
+    cfg.app_data(web::Data::new(state)).service(scope);
 }
 
-/// Everything that stands anywhere, with the tag of `/openapi.json`. Of two paths that fit, the
-/// router takes the first.
+/// Returns all endpoints, each with its tag in `/openapi.json`. If two path patterns match a
+/// request, the router takes the first.
 fn endpoints() -> Vec<(&'static str, Endpoint)> {
     let all = [
         ("sessions", sessions::endpoints()),
@@ -260,13 +263,14 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
         ("operations", openapi::endpoints()),
         ("operations", dashboard::endpoints()),
     ];
-    let tagged =
-        |(tag, endpoints): (_, Vec<Endpoint>)| endpoints.into_iter().map(move |it| (tag, it));
+    let tagged = |(tag, endpoints): (_, Vec<Endpoint>)| {
+        endpoints.into_iter().map(move |endpoint| (tag, endpoint))
+    };
     all.into_iter().flat_map(tagged).collect()
 }
 
-/// A resource for each path, which answers wrong methods with a problem, as the rest of the surface
-/// does.
+/// Registers one resource per path. A resource answers methods that it does not support with a
+/// problem.
 fn routes(cfg: &mut web::ServiceConfig) {
     let mut by_path: Vec<(&'static str, Vec<Endpoint>)> = Vec::new();
     for (_, endpoint) in endpoints() {
@@ -276,39 +280,41 @@ fn routes(cfg: &mut web::ServiceConfig) {
         }
     }
     for (path, endpoints) in by_path {
-        let methods: Vec<_> = endpoints.iter().map(|it| it.method.as_str()).collect();
+        let methods: Vec<_> = endpoints.iter().map(|endpoint| endpoint.method.as_str()).collect();
         let methods = methods.join(", ");
-        let refuse = move || {
+        let method_not_allowed = move || {
             let methods = methods.clone();
             async move {
                 let status = actix_web::http::StatusCode::METHOD_NOT_ALLOWED;
-                let detail = format!("this resource knows {methods}");
+                let detail = format!("allowed methods: {methods}");
                 let problem = Problem::new(status, "method_not_allowed", detail);
                 Err::<&'static str, _>(Problem { allow: Some(methods), ..problem })
             }
         };
-        let resource = web::resource(path).default_service(web::to(refuse));
-        cfg.service(endpoints.into_iter().map(|it| it.route).fold(resource, Resource::route));
+        let resource = web::resource(path).default_service(web::to(method_not_allowed));
+        let routes = endpoints.into_iter().map(|endpoint| endpoint.route);
+        cfg.service(routes.fold(resource, Resource::route));
     }
 }
 
 async fn not_found(request: HttpRequest) -> Result<&'static str, Problem> {
     let status = actix_web::http::StatusCode::NOT_FOUND;
-    let detail =
-        format!("there is nothing at {}", greenroom_core::text::truncate(request.path(), 200));
+    let path = greenroom_core::text::truncate(request.path(), 200);
+    let detail = format!("no resource at {path}");
     Err(Problem::new(status, "not_found", detail))
 }
 
-/// For `HttpServer::on_connect`: small frames leave at once instead of waiting to be joined by
-/// others; and a client that has acknowledged nothing for so many heartbeats is gone, which
-/// otherwise shows after a quarter of an hour (E4).
+/// Returns the callback for `HttpServer::on_connect`. It sets `TCP_NODELAY`, so that small frames
+/// are sent immediately, and a TCP user timeout of [`MISSED_HEARTBEATS_MAX`] heartbeats: a client
+/// that acknowledges nothing for that long is disconnected (E4). The default of the system is about
+/// 15 minutes.
 pub fn on_connect(heartbeat: Duration) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync {
     move |connection, _| {
         let stream = connection.downcast_ref::<actix_web::rt::net::TcpStream>();
         if let Some(stream) = stream
             && let Err(error) = set_socket_options(stream, heartbeat)
         {
-            tracing::debug!(error = %error, "could not set the options of a connection");
+            tracing::debug!(error = %error, "failed to set socket options");
         }
     }
 }
@@ -320,7 +326,7 @@ fn set_socket_options(
     stream.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(stream).set_tcp_user_timeout(Some(heartbeat * MISSED_HEARTBEATS_MAX))?;
-    // Elsewhere it shows when the system gives up.
+    // Other systems have only their default timeout.
     #[cfg(not(target_os = "linux"))]
     let _ = heartbeat;
     Ok(())

@@ -1,6 +1,6 @@
-//! `GET /openapi.json`: what can be asked of this server, made of the [`Endpoint`]s that its routes
-//! are made of; and `GET /docs`, a page to read it and to try it. Both need no credential: they say
-//! nothing that this source does not. What is tried on the page needs one.
+//! `GET /openapi.json`: the OpenAPI document, built from the same [`Endpoint`]s as the routes; and
+//! `GET /docs`: Swagger UI. Neither needs a credential, since they contain only what the source code
+//! contains. Requests sent from the page need one.
 
 use super::{
     Problem,
@@ -30,57 +30,58 @@ use utoipa::{
     },
 };
 
-/// What stands before all operations.
-const DESCRIPTION: &str = "Sessions of people with language-model agents: every change of a session \
-    is an event in a durable log, tools run under a policy, and questions wait for people. \
-    Errors are `application/problem+json` with a stable `code`. Ids are UUIDs; times are RFC 3339 with \
-    milliseconds. Streams (`text/event-stream`) have one JSON object in each `data:` line, and are \
+/// The description of the API.
+const DESCRIPTION: &str = "The HTTP API of Greenroom, a runtime for LLM agents. A session is a \
+    durable conversation of a user with an agent: every change is an event in a durable log, tools \
+    run under a policy, and approvals are stored requests for a human decision. Errors are \
+    `application/problem+json` with a stable `code`. Ids are UUIDs; times are RFC 3339 with \
+    milliseconds. Streams (`text/event-stream`) contain one JSON object per `data:` line and are \
     resumed by `Last-Event-ID`. `docs/protocol.md` in the repository describes the frames of \
     streams and WebSockets, and the dialects.";
 
-/// What the tags mean, in the order of the page.
+/// The tags and their descriptions, in display order.
 const TAGS: [(&str, &str); 8] = [
-    ("sessions", "Conversations of a user with an agent."),
-    ("chat", "Messages, and the runs that answer them."),
-    ("approvals", "Questions to people, and their answers."),
-    ("agents", "What there is to choose from, the policy, and a user's settings."),
+    ("sessions", "Durable conversations of a user with an agent."),
+    ("chat", "Messages and their runs."),
+    ("approvals", "Requests for human decisions, and their answers."),
+    ("agents", "Agents, tools, workflows, the policy, and user settings."),
     ("quality", "Feedback, statistics and export."),
-    ("websockets", "Any number of sessions on one connection."),
-    ("administration", "Live actors, everybody's events, keys and the audit log."),
-    ("operations", "Whether the server lives, what it counts, and this document."),
+    ("websockets", "Streams of any number of sessions on one connection."),
+    ("administration", "Live actors, events of all sessions, API keys and the audit log."),
+    ("operations", "Health checks, metrics, the dashboard and this document."),
 ];
 
-/// The page: a few lines around the vendored files of Swagger UI.
+/// The HTML page that loads the vendored files of Swagger UI.
 const DOCS_PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
     <title>Greenroom: HTTP API</title><meta name=\"viewport\" content=\"width=device-width\">\
     <link rel=\"icon\" href=\"docs/favicon-32x32.png\">\
     <link rel=\"stylesheet\" href=\"docs/swagger-ui.css\"></head><body><div id=\"api\"></div>\
     <script src=\"docs/swagger-ui-bundle.js\"></script><script src=\"docs/start.js\"></script>\
     </body></html>\n";
-/// What starts it. Nobody else's validator hears of the document.
+/// The script that starts Swagger UI. It sends the document to no external validator.
 const DOCS_SCRIPT: &str = "SwaggerUIBundle({url: 'openapi.json', dom_id: '#api', deepLinking: true, \
     validatorUrl: null, docExpansion: 'list', defaultModelsExpandDepth: 0});\n";
-/// Only our own files run or load.
+/// Content security policy: only the server's own files run or load.
 const DOCS_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// The files of Swagger UI that the page needs.
+/// The files of Swagger UI that the page loads.
 const FILES: [&str; 3] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"];
-/// For files that change with the binary.
+/// Cache control for files that change only with the binary: one day.
 const CACHE_ONE_DAY: &str = "public, max-age=86400";
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/openapi.json", read)
-            .operation("openapi", "This document.")
+            .operation("openapi", "Returns this OpenAPI document.")
             .returns::<OpenApiDocument>("An OpenAPI 3.1 document")
             .public(),
         Endpoint::get("/docs", page)
-            .operation("docs", "A page to read this document, and to try it.")
-            .returns_text("text/html", "The page")
+            .operation("docs", "Returns the page that shows this document.")
+            .returns_text("text/html", "The page, which can also send requests")
             .public(),
         Endpoint::get("/docs/{file}", file)
-            .operation("docs_file", "A file of that page.")
+            .operation("docs_file", "Returns a file of the documentation page.")
             .returns_bytes("The file, in its own content type")
             .problems(&["not_found"])
             .public(),
@@ -114,23 +115,27 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, Problem> {
     if name == "start.js" {
         return Ok(static_response("text/javascript; charset=utf-8", CACHE_ONE_DAY, DOCS_SCRIPT));
     }
-    let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "not_found", "file not found");
     let known = FILES.contains(&name).then(|| Arc::new(utoipa_swagger_ui::Config::from("")));
-    let found = utoipa_swagger_ui::serve(name, known.ok_or_else(missing)?);
-    let found = found.ok().flatten().ok_or_else(missing)?;
-    let mut answer = HttpResponse::Ok();
-    answer.insert_header((header::CONTENT_TYPE, found.content_type));
-    Ok(dashboard::with_security_headers(&mut answer, DOCS_CSP, CACHE_ONE_DAY)
-        .body(found.bytes.into_owned()))
+    let served = utoipa_swagger_ui::serve(name, known.ok_or_else(missing)?);
+    let asset = served.ok().flatten().ok_or_else(missing)?;
+    let mut response = HttpResponse::Ok();
+    response.insert_header((header::CONTENT_TYPE, asset.content_type));
+    Ok(dashboard::with_security_headers(&mut response, DOCS_CSP, CACHE_ONE_DAY)
+        .body(asset.bytes.into_owned()))
 }
 
-fn static_response(kind: &'static str, caching: &'static str, text: &'static str) -> HttpResponse {
-    let mut answer = HttpResponse::Ok();
-    answer.insert_header((header::CONTENT_TYPE, kind));
-    dashboard::with_security_headers(&mut answer, DOCS_CSP, caching).body(text)
+fn static_response(
+    kind: &'static str,
+    cache_control: &'static str,
+    text: &'static str,
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response.insert_header((header::CONTENT_TYPE, kind));
+    dashboard::with_security_headers(&mut response, DOCS_CSP, cache_control).body(text)
 }
 
-/// The document of all that [`super::endpoints`] lists.
+/// Builds the document of all endpoints that [`super::endpoints`] lists.
 pub(super) fn document() -> OpenApi {
     let mut paths = PathsBuilder::new();
     let mut schemas: Schemas =

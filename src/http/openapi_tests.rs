@@ -1,4 +1,4 @@
-//! What `/openapi.json` says, against the routes, the codes and the frames that there are.
+//! Checks `/openapi.json` against the routes, the problem codes and the schemas.
 
 use super::{AppState, configure, endpoints, openapi, problem_codes};
 use crate::auth::{AdminToken, Authenticator};
@@ -11,7 +11,7 @@ fn document() -> Value {
     json!(openapi::document())
 }
 
-/// Each operation, by path and method.
+/// Returns all operations, by path and method.
 fn operations(document: &Value) -> BTreeMap<(String, String), Value> {
     let mut found = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -26,7 +26,7 @@ fn operations(document: &Value) -> BTreeMap<(String, String), Value> {
 fn every_route_is_documented_and_every_operation_is_a_route() {
     let routed: Vec<_> = endpoints()
         .into_iter()
-        .map(|(_, it)| (it.documented_path(), it.method.to_string()))
+        .map(|(_, endpoint)| (endpoint.documented_path(), endpoint.method.to_string()))
         .collect();
     let documented: BTreeSet<_> = operations(&document()).into_keys().collect();
     assert_eq!(routed.len(), documented.len(), "one operation for each route");
@@ -34,10 +34,10 @@ fn every_route_is_documented_and_every_operation_is_a_route() {
 }
 
 #[actix_web::test]
-async fn every_documented_operation_is_found_by_the_router() {
-    let world = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
+async fn every_documented_operation_is_routed() {
+    let test_runtime = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
     let auth = Authenticator::new(AdminToken::parse("0123456789abcdef").unwrap());
-    let state = AppState::new(world.runtime.clone(), auth, TestRuntime::agent());
+    let state = AppState::new(test_runtime.runtime.clone(), auth, TestRuntime::agent());
     let app = probe::init_service(App::new().configure(|cfg| configure(cfg, state))).await;
     for (path, method) in operations(&document()).into_keys() {
         let id = "0198c0de-0000-7000-8000-000000000001";
@@ -49,16 +49,16 @@ async fn every_documented_operation_is_found_by_the_router() {
             .insert_header(("authorization", "Bearer 0123456789abcdef"))
             .insert_header(("host", "greenroom.test"))
             .insert_header(("origin", "http://greenroom.test"));
-        let answer = probe::call_service(&app, request.to_request()).await;
-        // A pattern with a tail is written otherwise in the document.
-        let pattern = answer.request().match_pattern().unwrap_or_default();
+        let response = probe::call_service(&app, request.to_request()).await;
+        // The document omits the pattern of a parameter that matches the rest of the path.
+        let pattern = response.request().match_pattern().unwrap_or_default();
         assert_eq!(pattern.replace(":.+}", "}"), path, "{method}");
-        assert_ne!(answer.status(), 405, "{method} {path}");
+        assert_ne!(response.status(), 405, "{method} {path}");
     }
 }
 
 #[test]
-fn operations_have_names_words_and_answers() {
+fn operations_have_unique_id_summary_tag_and_responses() {
     let document = document();
     let mut names = BTreeSet::new();
     let tags: BTreeSet<_> = document["tags"]
@@ -70,8 +70,8 @@ fn operations_have_names_words_and_answers() {
         .collect();
     for ((path, method), operation) in operations(&document) {
         let name = operation["operationId"].as_str().unwrap().to_owned();
-        assert!(names.insert(name), "{method} {path} has the name of another");
-        assert!(operation["summary"].as_str().is_some_and(|words| words.ends_with('.')), "{path}");
+        assert!(names.insert(name), "{method} {path}: duplicate operation id");
+        assert!(operation["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{path}");
         assert!(tags.contains(&operation["tags"][0].to_string()), "{path}");
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.keys().any(|status| status.as_str() < "400"), "{method} {path}");
@@ -83,7 +83,7 @@ fn operations_have_names_words_and_answers() {
 }
 
 #[test]
-fn every_reference_leads_to_a_schema_and_no_two_schemas_share_a_name() {
+fn references_are_resolvable_and_schema_names_are_unique() {
     let document = document();
     let known = document["components"]["schemas"].as_object().unwrap();
     let mut open = vec![&document];
@@ -101,14 +101,16 @@ fn every_reference_leads_to_a_schema_and_no_two_schemas_share_a_name() {
         }
     }
     let mut schemas: BTreeMap<String, Value> = BTreeMap::new();
-    for (name, schema) in endpoints().into_iter().flat_map(|(_, it)| it.describe().schemas) {
+    let schemas_of_endpoints =
+        endpoints().into_iter().flat_map(|(_, endpoint)| endpoint.describe().schemas);
+    for (name, schema) in schemas_of_endpoints {
         let schema = json!(schema);
         let first = schemas.entry(name.clone()).or_insert_with(|| schema.clone());
-        assert_eq!(*first, schema, "two types are called {name}");
+        assert_eq!(*first, schema, "two different schemas are named {name}");
     }
 }
 
-/// Adds all that `schema` refers to.
+/// Collects all schemas to which `schema` refers, directly or indirectly.
 fn collect_references<'a>(
     schema: &'a Value,
     document: &'a Value,
@@ -122,16 +124,18 @@ fn collect_references<'a>(
                     collect_references(referred, document, found);
                 }
             }
-            members.values().for_each(|it| collect_references(it, document, found));
+            members.values().for_each(|member| collect_references(member, document, found));
         }
-        Value::Array(items) => items.iter().for_each(|it| collect_references(it, document, found)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| collect_references(item, document, found));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-/// What is misspelt would be passed over otherwise, and it may be a limit or a refusal.
+/// An unknown field must be rejected: it may be a misspelt limit or refusal.
 #[test]
-fn bodies_have_no_fields_but_those_documented() {
+fn request_bodies_accept_only_documented_fields() {
     let document = document();
     let operations = operations(&document);
     let mut found = BTreeMap::new();
@@ -141,12 +145,12 @@ fn bodies_have_no_fields_but_those_documented() {
     assert!(found.len() > 10, "{:?}", found.keys());
     for (name, schema) in found {
         let open = schema["properties"].is_object() && schema["additionalProperties"] != false;
-        assert!(!open, "{name} takes fields that it has not: {schema}");
+        assert!(!open, "{name} accepts undocumented fields: {schema}");
     }
 }
 
 #[test]
-fn codes_are_those_that_the_protocol_lists() {
+fn problem_codes_match_the_protocol_document() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/protocol.md");
     let text = std::fs::read_to_string(root).unwrap();
     let table = text.split("## Problems").nth(1).unwrap();
@@ -154,7 +158,7 @@ fn codes_are_those_that_the_protocol_lists() {
     for row in table.lines().filter(|line| line.starts_with("| ")) {
         let mut cells = row.split('|').map(str::trim).skip(1);
         let Ok(status) = cells.next().unwrap().parse::<u16>() else { continue };
-        // What stands in brackets are members, not codes.
+        // Names in parentheses are members, not codes.
         let mut codes = String::new();
         let mut depth = 0;
         for c in cells.next().unwrap().chars() {
@@ -171,9 +175,9 @@ fn codes_are_those_that_the_protocol_lists() {
 }
 
 #[test]
-fn every_code_belongs_to_an_operation() {
-    // The first is no operation's; the others are said on WebSockets alone.
-    let elsewhere = [
+fn every_problem_code_is_documented_by_an_operation() {
+    // The first belongs to no operation; the others occur only on WebSockets.
+    let undocumented = [
         "method_not_allowed",
         "session_exists",
         "unknown_type",
@@ -182,7 +186,7 @@ fn every_code_belongs_to_an_operation() {
     ];
     let text = document().to_string();
     for (code, _) in problem_codes::ALL {
-        let said = text.contains(&format!("\"{code}\""));
-        assert_eq!(said, !elsewhere.contains(&code), "{code}");
+        let is_documented = text.contains(&format!("\"{code}\""));
+        assert_eq!(is_documented, !undocumented.contains(&code), "{code}");
     }
 }

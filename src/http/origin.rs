@@ -1,15 +1,15 @@
-//! Whose page is calling (X3). Browsers say so in `Origin`; a page of another site must not be
-//! able to use what the browser knows. Pure.
+//! Origin check (X3). Browsers send the site of the calling page in `Origin`; a page of another site
+//! must not use the browser's credentials. Pure.
 
-/// Whether `origin` is the site at `host` itself, or one of `allowed`.
+/// True if `origin` is the site at `host` or is listed in `allowed`.
 pub(super) fn is_allowed_origin(origin: &str, host: Option<&str>, allowed: &[String]) -> bool {
-    let listed = allowed.iter().any(|known| known.eq_ignore_ascii_case(origin));
+    let is_listed = allowed.iter().any(|entry| entry.eq_ignore_ascii_case(origin));
     let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    let own = match (authority, host) {
+    let is_own = match (authority, host) {
         (Some(authority), Some(host)) => authority.eq_ignore_ascii_case(host),
         (None, _) | (_, None) => false,
     };
-    own || listed
+    is_own || is_listed
 }
 
 #[cfg(test)]
@@ -17,10 +17,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x3_the_own_site_and_listed_ones_are_welcome() {
+    fn x3_own_and_listed_origins_are_allowed() {
         let allowed = ["https://chat.example.org".to_owned()];
         let host = Some("127.0.0.1:7878");
-        for (origin, welcome) in [
+        for (origin, expected) in [
             ("http://127.0.0.1:7878", true),
             ("https://chat.example.org", true),
             ("https://CHAT.example.org", true),
@@ -34,7 +34,7 @@ mod tests {
             ("", false),
             ("127.0.0.1:7878", false),
         ] {
-            assert_eq!(is_allowed_origin(origin, host, &allowed), welcome, "{origin}");
+            assert_eq!(is_allowed_origin(origin, host, &allowed), expected, "{origin}");
         }
         assert!(!is_allowed_origin("http://127.0.0.1:7878", None, &[]));
     }

@@ -1,8 +1,8 @@
-//! The bounded pipe between subscribers and one connection. Outlets put encoded frames in, the
-//! transport takes all that is ready at once, so that what came together leaves together.
+//! The bounded pipe between subscribers and one connection. Outlets push encoded frames; the
+//! transport takes all ready frames at once, so that they are sent in one write.
 //!
-//! Subscribers and connections of one client live on one thread, so this is plain shared memory
-//! and no channel.
+//! The subscribers and the connection of a client run on one thread, so the pipe is plain shared
+//! memory and not a channel.
 
 use super::stream_filter::{FilterMatch, StreamFilter};
 use actix_web::rt;
@@ -18,13 +18,13 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Frames that wait for the connection. More than a page of the log, so that a catch-up does not
-/// read the same page over and over.
+/// Maximum frames in the pipe. Larger than a page of the log, so that a catch-up does not load the
+/// same page repeatedly.
 const FRAMES_MAX: usize = 512;
-/// Bytes that wait for the connection; one frame may go beyond.
+/// Byte limit of the pipe; the last frame may exceed it.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// The pipe; clones are one.
+/// A pipe. Clones share the same pipe.
 #[derive(Clone, Default)]
 pub(super) struct Pipe(Rc<RefCell<PipeState>>);
 
@@ -33,20 +33,20 @@ struct PipeState {
     frames: VecDeque<ByteString>,
     bytes: usize,
     waker: Option<Waker>,
-    /// Nobody reads any more.
+    /// True after the connection has closed.
     closed: bool,
 }
 
-/// What one outlet and the reader tell each other.
+/// Flags that an outlet and the reader share.
 #[derive(Default)]
 struct PipeFlags {
-    /// Something was refused for want of room.
+    /// True if an item was refused because the pipe was full.
     was_full: Cell<bool>,
-    /// Nothing more comes.
+    /// True if no more frames will be pushed.
     has_ended: Cell<bool>,
 }
 
-/// Encodes what a subscriber tells and puts it into the pipe.
+/// Encodes the items of a subscriber and pushes their frames into the pipe.
 pub(super) struct PipeOutlet<E> {
     pipe: Pipe,
     flags: Rc<PipeFlags>,
@@ -55,7 +55,7 @@ pub(super) struct PipeOutlet<E> {
     frames: metrics::Counter,
 }
 
-/// The reader's hold on one subscriber; letting go stops it.
+/// The reader's handle of a subscriber. Dropping it stops the subscriber.
 pub(super) struct Subscription {
     flags: Rc<PipeFlags>,
     drained: actix::Recipient<OutletDrained>,
@@ -64,11 +64,11 @@ pub(super) struct Subscription {
 }
 
 impl Pipe {
-    /// Starts a subscriber with `subscribe` that puts what it tells into this pipe: `encode` makes
-    /// frames of each item.
+    /// Starts a subscriber by `subscribe`. Its items that pass `filter` are encoded by `encode` and
+    /// pushed into this pipe.
     pub(super) fn attach<A, E>(
         &self,
-        follow: StreamFilter,
+        filter: StreamFilter,
         transport: &'static str,
         encode: E,
         subscribe: impl FnOnce(Box<dyn Outlet>) -> actix::Addr<A>,
@@ -82,16 +82,16 @@ impl Pipe {
         let flags = Rc::<PipeFlags>::default();
         let frames = metrics::counter!("greenroom_frames_total", "transport" => transport);
         let gauge = metrics::gauge!("greenroom_subscribers", "transport" => transport);
-        let (pipe, flags_too) = (self.clone(), flags.clone());
-        let outlet = PipeOutlet { pipe, flags: flags_too, filter: follow, encode, frames };
+        let (pipe, outlet_flags) = (self.clone(), flags.clone());
+        let outlet = PipeOutlet { pipe, flags: outlet_flags, filter, encode, frames };
         let address = subscribe(Box::new(outlet));
         gauge.increment(1.0);
         let (drained, stop) = (address.clone().recipient(), address.recipient());
         Subscription { flags, drained, stop, gauge }
     }
 
-    /// All frames that are ready. Pending while there are none; the reader knows by its
-    /// subscriptions whether more can come.
+    /// Returns all ready frames, or pending if there are none. The subscriptions show whether more
+    /// frames can follow.
     pub(super) fn poll_frames(&self, cx: &Context<'_>) -> Poll<VecDeque<ByteString>> {
         let mut inner = self.0.borrow_mut();
         if inner.frames.is_empty() {
@@ -102,14 +102,14 @@ impl Pipe {
         Poll::Ready(std::mem::take(&mut inner.frames))
     }
 
-    /// Refuses everything from now on.
+    /// Discards all frames and refuses new ones.
     pub(super) fn close(&self) {
         let mut inner = self.0.borrow_mut();
         inner.closed = true;
         inner.frames.clear();
     }
 
-    /// Makes the reader look again.
+    /// Wakes the reader.
     pub(super) fn wake(&self) {
         let waker = self.0.borrow_mut().waker.take();
         if let Some(waker) = waker {
@@ -140,8 +140,8 @@ impl<E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> Outlet for PipeO
         if self.flags.has_ended.get() {
             return DeliveryOutcome::Closed;
         }
-        let scope = self.filter.classify(item);
-        if scope == FilterMatch::Excluded {
+        let filter_match = self.filter.classify(item);
+        if filter_match == FilterMatch::Excluded {
             return if self.pipe.check_capacity() == DeliveryOutcome::Closed {
                 DeliveryOutcome::Closed
             } else {
@@ -156,7 +156,7 @@ impl<E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> Outlet for PipeO
             }
             DeliveryOutcome::Closed => return DeliveryOutcome::Closed,
         }
-        if scope == FilterMatch::Last {
+        if filter_match == FilterMatch::Last {
             self.flags.has_ended.set(true);
         }
         let (pipe, frames) = (&self.pipe, &self.frames);
@@ -164,14 +164,14 @@ impl<E: FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static> Outlet for PipeO
             frames.increment(1);
             pipe.push(frame);
         });
-        // Also where there is nothing to say: it may have been the last.
+        // Also if the item has no frames: it may have been the last one.
         self.pipe.wake();
         DeliveryOutcome::Accepted
     }
 }
 
 impl<E> Drop for PipeOutlet<E> {
-    /// The subscriber has stopped, for whatever reason: the reader must not wait for it.
+    /// The subscriber has stopped: wakes the reader, which must not wait for it.
     fn drop(&mut self) {
         self.flags.has_ended.set(true);
         self.pipe.wake();
@@ -179,16 +179,16 @@ impl<E> Drop for PipeOutlet<E> {
 }
 
 impl Subscription {
-    /// Whether nothing more comes after what is in the pipe.
+    /// True if no frames follow those in the pipe.
     pub(super) fn has_ended(&self) -> bool {
         self.flags.has_ended.get()
     }
 
-    /// Tells the subscriber that there is room again, if it was refused any.
+    /// Notifies the subscriber that the pipe was drained, if an item was refused before.
     pub(super) fn notify_drained(&self) {
         if self.flags.was_full.take() {
             let drained = self.drained.send(OutletDrained);
-            // If it is gone, its outlet is too, and the reader knows.
+            // If the subscriber has stopped, its outlet was dropped and the reader was notified.
             rt::spawn(async move { drained.await.unwrap_or_default() });
         }
     }
@@ -198,7 +198,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         self.gauge.decrement(1.0);
         self.flags.has_ended.set(true);
-        // A full mailbox does not take this; but then its next offer finds nobody.
+        // If the mailbox is full, the subscriber stops at its next delivery instead.
         drop(self.stop.try_send(StopSubscriber));
     }
 }
@@ -220,7 +220,7 @@ mod tests {
             pipe: pipe.clone(),
             flags: Rc::default(),
             filter: StreamFilter::All,
-            encode: |_: &FeedItem, put: &mut dyn FnMut(ByteString)| put("x".repeat(1000).into()),
+            encode: |_: &FeedItem, emit: &mut dyn FnMut(ByteString)| emit("x".repeat(1000).into()),
             frames: metrics::Counter::noop(),
         }
     }
@@ -237,24 +237,24 @@ mod tests {
     }
 
     #[test]
-    fn e4_a_full_pipe_refuses_and_takes_again_once_read() {
+    fn e4_full_pipe_refuses_items_until_it_is_read() {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
-        let taken = (0..10_000)
+        let accepted = (0..10_000)
             .take_while(|_| outlet.try_send(&item()) == DeliveryOutcome::Accepted)
             .count();
-        assert_eq!(taken, BYTES_MAX.div_ceil(1000));
+        assert_eq!(accepted, BYTES_MAX.div_ceil(1000));
         assert!(outlet.flags.was_full.get());
         let waker = noop_waker();
         let cx = Context::from_waker(&waker);
         let Poll::Ready(frames) = pipe.poll_frames(&cx) else { panic!("frames are ready") };
-        assert_eq!(frames.len(), taken);
+        assert_eq!(frames.len(), accepted);
         assert!(pipe.poll_frames(&cx).is_pending());
         assert_eq!(outlet.try_send(&item()), DeliveryOutcome::Accepted);
     }
 
     #[test]
-    fn closed_pipe_reports_gone() {
+    fn closed_pipe_reports_closed() {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
         pipe.close();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_broke_says_so_and_ends() {
+    fn broken_stream_sends_its_error_and_ends() {
         let pipe = Pipe::default();
         let mut outlet = outlet(&pipe);
         let broken = FeedItem { kind: FeedKind::Broken("gone".into()), ..item() };

@@ -1,4 +1,4 @@
-//! The policy as people can look at it, and the judge asked without a call (G3, G7).
+//! The policy table and the policy's verdicts, without executing calls (G3, G7).
 
 use super::{
     AppState, Problem, State,
@@ -20,98 +20,102 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/policy", read)
             .operation(
                 "policy",
-                "The policy's table, and what the caller would get from each tool.",
+                "Returns the policy table and the verdicts on each tool for the caller.",
             )
-            .description("What depends on arguments is left out; for that there is the judge.")
+            .description("Verdicts that depend on arguments are left out; use `POST /agent/judge`.")
             .query::<PolicyQuery>()
             .returns::<PolicyView>("The policy")
             .problems(&["invalid_id", "unknown_agent"]),
         Endpoint::post("/agent/judge", judge)
-            .operation("judge", "What would happen with a call of the caller's.")
-            .description("It runs nothing and records nothing; what was spent is not looked at.")
+            .operation("judge", "Returns the policy's verdict on a call of the caller.")
+            .description(
+                "The call is not executed and nothing is recorded. Spent budgets are not taken \
+                 into account.",
+            )
             .body::<JudgeRequest>()
-            .returns::<VerdictView>("The judge's word")
+            .returns::<VerdictView>("The verdict")
             .problems(&["unknown_agent"]),
     ]
 }
 
-/// The policy, as one agent's tools meet it.
+/// The policy as it applies to the tools of one agent.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Policy)]
 struct PolicyView {
     agent: AgentName,
-    /// The caller's.
+    /// The caller's autonomy level.
     autonomy_level: Autonomy,
-    /// The names of the levels, the lowest first.
+    /// The names of the autonomy levels, lowest first.
     levels: Vec<&'static str>,
-    /// The risks, the lowest first.
+    /// The risk levels, lowest first.
     risks: Vec<Risk>,
-    /// A row for each level, with a cell for each risk.
+    /// The policy table: one row per autonomy level, one cell per risk level.
     matrix: Vec<Vec<MatrixCell>>,
+    /// The verdicts on each tool of the agent.
     tools: Vec<ToolAtLevels>,
 }
 
-/// What a tool would get.
+/// The verdicts on a tool.
 #[derive(Serialize, ToSchema)]
 struct ToolAtLevels {
     name: ToolName,
-    /// At each level, the lowest first.
+    /// The verdict at each autonomy level, lowest first.
     levels: Vec<VerdictView>,
 }
 
-/// The judge's word on a call.
+/// The policy's verdict on a call.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 enum VerdictView {
-    /// It runs.
+    /// The call runs.
     Allow {
-        /// Why, for people.
+        /// The reason of the verdict.
         why: String,
-        /// What it costs, if that is known.
+        /// The cost of the call, if known.
         cost: Option<Cost>,
     },
-    /// A person is asked.
+    /// The call needs approval.
     Ask {
-        /// Why, for people.
+        /// The reason of the verdict.
         why: String,
-        /// What it costs, if that is known.
+        /// The cost of the call, if known.
         cost: Option<Cost>,
     },
-    /// It does not run.
+    /// The call is denied.
     Deny {
-        /// Why, for people.
+        /// The reason of the verdict.
         why: String,
-        /// The least level at which it would not be denied, if there is one.
+        /// The lowest autonomy level at which the call would not be denied, if there is one.
         required_level: Option<Autonomy>,
     },
-    /// Its arguments are not what the tool takes.
+    /// The arguments do not match the tool's schema.
     Invalid {
-        /// What is wrong with them.
+        /// The validation error.
         why: String,
     },
 }
 
 #[derive(Deserialize, IntoParams)]
 struct PolicyQuery {
-    /// By default the server's default agent.
+    /// The agent; by default the server's default agent.
     #[param(value_type = Option<AgentName>)]
     agent: Option<String>,
 }
 
-/// `GET /agent/policy`: the table, and what the caller would get from each tool at every level, and
-/// why. What depends on arguments is left out: that is for [`judge`].
+/// `GET /agent/policy`: the policy table, and the verdict on each tool for the caller at every
+/// autonomy level. Verdicts that depend on arguments are left out; [`judge`] returns them.
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let name = extract::parse_query::<PolicyQuery>(&request)?.agent;
     let agent = resolve_agent(&state, extract::parse_optional_id("agent", name.as_deref())?)?;
     let settings = state.load_user_settings(&caller.0.user).await?;
     let matrix = state.runtime.governance().matrix.clone();
-    let judge = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let inputs = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
     let tools = state
         .runtime
         .tools
@@ -121,7 +125,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         .map(|tool| {
             let levels = Autonomy::ALL.map(|level| {
                 let settings = Settings { autonomy_level: level, ..settings.clone() };
-                VerdictView::from(judge_tool(tool, &judge.context(&settings)))
+                VerdictView::from(judge_tool(tool, &inputs.context(&settings)))
             });
             ToolAtLevels { name: tool.name.clone(), levels: levels.into() }
         })
@@ -137,46 +141,48 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     }))
 }
 
-/// A call to be judged.
+/// A call to be evaluated by the policy.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JudgeQuestion)]
 struct JudgeRequest {
+    /// Name of the tool.
     tool: String,
+    /// The arguments of the call.
     #[serde(default)]
     arguments: Map<String, Value>,
-    /// By default the server's default agent.
+    /// The agent; by default the server's default agent.
     agent: Option<AgentName>,
-    /// By default the caller's.
+    /// The autonomy level; by default the caller's.
     autonomy_level: Option<Autonomy>,
 }
 
-/// `POST /agent/judge`: what would happen with that call of the caller's. It runs nothing and
-/// records nothing; what was spent is not looked at.
+/// `POST /agent/judge`: returns the verdict on a call of the caller. Executes and records nothing;
+/// spent budgets are not taken into account.
 async fn judge(
     state: State,
     caller: Caller,
-    Json(question): Json<JudgeRequest>,
+    Json(body): Json<JudgeRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let agent = resolve_agent(&state, question.agent)?;
+    let agent = resolve_agent(&state, body.agent)?;
     let user = state.load_user_settings(&caller.0.user).await?;
-    let book = state.runtime.tools.tool_registry();
-    let unknown = || Problem::invalid("tool", "the agent has no tool of that name");
-    let tool = book.get(&question.tool).filter(|tool| agent.can_use_tool(tool.name.as_str()));
+    let registry = state.runtime.tools.tool_registry();
+    let unknown = || Problem::invalid("tool", "`tool`: the agent has no tool of this name");
+    let tool = registry.get(&body.tool).filter(|tool| agent.can_use_tool(tool.name.as_str()));
     let tool: &Tool = tool.ok_or_else(unknown)?;
-    let arguments = Value::Object(question.arguments);
+    let arguments = Value::Object(body.arguments);
     if let Err(problem) = tool.validate(&arguments) {
         return Ok(HttpResponse::Ok().json(VerdictView::Invalid { why: problem }));
     }
-    let level = question.autonomy_level.unwrap_or(user.autonomy_level);
+    let level = body.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
     let matrix = state.runtime.governance().matrix.clone();
-    let judge = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
-    let verdict = judge_call(tool, &arguments, &judge.context(&settings));
+    let inputs = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let verdict = judge_call(tool, &arguments, &inputs.context(&settings));
     Ok(HttpResponse::Ok().json(state.redactor.redact(&VerdictView::from(verdict))))
 }
 
-/// Who judges.
+/// The inputs of a verdict that do not depend on the call.
 struct JudgeInputs<'a> {
     agent: &'a AgentProfile,
     matrix: &'a Matrix,

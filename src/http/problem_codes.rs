@@ -1,5 +1,5 @@
-//! The codes of problems, each with its status: what programs go by. `docs/protocol.md` lists them
-//! for people, `/openapi.json` says which an operation may answer with.
+//! The stable codes of problems, each with its HTTP status. `docs/protocol.md` lists them;
+//! `/openapi.json` lists the codes of each operation.
 
 use super::error::ProblemDocument;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{AllOfBuilder, ContentBuilder, ObjectBuilder, Ref, Response, ResponseBuilder, Type},
 };
 
-/// Every code, with its status.
+/// All codes, each with its HTTP status.
 pub(super) const ALL: [(&str, u16); 71] = [
     ("malformed_json", 400),
     ("invalid_query", 400),
@@ -83,12 +83,12 @@ pub(super) const ALL: [(&str, u16); 71] = [
     ("actor_busy", 503),
 ];
 
-/// May come of any request.
+/// Codes that any request can return.
 pub(super) const COMMON_PROBLEMS: [&str; 1] = ["origin_forbidden"];
-/// Of any that needs a credential, which is looked up.
+/// Codes of every operation that requires a credential. Checking one reads the database.
 pub(super) const ACCESS_PROBLEMS: [&str; 4] =
     ["unauthorized", "rate_limited", "corrupt", "unavailable"];
-/// Of any that has a body.
+/// Codes of every operation with a body.
 pub(super) const BODY_PROBLEMS: &[&str] = &[
     "malformed_json",
     "body_cut",
@@ -97,7 +97,7 @@ pub(super) const BODY_PROBLEMS: &[&str] = &[
     "unsupported_media_type",
     "invalid_request",
 ];
-/// Of any that tells a session something.
+/// Codes of every operation that sends a command to a session.
 pub(super) const COMMAND_PROBLEMS: &[&str] = &[
     "session_not_found",
     "session_closed",
@@ -107,7 +107,7 @@ pub(super) const COMMAND_PROBLEMS: &[&str] = &[
     "draining",
     "unavailable",
 ];
-/// Of any that a message is sent with.
+/// Codes of every operation that submits a message.
 pub(super) const MESSAGE_PROBLEMS: &[&str] = &[
     "child_session",
     "session_busy",
@@ -119,7 +119,7 @@ pub(super) const MESSAGE_PROBLEMS: &[&str] = &[
     "invalid_workflow_input",
     "workflow_unavailable",
 ];
-/// Of any that answers a question.
+/// Codes of every operation that answers an approval.
 pub(super) const ANSWER_PROBLEMS: &[&str] = &[
     "surface_invalid",
     "approver_required",
@@ -136,18 +136,18 @@ pub(super) const ANSWER_PROBLEMS: &[&str] = &[
     "invalid_edit",
     "invalid_grant",
 ];
-/// Of any that makes a session.
+/// Codes of every operation that creates a session.
 pub(super) const CREATE_SESSION_PROBLEMS: &[&str] =
     &["forbidden", "unknown_agent", "settings_widened", "too_many_sessions"];
-/// Of any that streams a session from a cursor.
+/// Codes of every operation that streams a session from a cursor.
 pub(super) const CURSOR_PROBLEMS: &[&str] = &["cursor_invalid", "cursor_ahead"];
 
-/// Whether there is that code with that status.
+/// True if `code` is listed with `status`.
 pub(super) fn is_known(code: &str, status: u16) -> bool {
     ALL.contains(&(code, status))
 }
 
-/// The answers with these codes, by status.
+/// Returns the OpenAPI responses of `codes`, by status.
 pub(super) fn responses(codes: &BTreeSet<&'static str>) -> BTreeMap<String, Response> {
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for (code, status) in ALL.iter().filter(|(code, _)| codes.contains(code)) {

@@ -1,5 +1,5 @@
-//! The WebSockets `/agent/stream/{session_id}` and `/agent/stream`: any number of sessions on one
-//! connection, and everything a client does with them.
+//! The WebSockets `/agent/stream/{session_id}` and `/agent/stream`: event streams of any number of
+//! sessions and all commands to them, on one connection.
 
 use super::{
     AppState, Problem, State,
@@ -27,18 +27,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let upgraded = "The connection is a WebSocket from here on";
+    let upgraded = "The connection becomes a WebSocket";
     vec![
         Endpoint::get("/agent/stream", open_stream)
-            .operation("stream", "A WebSocket for any number of sessions.")
+            .operation("stream", "Opens a WebSocket for any number of sessions.")
             .description(PROTOCOL_SUMMARY)
             .query::<DialectQuery>()
             .upgrades_to_websocket(upgraded)
             .problems(&["unknown_dialect"]),
         Endpoint::get("/agent/stream/{session_id}", open_session_stream)
-            .operation("stream_session", "A WebSocket that begins with one session.")
+            .operation(
+                "stream_session",
+                "Opens a WebSocket that is subscribed to one session from the start.",
+            )
             .description(PROTOCOL_SUMMARY)
             .query::<StreamQuery>()
             .query::<DialectQuery>()
@@ -48,12 +51,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What is said on either.
+/// The description of both endpoints.
 const PROTOCOL_SUMMARY: &str = "The client sends JSON: `subscribe{session_id, after?}`, `unsubscribe{session_id}`, \
     `send{session_id, message, …}`, `cancel{session_id, run_id?}`, `decide{approval_id, …}`, and \
-    administrators `watch` and `unwatch`, each with a `type` and maybe an `id`. The server answers \
-    `ack` or `error` with that `id`, and sends frames `{type, session_id, plan_id, step_index, payload, \
-    timestamp, seq, cursor}`. `docs/protocol.md` has the details.";
+    administrators `watch` and `unwatch`. Each frame has a `type` and an optional `id`. The server \
+    responds with `ack` or `error` and the same `id`, and sends frames `{type, session_id, plan_id, \
+    step_index, payload, timestamp, seq, cursor}`. `docs/protocol.md` describes the frames.";
 
 /// `WS /agent/stream`
 async fn open_stream(
@@ -62,12 +65,12 @@ async fn open_stream(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
-    let talk = SessionStreamProtocol {
+    let protocol = SessionStreamProtocol {
         dialect: events::parse_dialect(&request)?,
         path_session_id: None,
         initial: None,
     };
-    ws::start_socket(&state, caller.0, talk, &request, payload)
+    ws::start_socket(&state, caller.0, protocol, &request, payload)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -90,33 +93,33 @@ async fn open_session_stream(
     let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
     state.runtime.validate_cursor(session_id, cursor).await?;
     sse::check_subscriber_limit(&state, &session)?;
-    let talk = SessionStreamProtocol {
+    let protocol = SessionStreamProtocol {
         dialect,
         path_session_id: Some(session_id),
         initial: Some((session, cursor)),
     };
-    ws::start_socket(&state, caller.0, talk, &request, payload)
+    ws::start_socket(&state, caller.0, protocol, &request, payload)
 }
 
-/// What is said on one connection.
+/// The protocol state of one connection.
 struct SessionStreamProtocol {
     dialect: Dialect,
-    /// The session in the address, meant where a frame names none.
+    /// The session in the path, used for frames that name no session.
     path_session_id: Option<SessionId>,
-    /// What to subscribe to at once.
+    /// The first subscription, started when the connection opens.
     initial: Option<(SessionRow, Cursor)>,
 }
 
-/// One of the streams on a connection.
+/// The key of a stream on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SubscriptionKey {
-    /// A session, whole.
+    /// The stream of one session.
     Session(SessionId),
-    /// What all sessions commit from now on.
+    /// The events that all sessions commit from now on.
     AllSessions,
 }
 
-/// A frame that was carried out.
+/// The output of a handled frame.
 enum SessionStreamOutput {
     Subscribe { session: Box<SessionRow>, cursor: Cursor },
     Unsubscribe { session_id: SessionId },
@@ -130,9 +133,9 @@ impl WebSocketProtocol for SessionStreamProtocol {
     type Output = SessionStreamOutput;
     type Key = SubscriptionKey;
 
-    fn on_open(&mut self, line: &mut WebSocketConnection<SubscriptionKey>) {
+    fn on_open(&mut self, connection: &mut WebSocketConnection<SubscriptionKey>) {
         if let Some((session, cursor)) = self.initial.take() {
-            self.subscribe(&session, cursor, line);
+            self.subscribe(&session, cursor, connection);
         }
     }
 
@@ -143,33 +146,36 @@ impl WebSocketProtocol for SessionStreamProtocol {
     fn handle_request(
         &self,
         request: StreamRequest,
-        line: &WebSocketConnection<SubscriptionKey>,
+        connection: &WebSocketConnection<SubscriptionKey>,
     ) -> LocalBoxFuture<'static, Result<SessionStreamOutput, Problem>> {
-        let (state, principal) = (line.state.clone(), line.principal.clone());
-        let (room, of_address) = (line.check_subscription_limit(), self.path_session_id);
-        async move { carry_out(&state, &principal, of_address, room, request).await }.boxed_local()
+        let (state, principal) = (connection.state.clone(), connection.principal.clone());
+        let limit_check = connection.check_subscription_limit();
+        let path_session_id = self.path_session_id;
+        async move { execute(&state, &principal, path_session_id, limit_check, request).await }
+            .boxed_local()
     }
 
     fn apply_output(
         &mut self,
         id: Option<&Value>,
-        done: SessionStreamOutput,
-        line: &mut WebSocketConnection<SubscriptionKey>,
+        output: SessionStreamOutput,
+        connection: &mut WebSocketConnection<SubscriptionKey>,
     ) -> Vec<String> {
-        let fields = match done {
+        let fields = match output {
             SessionStreamOutput::Subscribe { session, cursor } => {
-                self.subscribe(&session, cursor, line);
+                self.subscribe(&session, cursor, connection);
                 json!({"session_id": session.session_id, "after": cursor})
             }
             SessionStreamOutput::Unsubscribe { session_id } => {
-                json!({"session_id": session_id, "subscribed": line.unsubscribe(&SubscriptionKey::Session(session_id))})
+                let key = SubscriptionKey::Session(session_id);
+                json!({"session_id": session_id, "subscribed": connection.unsubscribe(&key)})
             }
             SessionStreamOutput::Watch => {
-                line.subscribe_all(SubscriptionKey::AllSessions, self.encoder(line));
+                connection.subscribe_all(SubscriptionKey::AllSessions, self.encoder(connection));
                 json!({"watching": true})
             }
             SessionStreamOutput::Unwatch => {
-                line.unsubscribe(&SubscriptionKey::AllSessions);
+                connection.unsubscribe(&SubscriptionKey::AllSessions);
                 json!({"watching": false})
             }
             SessionStreamOutput::Ack(fields) => fields,
@@ -183,61 +189,62 @@ impl WebSocketProtocol for SessionStreamProtocol {
 }
 
 impl SessionStreamProtocol {
-    /// Streams that session from there on; a stream of it that was going ends.
+    /// Streams the session from `cursor`. Replaces an existing stream of the session.
     fn subscribe(
         &self,
         session: &SessionRow,
         cursor: Cursor,
-        line: &mut WebSocketConnection<SubscriptionKey>,
+        connection: &mut WebSocketConnection<SubscriptionKey>,
     ) {
-        let encode = self.encoder(line);
-        let name = SubscriptionKey::Session(session.session_id);
-        line.subscribe(name, session, cursor, StreamFilter::All, encode);
+        let encode = self.encoder(connection);
+        let key = SubscriptionKey::Session(session.session_id);
+        connection.subscribe(key, session, cursor, StreamFilter::All, encode);
     }
 
-    /// Puts what is told into the words of the connection's dialect.
+    /// Returns the function that encodes feed items in the dialect of the connection.
     fn encoder(
         &self,
-        line: &WebSocketConnection<SubscriptionKey>,
+        connection: &WebSocketConnection<SubscriptionKey>,
     ) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
-        FrameEncoder::new(&line.state, self.dialect, FrameFormat::WebSocketMessage).into_fn()
+        FrameEncoder::new(&connection.state, self.dialect, FrameFormat::WebSocketMessage).into_fn()
     }
 }
 
-async fn carry_out(
+/// Executes a request. `limit_check` is the result of checking the limit of subscriptions.
+async fn execute(
     state: &AppState,
     principal: &Principal,
-    of_address: Option<SessionId>,
-    room: Result<(), Problem>,
+    path_session_id: Option<SessionId>,
+    limit_check: Result<(), Problem>,
     request: StreamRequest,
 ) -> Result<SessionStreamOutput, Problem> {
-    let meant = |named: Option<SessionId>| {
+    let target = |session_id: Option<SessionId>| {
         let missing = || Problem::invalid("session_id", "missing field `session_id`");
-        named.or(of_address).ok_or_else(missing)
+        session_id.or(path_session_id).ok_or_else(missing)
     };
     match request {
         StreamRequest::Subscribe { session_id, after } => {
-            room?;
+            limit_check?;
             let session =
-                commands::load_visible_session(state, principal, meant(session_id)?).await?;
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
             state.runtime.validate_cursor(session.session_id, after).await?;
             sse::check_subscriber_limit(state, &session)?;
             Ok(SessionStreamOutput::Subscribe { session: Box::new(session), cursor: after })
         }
         StreamRequest::Unsubscribe { session_id } => {
-            Ok(SessionStreamOutput::Unsubscribe { session_id: meant(session_id)? })
+            Ok(SessionStreamOutput::Unsubscribe { session_id: target(session_id)? })
         }
         StreamRequest::Watch => {
-            room?;
+            limit_check?;
             if !principal.is_admin() {
-                return Err(Problem::forbidden("this needs the role `admin`"));
+                return Err(Problem::forbidden("requires the role `admin`"));
             }
             Ok(SessionStreamOutput::Watch)
         }
         StreamRequest::Unwatch => Ok(SessionStreamOutput::Unwatch),
         StreamRequest::Send { session_id, message } => {
             let session =
-                commands::load_visible_session(state, principal, meant(session_id)?).await?;
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
             let SubmittedMessage { run_id, seq, repeated } =
                 commands::submit_message(state, principal, &session, message).await?;
             Ok(SessionStreamOutput::Ack(json!({
@@ -247,7 +254,7 @@ async fn carry_out(
         }
         StreamRequest::Cancel { session_id, run_id } => {
             let session =
-                commands::load_visible_session(state, principal, meant(session_id)?).await?;
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
             let run_id = commands::cancel_run(state, principal, &session, run_id).await?;
             Ok(SessionStreamOutput::Ack(
                 json!({"session_id": session.session_id, "run_id": run_id}),
@@ -255,11 +262,11 @@ async fn carry_out(
         }
         StreamRequest::Decide { approval_id, answer } => {
             let row = commands::load_visible_approval(state, principal, approval_id).await?;
-            let decided =
+            let outcome =
                 answers::submit_answer(state, principal, &row, answer, Surface::Websocket).await?;
             Ok(SessionStreamOutput::Ack(json!({
                 "session_id": row.session_id, "plan_id": approval_id,
-                "closed": decided.closed, "repeated": decided.repeated,
+                "closed": outcome.closed, "repeated": outcome.repeated,
             })))
         }
     }

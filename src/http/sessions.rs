@@ -1,4 +1,4 @@
-//! Sessions as resources (S1): create, list, read, change settings, close, cancel.
+//! The resource `session` (S1): create, list, read, change settings, close, purge, cancel and fork.
 
 use super::{
     Problem, State,
@@ -30,57 +30,60 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type, schema::SchemaType},
 };
 
-/// Sessions on a page where the client says nothing, and at most.
+/// Default and maximum number of sessions on a page.
 const PAGE_LIMITS: (usize, usize) = (50, 200);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let one = "/agent/session/{session_id}";
+    let item_path = "/agent/session/{session_id}";
     vec![
         Endpoint::get("/agent/session", list)
-            .operation("list_sessions", "Sessions, the newest first.")
-            .description("Administrators get everybody's, or one user's; others their own.")
+            .operation("list_sessions", "Lists sessions, newest first.")
+            .description(
+                "Administrators see all sessions or those of one user, other users their own.",
+            )
             .query::<ListSessionsQuery>()
             .limit_param("limit", PAGE_LIMITS)
             .returns::<SessionPage>("A page of sessions")
             .problems(&["forbidden", "invalid_id"]),
         Endpoint::post("/agent/session", create)
             .operation("create_session", "Creates a session.")
-            .description("Its settings may be narrower than its user's, never wider.")
+            .description("Its settings may narrow those of its user, but never widen them.")
             .body::<CreateSessionRequest>()
             .returns::<SessionView>("The session")
             .problems(COMMAND_PROBLEMS)
             .problems(CREATE_SESSION_PROBLEMS),
-        Endpoint::get(one, read)
-            .operation("read_session", "A session.")
+        Endpoint::get(item_path, read)
+            .operation("read_session", "Returns a session.")
             .returns::<SessionView>("The session, with its `head`")
             .problems(&["session_not_found"]),
-        Endpoint::new(Method::DELETE, one, close)
-            .operation("close_session", "Closes a session, or removes it for good.")
+        Endpoint::new(Method::DELETE, item_path, close)
+            .operation("close_session", "Closes or purges a session.")
             .description(
-                "What is closed can still be read. `purge=true` removes it, closed or not.",
+                "A closed session is read-only. `purge=true` permanently removes the session, \
+                 whether it is closed or not.",
             )
             .query::<CloseQuery>()
-            .returns::<CloseResponse>("The session as it is now")
+            .returns::<CloseResponse>("The closed session, or the id of the purged session")
             .problems(COMMAND_PROBLEMS)
             .problems(&["child_session"]),
         Endpoint::new(Method::PATCH, "/agent/session/{session_id}/settings", change_settings)
             .operation(
                 "change_session_settings",
-                "Changes settings and title; what is absent stays.",
+                "Changes a session's settings and title; absent fields stay unchanged.",
             )
             .body::<SessionSettingsPatch>()
             .returns::<SessionView>("The session")
             .problems(COMMAND_PROBLEMS)
             .problems(&["settings_widened"]),
         Endpoint::post("/agent/session/{session_id}/cancel", cancel)
-            .operation("cancel_run", "Cancels the run that is going, or the one that is named.")
+            .operation("cancel_run", "Cancels the active run, or the given run.")
             .body::<CancelBody>()
-            .returns::<CancelResponse>("The run that was cancelled")
+            .returns::<CancelResponse>("The cancelled run")
             .problems(COMMAND_PROBLEMS)
             .problems(&["no_run", "run_not_active"]),
         Endpoint::post("/agent/session/{session_id}/fork", fork)
-            .operation("fork_session", "A new session that goes on from what was said in this one.")
+            .operation("fork_session", "Creates a session that continues this conversation.")
             .body::<ForkBody>()
             .returns::<SessionView>("The new session")
             .problems(COMMAND_PROBLEMS)
@@ -93,41 +96,41 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[schema(as = Session)]
 struct SessionView {
     session_id: SessionId,
-    /// Whose it is.
+    /// The owner of the session.
     user_id: UserId,
     agent: AgentName,
-    /// What people called it, or else the beginning of its first message.
+    /// The title that a user set, or the beginning of the first message.
     title: Option<String>,
     status: SessionStatus,
     autonomy_level: Autonomy,
-    /// Whether each message begins with a plan.
+    /// True if runs start with a preflight by default.
     preflight: bool,
     #[schema(value_type = Settings)]
     settings: Arc<Settings>,
-    /// What it has used so far.
+    /// The model usage so far.
     usage: ModelUsage,
     created_at: Timestamp,
     updated_at: Timestamp,
-    /// Its last event.
+    /// The number of the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<Seq>,
-    /// What started it, where no person did.
+    /// The call that started the session, if it is a child session.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<ParentView>,
-    /// The newest of those that it started.
+    /// The newest child sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     children: Option<Vec<ChildView>>,
 }
 
-/// What started a child: a call of another session.
+/// The call of another session that started a child session.
 #[derive(Serialize, ToSchema)]
 struct ParentView {
     session_id: SessionId,
     run_id: RunId,
     call_id: CallId,
-    /// The run that people watch.
+    /// The run of the root session.
     root: RootRun,
-    /// How many sessions are above it.
+    /// Number of sessions above the child session.
     depth: u32,
 }
 
@@ -138,11 +141,11 @@ impl From<&Parent> for ParentView {
     }
 }
 
-/// A session that another one started.
+/// A child session.
 #[derive(Serialize, ToSchema)]
 struct ChildView {
     session_id: SessionId,
-    /// The call that it works for.
+    /// The call that started the session.
     call_id: Option<CallId>,
     agent: AgentName,
     title: Option<String>,
@@ -185,12 +188,13 @@ impl From<SessionRow> for SessionView {
 /// A page of sessions.
 #[derive(Serialize, ToSchema)]
 struct SessionPage {
+    /// The sessions, newest first.
     sessions: Vec<SessionView>,
-    /// `before` of the next page, if there is one.
+    /// The value of `before` for the next page; `null` on the last page.
     next: Option<SessionId>,
 }
 
-/// A session that was closed, or one that is gone.
+/// A closed or purged session.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum CloseResponse {
@@ -198,30 +202,30 @@ enum CloseResponse {
     Purged(PurgeResponse),
 }
 
-/// A session that is gone.
+/// A purged session.
 #[derive(Serialize, ToSchema)]
 struct PurgeResponse {
     session_id: SessionId,
     status: PurgedStatus,
 }
 
-/// What became of it.
+/// The status of a purged session.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum PurgedStatus {
     Purged,
 }
 
-/// A run that was cancelled.
+/// A cancelled run.
 #[derive(Serialize, ToSchema)]
 struct CancelResponse {
     session_id: SessionId,
     run_id: RunId,
-    /// `cancelled`.
+    /// Always `cancelled`.
     status: &'static str,
 }
 
-/// An answer without secrets (E7): a title may be what somebody said.
+/// Returns a redacted response (E7): a title may quote a message.
 fn redacted_response(state: &State, view: &impl Serialize) -> HttpResponse {
     HttpResponse::Ok().json(state.redactor.redact(view))
 }
@@ -230,54 +234,55 @@ fn redacted_response(state: &State, view: &impl Serialize) -> HttpResponse {
 async fn create(
     state: State,
     caller: Caller,
-    Json(wish): Json<CreateSessionRequest>,
+    Json(request): Json<CreateSessionRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let row = commands::create_session(&state, &caller.0, wish).await?;
+    let row = commands::create_session(&state, &caller.0, request).await?;
     Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
 #[derive(Deserialize, IntoParams)]
 struct ListSessionsQuery {
+    /// Maximum number of sessions.
     limit: Option<usize>,
-    /// Only those created before this one.
+    /// Only sessions that were created before this one.
     #[param(value_type = Option<SessionId>)]
     before: Option<String>,
-    /// Only this user's.
+    /// Only sessions of this user; only administrators may name another user.
     #[param(value_type = Option<UserId>)]
     user_id: Option<String>,
-    /// Only those that this session started.
+    /// Only child sessions of this session.
     #[param(value_type = Option<SessionId>)]
     parent: Option<String>,
-    /// Whether those that sessions started are among them.
+    /// True to include child sessions.
     #[serde(default)]
     children: bool,
 }
 
-/// `GET /agent/session`: those that people started; `?children=true` has those that sessions started
-/// among them, `?parent=` alone those that this one did.
+/// `GET /agent/session`: root sessions; `?children=true` also includes child sessions, `?parent=`
+/// selects the children of one session.
 async fn list(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let query: ListSessionsQuery = extract::parse_query(&request)?;
     let user = extract::parse_optional_id("user_id", query.user_id.as_deref())?;
     let owner = match user {
         Some(user) => Some(commands::resolve_acting_user(&caller.0, Some(user))?),
-        // Administrators see everybody's.
+        // Administrators see all sessions.
         None if caller.0.is_admin() => None,
         None => Some(caller.0.user.clone()),
     };
     let before = extract::parse_optional_id::<SessionId>("before", query.before.as_deref())?;
     let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
-    // One more than the page tells whether there is another.
+    // One row more than the page shows if there is another page.
     let parent = extract::parse_optional_id::<SessionId>("parent", query.parent.as_deref())?;
-    let descent = match parent {
+    let parent_filter = match parent {
         Some(parent) => ParentFilter::ChildrenOf(parent),
         None if query.children => ParentFilter::Any,
         None => ParentFilter::Roots,
     };
-    let query = SessionQuery { owner, parent_filter: descent, before, limit: limit + 1 };
+    let query = SessionQuery { owner, parent_filter, before, limit: limit + 1 };
     let mut rows = state.runtime.journal.list_sessions(query).await?;
-    let more = rows.len() > limit;
+    let has_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.session_id);
+    let next = rows.last().filter(|_| has_more).map(|row| row.session_id);
     let sessions = rows.into_iter().map(SessionView::from).collect();
     Ok(redacted_response(&state, &SessionPage { sessions, next }))
 }
@@ -292,23 +297,22 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     Ok(redacted_response(&state, &SessionView { head, children, ..row.into() }))
 }
 
-/// The newest of its children (S8); `GET /agent/session?parent=` lists all.
+/// Returns the newest child sessions (S8); `GET /agent/session?parent=` lists all.
 async fn list_children(state: &State, parent: SessionId) -> Result<Vec<SessionRow>, Problem> {
-    let descent = ParentFilter::ChildrenOf(parent);
-    let query =
-        SessionQuery { parent_filter: descent, limit: PAGE_LIMITS.1, ..SessionQuery::default() };
+    let parent_filter = ParentFilter::ChildrenOf(parent);
+    let query = SessionQuery { parent_filter, limit: PAGE_LIMITS.1, ..SessionQuery::default() };
     Ok(state.runtime.journal.list_sessions(query).await?)
 }
 
 #[derive(Deserialize, IntoParams)]
 struct CloseQuery {
-    /// Whether to remove it for good.
+    /// True to remove the session permanently.
     #[serde(default)]
     purge: bool,
 }
 
-/// `DELETE /agent/session/{session_id}`: closes it, and it can still be read; or, with
-/// `?purge=true`, removes it for good.
+/// `DELETE /agent/session/{session_id}`: closes the session, which then is read-only;
+/// `?purge=true` removes it permanently.
 async fn close(
     state: State,
     caller: Caller,
@@ -320,7 +324,7 @@ async fn close(
     if let Some(parent) = row.parent.filter(|_| purge) {
         let parent = parent.session_id;
         if state.runtime.journal.load_session(parent).await?.is_some() {
-            let detail = "it is gone with the session that started it, and not before";
+            let detail = "a child session cannot be purged; purge its parent session";
             return Err(
                 Problem::new(StatusCode::CONFLICT, "child_session", detail).with("parent", parent)
             );
@@ -337,7 +341,7 @@ async fn close(
     Ok(redacted_response(&state, &CloseResponse::Closed(Box::new(row.into()))))
 }
 
-/// Changes to a session's settings, and its `title`.
+/// The patch of a session's settings, with its `title`.
 struct SessionSettingsPatch;
 
 impl PartialSchema for SessionSettingsPatch {
@@ -359,39 +363,40 @@ impl ToSchema for SessionSettingsPatch {
     }
 }
 
-/// `PATCH /agent/session/{session_id}/settings`: settings and `title`; what is absent stays.
+/// `PATCH /agent/session/{session_id}/settings`: absent fields stay unchanged.
 async fn change_settings(
     state: State,
     caller: Caller,
     request: HttpRequest,
-    Json(mut wish): Json<serde_json::Map<String, Value>>,
+    Json(mut body): Json<serde_json::Map<String, Value>>,
 ) -> Result<HttpResponse, Problem> {
     let session_id = extract::path_id(&request, "session_id")?;
     let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
-    let title = match wish.remove("title") {
+    let title = match body.remove("title") {
         None => None,
         Some(Value::Null) => Some(None),
         Some(Value::String(title)) => Some(Some(commands::validate_title(title)?)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            return Err(Problem::invalid("title", "title must be a string or null"));
+            return Err(Problem::invalid("title", "`title` must be a string or null"));
         }
     };
-    let change: SettingsPatch = extract::deserialize_value(Value::Object(wish))?;
-    let _unchanged = state.settings_lock.read().await;
-    // What stays is within what the user allows: whatever narrows that narrows the session.
-    session_settings(&state.load_user_settings(&row.owner).await?, &change)?;
-    let input = Input::ChangeSettings { patch: change, title, by: caller.0.user.clone() };
+    let patch: SettingsPatch = extract::deserialize_value(Value::Object(body))?;
+    let _guard = state.settings_lock.read().await;
+    // Unchanged settings are within those of the user: narrowing a user narrows its sessions.
+    session_settings(&state.load_user_settings(&row.owner).await?, &patch)?;
+    let input = Input::ChangeSettings { patch, title, by: caller.0.user.clone() };
     state.runtime.execute(session_id, input).await?;
     let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
     Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
-/// From where.
+/// The start of a fork.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 struct ForkBody {
-    /// The last event that counts; by default the newest.
+    /// The last event that the fork takes over; by default the newest.
     at_seq: Option<Seq>,
+    /// The title of the fork; by default that of the source.
     #[schema(max_length = 200)]
     title: Option<String>,
 }
@@ -409,10 +414,11 @@ async fn fork(
     Ok(redacted_response(&state, &SessionView::from(row)))
 }
 
-/// Which run.
+/// The run to cancel.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CancelBody {
+    /// The run; by default the active run.
     #[serde(default)]
     run_id: Option<RunId>,
 }

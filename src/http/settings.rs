@@ -1,4 +1,4 @@
-//! Users' settings (G4): one's own, or another's for administrators.
+//! The settings of a user (G4): the caller's own, or those of another user for administrators.
 
 use super::{
     AppState, Problem, State,
@@ -23,22 +23,25 @@ use utoipa::{
     openapi::{ObjectBuilder, Ref, RefOr, Schema, Type},
 };
 
-/// Sessions looked at at once.
+/// Number of sessions that are read at a time.
 const SESSIONS_PAGE: usize = 200;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/settings", read)
-            .operation("read_settings", "What a user allows.")
+            .operation("read_settings", "Returns a user's settings.")
             .query::<SettingsQuery>()
             .returns::<UserSettings>("The settings")
             .problems(&["forbidden", "invalid_id"]),
         Endpoint::new(Method::PATCH, "/agent/settings", change)
-            .operation("change_settings", "Changes what a user allows; what is absent stays.")
-            .description("Sessions that would then be wider than their user are narrowed.")
+            .operation(
+                "change_settings",
+                "Changes a user's settings; absent fields stay unchanged.",
+            )
+            .description("Sessions whose settings exceed the new ones are narrowed.")
             .query::<SettingsQuery>()
-            .header(SURFACE_HEADER, "`cli` or `rest`: through what it is changed")
+            .header(SURFACE_HEADER, "The surface of the change: `cli` or `rest`")
             .body::<SettingsPatch>()
             .returns::<UserSettings>("The settings")
             .problems(&["forbidden", "invalid_id", "surface_invalid"])
@@ -46,7 +49,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What a user allows, and who that is.
+/// A user's settings, with the user's id.
 #[derive(Serialize)]
 struct UserSettings<'a> {
     #[serde(flatten)]
@@ -60,12 +63,12 @@ impl PartialSchema for UserSettings<'_> {
         let name = ObjectBuilder::new()
             .schema_type(Type::String)
             .enum_values(Some(Autonomy::ALL.map(Autonomy::name)));
-        let more = ObjectBuilder::new()
+        let additional = ObjectBuilder::new()
             .property("user_id", Ref::from_schema_name(UserId::name()))
             .required("user_id")
             .property("autonomy_name", name)
             .required("autonomy_name");
-        extend_schema::<Settings>(more)
+        extend_schema::<Settings>(additional)
     }
 }
 
@@ -82,7 +85,8 @@ impl ToSchema for UserSettings<'_> {
 
 #[derive(Deserialize, IntoParams)]
 struct SettingsQuery {
-    /// Another user's, for administrators; `character_id` says the same.
+    /// The user; by default the caller. Only administrators may name another user. `character_id`
+    /// is an alias.
     #[param(value_type = Option<UserId>)]
     #[serde(alias = "character_id")]
     user_id: Option<String>,
@@ -105,7 +109,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     Ok(HttpResponse::Ok().json(settings_view(&user, &settings)))
 }
 
-/// `PATCH /agent/settings`: what is absent stays.
+/// `PATCH /agent/settings`: absent fields stay unchanged.
 async fn change(
     state: State,
     caller: Caller,
@@ -128,9 +132,9 @@ async fn update_settings(
     user: &UserId,
     patch: &SettingsPatch,
 ) -> Result<Settings, Problem> {
-    let _alone = state.settings_lock.write().await;
+    let _guard = state.settings_lock.write().await;
     let settings = patch.apply(&state.load_user_settings(user).await?)?;
-    // Sessions first: what fails half-way leaves them narrower than need be, never wider.
+    // Sessions are narrowed first: a failure midway leaves sessions too narrow, never too wide.
     narrow_sessions(state, actor, user, &settings).await?;
     state.runtime.journal.store_settings(user, &settings).await?;
     let actor = Some(actor.clone());
@@ -145,7 +149,7 @@ async fn update_settings(
     Ok(settings)
 }
 
-/// Narrows the user's sessions to what the user allows from now on (G4).
+/// Narrows the user's sessions to `allowed` (G4).
 async fn narrow_sessions(
     state: &AppState,
     actor: &AuditActor,
@@ -171,7 +175,8 @@ async fn narrow_sessions(
                 },
             };
             match runtime.execute(session.session_id, input).await {
-                // Closed meanwhile; or it rests, and is narrowed when it comes back.
+                // The session was closed since it was listed, or is parked and is narrowed when it
+                // is activated.
                 Ok(_)
                 | Err(
                     CommandError::Rejected(Rejection::SessionClosed) | CommandError::Parked { .. },

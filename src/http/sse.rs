@@ -1,8 +1,8 @@
-//! The server-sent-events transport: a response whose body is fed by one subscriber.
+//! The server-sent-events transport: a response body that is fed by one subscriber.
 //!
-//! `id:` is the cursor, `data:` one line of JSON. What is ready leaves in one write. A client
-//! that went away is noticed at the next write, at the latest by the heartbeat, and its
-//! subscriber stops.
+//! `id:` is the cursor, `data:` is one line of JSON. All ready frames are sent in one write. A
+//! disconnected client is detected by the next write, at the latest by the heartbeat; its subscriber
+//! then stops.
 
 use super::{
     AppState, Problem,
@@ -26,28 +26,28 @@ use std::{
     time::Duration,
 };
 
-/// How long a browser waits before it reconnects, in milliseconds.
+/// Delay before a browser reconnects, in milliseconds.
 const RETRY_MS: u64 = 1_000;
 
-/// The stream of one session from `cursor`, which was checked.
+/// Streams one session from `cursor`, which must have been validated.
 pub(super) fn stream_session(
     state: &AppState,
     session: &SessionRow,
     cursor: Cursor,
-    follow: StreamFilter,
+    filter: StreamFilter,
     dialect: Dialect,
 ) -> HttpResponse {
     let pipe = Pipe::default();
     let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
-    let subscription = pipe.attach(follow, "sse", encoder.into_fn(), |outlet| {
+    let subscription = pipe.attach(filter, "sse", encoder.into_fn(), |outlet| {
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });
     event_stream_response(EventStreamBody::new(pipe, subscription, state.limits.heartbeat))
 }
 
-/// The stream of all sessions from now on. Its frames have no `id:`: there is no one log to
-/// resume from.
+/// Streams the events of all sessions from now on. Frames have no `id:`, since there is no single
+/// log from which a client could resume.
 pub(super) fn stream_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     let pipe = Pipe::default();
     let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: false });
@@ -57,7 +57,7 @@ pub(super) fn stream_all(state: &AppState, dialect: Dialect) -> HttpResponse {
     event_stream_response(EventStreamBody::new(pipe, subscription, state.limits.heartbeat))
 }
 
-/// Whether the session has room for one more subscriber (X4).
+/// Returns an error if the session has the maximum number of subscribers (X4).
 pub(super) fn check_subscriber_limit(
     state: &AppState,
     session: &SessionRow,
@@ -66,7 +66,7 @@ pub(super) fn check_subscriber_limit(
     if state.runtime.subscriber_count(session.session_id) < max {
         return Ok(());
     }
-    let detail = format!("the session has {max} subscribers already");
+    let detail = format!("the session has {max} subscribers, the maximum");
     Err(Problem::too_many("too_many_subscribers", detail, max as u64).retry_after(1))
 }
 
@@ -78,11 +78,11 @@ fn event_stream_response(body: EventStreamBody) -> HttpResponse {
         .streaming(body)
 }
 
-/// The response's body.
+/// The response body.
 struct EventStreamBody {
     pipe: Pipe,
     subscription: Subscription,
-    /// Ticks at the earliest when the connection has been silent for its period.
+    /// Ticks when the connection may have been silent for one period.
     heartbeat: Interval,
     wrote_at: Instant,
     has_sent_retry: bool,
@@ -101,7 +101,7 @@ impl Stream for EventStreamBody {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if !self.has_sent_retry {
-            // At once, so that the client knows that it is connected.
+            // Sent immediately, so that the client knows that it is connected.
             self.has_sent_retry = true;
             return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n\n")))));
         }
@@ -120,11 +120,11 @@ impl Stream for EventStreamBody {
         while self.heartbeat.poll_tick(cx).is_ready() {
             let due = self.wrote_at + self.heartbeat.period();
             if Instant::now() < due {
-                // A timer that is put off with every write would cost more than the write's frame.
+                // Resetting the timer at each write would cost more than writing a frame.
                 self.heartbeat.reset_at(due);
                 continue;
             }
-            // Also in case the word that there is room was lost.
+            // Covers the case that an earlier notification was lost.
             self.subscription.notify_drained();
             return Poll::Ready(Some(Ok(Bytes::from_static(b": alive\n\n"))));
         }

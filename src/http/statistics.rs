@@ -1,7 +1,8 @@
-//! `GET /agent/statistics`: how agents, workflows, models, tools and people are doing (C5, W6), counted
-//! from the logs of the newest sessions when it is asked for. A bounded scan and not a table of its own: the log is the truth, so
-//! nothing can drift from it, what was recorded before this version counts, and a question nobody
-//! asks costs nothing. What it looked at is said with it.
+//! `GET /agent/statistics`: figures of agents, workflows, models, tools and approvals (C5, W6).
+//!
+//! The figures are counted from the logs of the newest sessions at each request, not kept in a
+//! table: they cannot diverge from the logs, include events that older versions recorded, and cost
+//! nothing until they are requested. The scan is bounded; the response contains its coverage.
 
 mod counters;
 mod log_scanner;
@@ -23,33 +24,36 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 
-/// Sessions that are looked at where the client says nothing, and at most.
+/// Default and maximum number of sessions that are scanned.
 const SESSION_LIMITS: (usize, usize) = (100, 500);
-/// Events that are looked at; then it is enough.
+/// Number of events after which the scan stops.
 const EVENTS_MAX: usize = 50_000;
-/// Requests that scan at once; others wait for their turn.
+/// Permits of concurrent scans; further requests wait.
 static SCAN_PERMITS: Semaphore = Semaphore::const_new(2);
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/statistics", read)
-            .operation("statistics", "How agents, workflows, models, tools and people are doing.")
+            .operation(
+                "statistics",
+                "Returns figures of agents, workflows, models, tools and approvals.",
+            )
             .query::<StatisticsQuery>()
             .limit_param("sessions", SESSION_LIMITS)
-            .returns::<Statistics>("Counted from the logs of the newest sessions")
+            .returns::<Statistics>("The figures, counted from the logs of the newest sessions")
             .problems(&["forbidden", "invalid_id"]),
     ]
 }
 
 #[derive(Deserialize, IntoParams)]
 struct StatisticsQuery {
-    /// How many of the newest sessions.
+    /// Number of newest sessions to scan.
     sessions: Option<usize>,
+    /// Only sessions of this user; only administrators may name another user.
     #[param(value_type = Option<UserId>)]
-    /// Only this user's; for administrators.
     user: Option<String>,
-    /// Only what happened then or later.
+    /// Only events at or after this time.
     since: Option<Timestamp>,
 }
 
@@ -62,42 +66,46 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         SESSION_LIMITS.0,
         SESSION_LIMITS.1,
     )?;
-    let asked = extract::parse_optional_id("user", query.user.as_deref())?;
+    let user = extract::parse_optional_id("user", query.user.as_deref())?;
     let own = Some(caller.0.user.clone());
-    let owner = match asked {
-        Some(_) if caller.0.role < Role::Admin && asked != own => {
-            return Err(Problem::forbidden("the statistics of others are for administrators"));
+    let owner = match user {
+        Some(_) if caller.0.role < Role::Admin && user != own => {
+            let detail = "only administrators may read the statistics of another user";
+            return Err(Problem::forbidden(detail));
         }
-        Some(asked) => Some(asked),
+        Some(user) => Some(user),
         None if caller.0.role == Role::Admin => None,
         None => own,
     };
-    let _turn = SCAN_PERMITS.acquire().await;
-    let wanted = StatisticsFilter { owner, since: query.since, limit };
-    let (counted, looked_at) = scan(&state, wanted).await?;
-    Ok(HttpResponse::Ok().json(Statistics { figures: counted.view(), looked_at }))
+    let _permit = SCAN_PERMITS.acquire().await;
+    let filter = StatisticsFilter { owner, since: query.since, limit };
+    let (counters, looked_at) = scan(&state, filter).await?;
+    Ok(HttpResponse::Ok().json(Statistics { figures: counters.view(), looked_at }))
 }
 
-/// How all are doing, and of how much that is said.
+/// The figures and the coverage of the scan.
 #[derive(Serialize, ToSchema)]
 struct Statistics {
     #[serde(flatten)]
     figures: Figures,
+    /// The coverage of the scan.
     looked_at: ScanCoverage,
 }
 
-/// What was looked at.
+/// The coverage of a scan.
 #[derive(Serialize, ToSchema)]
 struct ScanCoverage {
+    /// Number of sessions that were scanned.
     sessions: usize,
+    /// Number of events that were scanned.
     events: usize,
-    /// Whether these were all that there are.
+    /// True if all sessions and events were scanned.
     complete: bool,
-    /// When the oldest of the sessions was created.
+    /// Creation time of the oldest scanned session.
     since: Option<Timestamp>,
 }
 
-/// What is to be counted.
+/// Selects the sessions and events that are counted.
 struct StatisticsFilter {
     owner: Option<UserId>,
     since: Option<Timestamp>,
@@ -106,37 +114,37 @@ struct StatisticsFilter {
 
 async fn scan(
     state: &AppState,
-    wanted: StatisticsFilter,
+    filter: StatisticsFilter,
 ) -> Result<(StatisticsCounters, ScanCoverage), Problem> {
-    let StatisticsFilter { owner, since, limit } = wanted;
+    let StatisticsFilter { owner, since, limit } = filter;
     let journal = &state.runtime.journal;
     let query = SessionQuery { owner, limit: limit + 1, ..SessionQuery::default() };
     let mut rows = journal.list_sessions(query).await?;
-    let mut looked_at =
+    let mut coverage =
         ScanCoverage { sessions: 0, events: 0, complete: rows.len() <= limit, since: None };
     rows.truncate(limit);
-    let mut counted = StatisticsCounters::default();
+    let mut counters = StatisticsCounters::default();
     for row in rows {
         let mut log = LogScanner::new(&row, since);
         let mut after = Seq(0);
         loop {
             let page = journal.load_events(row.session_id, after, LOG_PAGE_EVENTS).await?;
             for record in &page {
-                log.apply_event(record, &mut counted);
+                log.apply_event(record, &mut counters);
                 after = record.seq;
             }
-            looked_at.events += page.len();
-            if page.len() < LOG_PAGE_EVENTS || looked_at.events >= EVENTS_MAX {
+            coverage.events += page.len();
+            if page.len() < LOG_PAGE_EVENTS || coverage.events >= EVENTS_MAX {
                 break;
             }
         }
-        log.finish(&mut counted);
-        looked_at.sessions += 1;
-        looked_at.since = Some(row.created_at);
-        if looked_at.events >= EVENTS_MAX {
-            looked_at.complete = false;
+        log.finish(&mut counters);
+        coverage.sessions += 1;
+        coverage.since = Some(row.created_at);
+        if coverage.events >= EVENTS_MAX {
+            coverage.complete = false;
             break;
         }
     }
-    Ok((counted, looked_at))
+    Ok((counters, coverage))
 }

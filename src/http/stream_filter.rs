@@ -1,38 +1,38 @@
-//! Which part of a session's stream a client follows: all of it, or one run to its end. Pure.
+//! Selects the part of a session's feed that a client follows: all of it, or one run. Pure.
 
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{ids::RunId, session::SessionEvent};
 
-/// What a client follows.
+/// The part of a session's feed that a client follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamFilter {
-    /// The session, for as long as it is connected.
+    /// All items, until the client disconnects.
     All,
-    /// One run, from its acceptance to its end.
+    /// The items of one run, from its acceptance to its end.
     Run {
-        /// Which.
+        /// The run.
         run_id: RunId,
-        /// Whether a question to a person ends the stream too.
+        /// True if a request for approval also ends the stream.
         until_pause: bool,
     },
 }
 
-/// Where an item stands in what is followed.
+/// The result of matching an item with a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilterMatch {
-    /// Not in it.
+    /// Not part of the stream.
     Excluded,
-    /// In it.
+    /// Part of the stream.
     Included,
-    /// In it, and nothing comes after.
+    /// The last item of the stream.
     Last,
 }
 
 impl StreamFilter {
-    /// Where `item` stands.
+    /// Matches `item` with the filter.
     pub(super) fn classify(&self, item: &FeedItem) -> FilterMatch {
-        let of_item = match &item.kind {
-            // Clients reconnect after these, and hear then if there is nothing to hear.
+        let item_run_id = match &item.kind {
+            // These items end the stream. A client that reconnects learns the state then.
             FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
                 return FilterMatch::Last;
             }
@@ -40,18 +40,19 @@ impl StreamFilter {
             FeedKind::Delta { run_id, .. } => Some(*run_id),
         };
         let Self::Run { run_id, until_pause } = *self else { return FilterMatch::Included };
-        if of_item != Some(run_id) {
+        if item_run_id != Some(run_id) {
             return FilterMatch::Excluded;
         }
         let FeedKind::Event(record) = &item.kind else { return FilterMatch::Included };
-        // A child that asks is a pause like any other (S8).
-        let asks = matches!(record.event.source_event(), SessionEvent::ApprovalRequested { .. });
-        let pause = until_pause && asks;
-        if pause || ends_run(&record.event) { FilterMatch::Last } else { FilterMatch::Included }
+        // An approval of a child session also pauses the run (S8).
+        let requests_approval =
+            matches!(record.event.source_event(), SessionEvent::ApprovalRequested { .. });
+        let pauses = until_pause && requests_approval;
+        if pauses || ends_run(&record.event) { FilterMatch::Last } else { FilterMatch::Included }
     }
 }
 
-/// Whether the event is the last of its run.
+/// True if the event is the last one of its run.
 pub(super) fn ends_run(event: &SessionEvent) -> bool {
     matches!(
         event,

@@ -1,5 +1,5 @@
-//! `GET /agent/tools`: the tools there are now, each with its risk and why, and the servers they
-//! come from, each with why it is not there (T2).
+//! `GET /agent/tools`: the current tools with risk and source of the risk, their servers with status,
+//! and the skills (T2).
 
 use super::{Problem, State, access_control::Caller, endpoint::Endpoint};
 use crate::{redaction::Redactor, skill::InvalidFile};
@@ -14,23 +14,23 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/tools", list)
-            .operation("list_tools", "Tools, each with its risk and why; tool servers; and skills.")
-            .returns::<ToolList>("What there is now"),
+            .operation("list_tools", "Lists tools with their risk, tool servers, and skills.")
+            .returns::<ToolList>("The current tools, servers and skills"),
     ]
 }
 
-/// What an agent can work with.
+/// The tools, tool servers and skills.
 #[derive(Serialize, ToSchema)]
 struct ToolList {
     tools: Vec<ToolView>,
     #[schema(value_type = Vec<ServerStatus>)]
     servers: Value,
     skills: Vec<Skill>,
-    /// For administrators: paths are the operator's.
+    /// Skills that could not be loaded. Only for administrators, since paths are in the errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     broken_skills: Option<Vec<InvalidFile>>,
 }
@@ -40,38 +40,39 @@ struct ToolList {
 #[schema(as = Tool)]
 struct ToolView {
     name: ToolName,
-    /// The server it lives on.
+    /// The server that provides the tool.
     server: String,
     description: String,
     /// JSON Schema of the arguments.
     input_schema: Value,
     risk: Risk,
     risk_source: RiskSource,
-    /// Whether its calls may run beside others.
+    /// True if calls may run in parallel with other calls.
     parallel: bool,
-    /// Whether it may safely run twice.
+    /// True if a call may safely be repeated.
     repeatable: bool,
-    /// Whether it can be called now.
+    /// True if the tool can be called now.
     available: bool,
-    /// Why it can't.
+    /// The reason why the tool is unavailable.
     unavailable_because: Option<String>,
 }
 
 impl ToolView {
-    /// The words of servers are theirs, and may quote a secret of the configuration (E7).
+    /// Creates the view. Descriptions and errors of servers may quote a configured secret, so they
+    /// are redacted (E7).
     fn from_tool(tool: &Tool, redactor: &Redactor) -> Self {
-        let told = |text: &str| redactor.redact_text(text).into_owned();
+        let redact = |text: &str| redactor.redact_text(text).into_owned();
         Self {
             name: tool.name.clone(),
             server: tool.server.to_string(),
-            description: told(&tool.description),
+            description: redact(&tool.description),
             input_schema: tool.input_schema.clone(),
             risk: tool.risk,
             risk_source: tool.risk_source.clone(),
             parallel: tool.parallel,
             repeatable: tool.repeatable,
             available: tool.unavailable_reason.is_none(),
-            unavailable_because: tool.unavailable_reason.as_deref().map(told),
+            unavailable_because: tool.unavailable_reason.as_deref().map(redact),
         }
     }
 }

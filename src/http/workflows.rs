@@ -1,6 +1,6 @@
-//! Workflows (C3): those in files and the prompts of MCP servers, listed and started. What a run gets
-//! of one is made here, before its message is submitted; the session keeps that, whatever becomes of
-//! the file.
+//! Workflows (C3) from files and from prompts of MCP servers: listing and starting them. A workflow
+//! is instantiated before its message is submitted; the session stores the result and does not
+//! depend on the file afterwards.
 
 use super::{AppState, Problem, State, access_control::Caller, endpoint::Endpoint};
 use crate::skill::InvalidFile;
@@ -18,23 +18,24 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// What stands here.
+/// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/workflows", list)
             .operation(
                 "list_workflows",
-                "Workflows: those in files, and the prompts of tool servers.",
+                "Lists workflows from files and from prompts of tool servers.",
             )
-            .returns::<WorkflowList>("What there is now"),
+            .returns::<WorkflowList>("The current workflows"),
     ]
 }
 
-/// What a message can be started with.
+/// The available workflows.
 #[derive(Serialize, ToSchema)]
 struct WorkflowList {
     workflows: Vec<WorkflowView>,
-    /// For administrators: paths are the operator's.
+    /// Workflow files that could not be loaded. Only for administrators, since paths are in the
+    /// errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     broken_workflows: Option<Vec<InvalidFile>>,
 }
@@ -43,30 +44,30 @@ struct WorkflowList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Workflow)]
 struct WorkflowView {
-    /// What it is started by: a file's name, or `server:prompt`.
+    /// The name that starts the workflow: the name of a file, or `server:prompt`.
     name: String,
     source: WorkflowSource,
-    /// The server whose prompt it is.
+    /// The server that provides the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
     description: String,
     inputs: Vec<WorkflowInput>,
-    /// Globs over the tools that its run may use; `null` is all the agent's.
+    /// Globs of the tools that the run may use; `null` allows all tools of the agent.
     tools: Option<Vec<String>>,
-    /// The most that its run may do by itself.
+    /// Maximum autonomy level of the run.
     autonomy_level: Option<Autonomy>,
-    /// Whether its run begins with a plan.
+    /// True if the run starts with a preflight.
     preflight: bool,
 }
 
-/// Where a workflow comes from.
+/// The source of a workflow.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = WorkflowSource)]
 enum WorkflowSource {
     /// A file.
     File,
-    /// A tool server's prompt.
+    /// A prompt of a tool server.
     Mcp,
 }
 
@@ -78,35 +79,35 @@ struct WorkflowInput {
     r#type: WorkflowInputType,
     #[serde(skip_serializing_if = "String::is_empty")]
     description: String,
-    /// Whether there must be one.
+    /// True if the input must be given.
     required: bool,
-    /// What it is where nothing is said.
+    /// The default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<Value>,
-    /// The only values it may have.
+    /// The allowed values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<Value>,
 }
 
-/// A workflow to start, by name.
+/// A workflow to start, with its inputs.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkflowRequest {
-    /// A file's name, or `server:prompt`.
+    /// The name of a file, or `server:prompt`.
     pub(super) name: String,
-    /// What it wants to know, by name.
+    /// The inputs by name.
     #[serde(default)]
     pub(super) inputs: Map<String, Value>,
 }
 
-/// Reads what a client asks for where its message is read in parts.
+/// Parses a workflow request that is a part of a message.
 pub(super) fn parse_workflow(value: Value) -> Result<WorkflowRequest, Problem> {
-    let read = serde_path_to_error::deserialize(value);
-    read.map_err(|error| Problem::invalid("workflow", format!("workflow.{error}")))
+    let parsed = serde_path_to_error::deserialize(value);
+    parsed.map_err(|error| Problem::invalid("workflow", format!("`workflow`: {error}")))
 }
 
 impl WorkflowRequest {
-    /// The message that stands for it.
+    /// Returns the command text that represents the request.
     pub(super) fn to_command(&self) -> String {
         workflow::format_command(&self.name, &self.inputs)
     }
@@ -116,8 +117,8 @@ impl WorkflowRequest {
 async fn list(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
     let files = state.workflows.list();
     let prompts = state.runtime.tools.list_prompts().await;
-    let of_files = files.iter().map(|workflow| WorkflowView::from(&**workflow));
-    let workflows = of_files.chain(prompts.into_iter().map(WorkflowView::from)).collect();
+    let file_views = files.iter().map(|workflow| WorkflowView::from(&**workflow));
+    let workflows = file_views.chain(prompts.into_iter().map(WorkflowView::from)).collect();
     let broken_workflows = caller.0.is_admin().then(|| state.workflows.invalid_files());
     let list = WorkflowList { workflows, broken_workflows };
     Ok(HttpResponse::Ok().json(state.redactor.redact(&list)))
@@ -169,13 +170,13 @@ impl From<ServerPrompt> for WorkflowView {
     }
 }
 
-/// Errs where a workflow that is asked for can't be started, as far as can be told without asking
-/// the server whose prompt it is.
+/// Returns an error if the workflow cannot be started. For a prompt, only its name and arguments are
+/// checked; its server is not asked to render it.
 pub(super) async fn check_workflow(
     state: &AppState,
-    wish: &WorkflowRequest,
+    request: &WorkflowRequest,
 ) -> Result<(), Problem> {
-    let WorkflowRequest { name, inputs } = wish;
+    let WorkflowRequest { name, inputs } = request;
     match state.workflows.get(name) {
         Some(workflow) => start_workflow(&workflow, inputs).map(|_| ()),
         None => find_prompt(state, name, inputs).await.map(|_| ()),
@@ -189,46 +190,49 @@ fn start_workflow(
     workflow.start(inputs).map_err(|invalid| {
         let field = format!("workflow.inputs.{}", invalid.input);
         let field = field.trim_end_matches('.');
-        problem("invalid_workflow_input", format!("{field}: {}", invalid.problem), field)
+        problem("invalid_workflow_input", format!("`{field}`: {}", invalid.problem), field)
     })
 }
 
-/// The server and the prompt of that name, and what it is asked with.
+/// Returns server, name and arguments of the prompt that `name` refers to.
 async fn find_prompt<'a>(
     state: &AppState,
     name: &'a str,
     inputs: &Map<String, Value>,
 ) -> Result<(&'a str, &'a str, Map<String, Value>), Problem> {
     let missing = || {
-        let detail = format!("there is no workflow `{}`", truncate(name, 128));
+        let detail = format!("unknown workflow `{}`", truncate(name, 128));
         problem("unknown_workflow", detail, "workflow.name")
     };
     let (server, prompt) = name.split_once(':').ok_or_else(missing)?;
     let prompts = state.runtime.tools.list_prompts().await;
-    let of_name = |it: &&ServerPrompt| it.server == server && it.name == prompt;
-    let known = prompts.iter().find(of_name).ok_or_else(missing)?;
+    let is_requested =
+        |candidate: &&ServerPrompt| candidate.server == server && candidate.name == prompt;
+    let known = prompts.iter().find(is_requested).ok_or_else(missing)?;
     Ok((server, prompt, arguments(known, inputs)?))
 }
 
-/// What a run gets of the workflow that is asked for, or else of its agent's own.
+/// Instantiates the requested workflow or, if none is requested, the default one of the agent.
 pub(super) async fn start_requested_workflow(
     state: &AppState,
     agent: &AgentName,
-    wish: Option<WorkflowRequest>,
+    request: Option<WorkflowRequest>,
 ) -> Result<Option<Arc<StartedWorkflow>>, Problem> {
     let profile = state.runtime.governance().agents.get(agent);
-    let usual = || {
+    let default_workflow = || {
         let name = profile?.workflow.clone()?;
         Some(WorkflowRequest { name, inputs: Map::new() })
     };
-    let Some(WorkflowRequest { name, inputs }) = wish.or_else(usual) else { return Ok(None) };
+    let Some(WorkflowRequest { name, inputs }) = request.or_else(default_workflow) else {
+        return Ok(None);
+    };
     if let Some(workflow) = state.workflows.get(&name) {
         return Ok(Some(Arc::new(start_workflow(&workflow, &inputs)?)));
     }
     let (server, prompt, arguments) = find_prompt(state, &name, &inputs).await?;
     let text = state.runtime.tools.get_prompt(server, prompt, arguments).await;
     let text = text.map_err(|error| {
-        let detail = format!("the server's prompt can't be had: {error}");
+        let detail = format!("the server could not provide the prompt: {error}");
         problem(
             "workflow_unavailable",
             state.redactor.redact_text(&detail).into_owned(),
@@ -240,26 +244,26 @@ pub(super) async fn start_requested_workflow(
     Ok(Some(Arc::new(StartedWorkflow { name, inputs, text, tools, autonomy, preflight })))
 }
 
-/// The inputs as a prompt's arguments: texts, and no others than it knows.
+/// Converts the inputs to the arguments of a prompt, which are strings. Unknown inputs are errors.
 fn arguments(
     prompt: &ServerPrompt,
     inputs: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
     let invalid = |name: &str, detail: &str| {
         let field = format!("workflow.inputs.{}", truncate(name, 64));
-        problem("invalid_workflow_input", format!("{field}: {detail}"), &field)
+        problem("invalid_workflow_input", format!("`{field}`: {detail}"), &field)
     };
     let mut arguments = Map::new();
     for (name, value) in inputs {
         if !prompt.arguments.iter().any(|argument| argument.name == *name) {
-            return Err(invalid(name, "there is no such input"));
+            return Err(invalid(name, "unknown input"));
         }
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         arguments.insert(name.clone(), text.into());
     }
     let is_missing = |name: &str| !inputs.contains_key(name);
-    match prompt.arguments.iter().find(|it| it.required && is_missing(&it.name)) {
-        Some(missing) => Err(invalid(&missing.name, "is missing; it must be a text")),
+    match prompt.arguments.iter().find(|input| input.required && is_missing(&input.name)) {
+        Some(missing) => Err(invalid(&missing.name, "missing; a string is required")),
         None => Ok(arguments),
     }
 }

@@ -1,11 +1,11 @@
-//! The WebSocket transport: one actor a connection. The only file that knows `actix_web_actors`, and
-//! it knows nothing of what is said: that is a [`WebSocketProtocol`], of which there are two, [`super::stream`] and
-//! [`super::gateway`].
+//! The WebSocket transport: one actor per connection. The only module that uses `actix_web_actors`.
+//! It does not know the content of frames: that is the task of a [`WebSocketProtocol`], which
+//! [`super::session_stream`] and [`super::gateway`] implement.
 //!
-//! That crate buffers what is written without bound, so this file bounds it: after every so many
-//! bytes a numbered ping is sent, and while too much is unacknowledged nothing more is taken from
-//! the pipe, which then refuses subscribers. Clients' frames are carried out one after the other,
-//! in their order.
+//! `actix_web_actors` buffers written frames without a bound, so this module applies flow control: it
+//! sends a numbered ping after every [`BYTES_PER_PING`] bytes, and while too many bytes are
+//! unacknowledged it takes no frames from the pipe, which then refuses items of subscribers. The
+//! frames of a client are handled one at a time, in their order.
 
 use super::{
     AppState, MISSED_HEARTBEATS_MAX, Problem, access_control,
@@ -29,27 +29,27 @@ use greenroom_actors::{
 };
 use std::{collections::VecDeque, time::Instant};
 
-/// Bytes between two pings that measure how far the client is.
+/// Number of bytes after which a ping measures the client's progress.
 const BYTES_PER_PING: u64 = 64 * 1024;
-/// Bytes on their way to the client; beyond, its subscribers wait.
+/// Maximum unacknowledged bytes; above it, the subscribers of the connection wait.
 const BYTES_IN_FLIGHT_MAX: u64 = 256 * 1024;
-/// Client frames waiting for their turn.
+/// Maximum client frames that wait to be handled.
 const QUEUED_FRAMES_MAX: usize = 64;
 
-/// Opens the connection on which `talk` is led.
+/// Opens a connection that speaks `protocol`.
 pub(super) fn start_socket<T: WebSocketProtocol>(
     state: &AppState,
     principal: Principal,
-    talk: T,
+    protocol: T,
     request: &HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Problem> {
     let path = format!("/sockets/{}", state.runtime.new_id());
-    let watch = state.runtime.status_board.register(path, "Socket");
-    watch.set_state("open", None);
+    let status_entry = state.runtime.status_board.register(path, "Socket");
+    status_entry.set_state("open", None);
     let pipe = Pipe::default();
     let socket = WebSocketActor {
-        protocol: talk,
+        protocol,
         connection: WebSocketConnection::new(state.clone(), principal, pipe.clone()),
         pipe,
         flow_control: FlowControl::default(),
@@ -57,10 +57,10 @@ pub(super) fn start_socket<T: WebSocketProtocol>(
         queued_frames: VecDeque::new(),
         is_handling: false,
         fragments: None,
-        status_entry: watch,
+        status_entry,
     };
     let handshake_failed = |error: actix_web::Error| {
-        Problem::bad_request("websocket_required", format!("this is a WebSocket: {error}"))
+        Problem::bad_request("websocket_required", format!("requires a WebSocket: {error}"))
     };
     let frames = FrameSplitter::new(payload, state.limits.body_bytes_max);
     ws::WsResponseBuilder::new(socket, request, frames)
@@ -69,7 +69,7 @@ pub(super) fn start_socket<T: WebSocketProtocol>(
         .map_err(handshake_failed)
 }
 
-/// One connection.
+/// The actor of one connection.
 struct WebSocketActor<T: WebSocketProtocol> {
     protocol: T,
     connection: WebSocketConnection<T::Key>,
@@ -77,45 +77,45 @@ struct WebSocketActor<T: WebSocketProtocol> {
     flow_control: FlowControl,
     last_received_at: Instant,
     queued_frames: VecDeque<ClientFrame<T::Request>>,
-    /// A frame is being carried out.
+    /// True while a client frame is being handled.
     is_handling: bool,
-    /// A message that comes in pieces.
+    /// The fragments of an incomplete message.
     fragments: Option<Vec<u8>>,
-    /// Its entry on the board.
+    /// The actor's entry on the status board.
     status_entry: StatusEntry,
 }
 
 type SocketContext<T> = ws::WebsocketContext<WebSocketActor<T>>;
 
-/// How far the client is behind: bytes written, and bytes it acknowledged by answering pings.
+/// Counts the bytes that were written and the bytes that the client acknowledged by pongs.
 #[derive(Debug, Default)]
 struct FlowControl {
     written: u64,
     acknowledged: u64,
-    /// What was written when each ping that is not answered yet was sent.
+    /// Unanswered pings: number, and bytes written before the ping.
     pings: VecDeque<(u64, u64)>,
     pings_sent: u64,
 }
 
 impl FlowControl {
-    /// Counts bytes; true if a ping is due.
+    /// Counts written bytes. Returns true if a ping is due.
     fn record_write(&mut self, bytes: usize) -> bool {
         self.written += bytes as u64;
         let pinged = self.pings.back().map_or(self.acknowledged, |(_, written)| *written);
         self.written - pinged >= BYTES_PER_PING
     }
 
-    /// The payload of the next ping.
+    /// Returns the payload of the next ping.
     fn next_ping(&mut self) -> u64 {
         self.pings_sent += 1;
-        // A client that answers none is gone soon; until then there is no use in remembering.
+        // A client that answers no pings is disconnected soon; further pings are not tracked.
         if self.pings.len() < QUEUED_FRAMES_MAX {
             self.pings.push_back((self.pings_sent, self.written));
         }
         self.pings_sent
     }
 
-    /// The client answered ping `number`, and so has read all that was written before it.
+    /// Handles the pong of ping `number`: the client has read all bytes written before the ping.
     fn acknowledge(&mut self, number: u64) {
         while let Some((ping, written)) = self.pings.front()
             && *ping <= number
@@ -130,7 +130,7 @@ impl FlowControl {
     }
 }
 
-/// What is ready in the pipe.
+/// The frames that are ready in the pipe.
 struct ReadyFrames(VecDeque<ByteString>);
 
 impl<T: WebSocketProtocol> Actor for WebSocketActor<T> {
@@ -143,7 +143,7 @@ impl<T: WebSocketProtocol> Actor for WebSocketActor<T> {
         let heartbeat = self.connection.state.limits.heartbeat;
         ctx.run_interval(heartbeat, move |socket, ctx| {
             if socket.last_received_at.elapsed() >= heartbeat * MISSED_HEARTBEATS_MAX {
-                // Half-open: a closing frame would never arrive either.
+                // The connection is half-open: a close frame would not arrive either.
                 return ctx.stop();
             }
             socket.send_ping(ctx);
@@ -167,7 +167,7 @@ impl<T: WebSocketProtocol> StreamHandler<ReadyFrames> for WebSocketActor<T> {
         }
     }
 
-    /// Only this round of reading is over.
+    /// Does nothing: each read of the pipe is a stream of its own.
     fn finished(&mut self, _: &mut SocketContext<T>) {}
 }
 
@@ -181,9 +181,9 @@ impl<T: WebSocketProtocol> StreamHandler<Result<ws::Message, ws::ProtocolError>>
             Ok(ws::Message::Text(text)) => self.enqueue_frame(&text, ctx),
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
             Ok(ws::Message::Pong(payload)) => self.handle_pong(&payload, ctx),
-            Ok(ws::Message::Continuation(piece)) => self.handle_fragment(piece, ctx),
+            Ok(ws::Message::Continuation(fragment)) => self.handle_fragment(fragment, ctx),
             Ok(ws::Message::Binary(_)) => {
-                close_socket(ws::CloseCode::Unsupported, "frames are text", ctx);
+                close_socket(ws::CloseCode::Unsupported, "binary frames are not supported", ctx);
             }
             Ok(ws::Message::Close(reason)) => {
                 ctx.close(reason);
@@ -191,25 +191,25 @@ impl<T: WebSocketProtocol> StreamHandler<Result<ws::Message, ws::ProtocolError>>
             }
             Ok(ws::Message::Nop) => {}
             Err(error) if is_frame_too_long(&error) => {
-                close_socket(ws::CloseCode::Size, "the frame is too large", ctx);
+                close_socket(ws::CloseCode::Size, "frame too large", ctx);
             }
             Err(error) => close_socket(ws::CloseCode::Protocol, &error.to_string(), ctx),
         }
     }
 }
 
-/// Its client may connect again (A2).
+/// Closes the connection; its client may reconnect (A2).
 impl<T: WebSocketProtocol> actix::Handler<ExecuteOrder> for WebSocketActor<T> {
     type Result = ();
 
     fn handle(&mut self, _: ExecuteOrder, ctx: &mut SocketContext<T>) {
         self.status_entry.record_handled();
-        close_socket(ws::CloseCode::Again, "an administrator closed the connection", ctx);
+        close_socket(ws::CloseCode::Again, "closed by an administrator", ctx);
     }
 }
 
-/// Whether the client announced a frame that is too long; [`Frames`] says so, and the crate that reads
-/// from it keeps of its word only the text.
+/// True if the client announced a frame that is too long. [`FrameSplitter`] reports it, but
+/// `actix_web_actors` passes on only the text of its error.
 fn is_frame_too_long(error: &ws::ProtocolError) -> bool {
     if let ws::ProtocolError::Io(error) = error {
         return error.to_string() == PayloadError::Overflow.to_string();
@@ -259,37 +259,41 @@ impl<T: WebSocketProtocol> WebSocketActor<T> {
         }
     }
 
-    fn handle_fragment(&mut self, piece: Item, ctx: &mut SocketContext<T>) {
-        let (bytes, last) = match piece {
+    fn handle_fragment(&mut self, fragment: Item, ctx: &mut SocketContext<T>) {
+        let (bytes, is_last) = match fragment {
             Item::FirstText(bytes) => {
                 self.fragments = Some(Vec::new());
                 (bytes, false)
             }
             Item::FirstBinary(_) => {
-                return close_socket(ws::CloseCode::Unsupported, "frames are text", ctx);
+                return close_socket(
+                    ws::CloseCode::Unsupported,
+                    "binary frames are not supported",
+                    ctx,
+                );
             }
             Item::Continue(bytes) => (bytes, false),
             Item::Last(bytes) => (bytes, true),
         };
         let Some(mut fragments) = self.fragments.take() else { return };
         if fragments.len() + bytes.len() > self.connection.state.limits.body_bytes_max {
-            return close_socket(ws::CloseCode::Size, "the message is too large", ctx);
+            return close_socket(ws::CloseCode::Size, "message too large", ctx);
         }
         fragments.extend_from_slice(&bytes);
-        if !last {
+        if !is_last {
             self.fragments = Some(fragments);
             return;
         }
         match String::from_utf8(fragments) {
             Ok(text) => self.enqueue_frame(&text, ctx),
-            Err(_) => close_socket(ws::CloseCode::Invalid, "text must be UTF-8", ctx),
+            Err(_) => close_socket(ws::CloseCode::Invalid, "text is not valid UTF-8", ctx),
         }
     }
 
-    /// Puts a client's frame in line.
+    /// Appends a client frame to the queue.
     fn enqueue_frame(&mut self, text: &str, ctx: &mut SocketContext<T>) {
         let mut frame = self.protocol.parse_frame(text);
-        // Also one that says nothing sensible (X4).
+        // An invalid frame also counts as a request (X4).
         if let Err(problem) = access_control::check_rate_limit(
             &self.connection.state.request_limiter,
             &self.connection.principal,
@@ -298,15 +302,16 @@ impl<T: WebSocketProtocol> WebSocketActor<T> {
         }
         if self.queued_frames.len() >= QUEUED_FRAMES_MAX {
             let max = QUEUED_FRAMES_MAX as u64;
-            let problem = Problem::too_many("too_many_frames", "wait for answers", max);
-            let refusal = self.protocol.error_frame(frame.id.as_ref(), &problem);
-            return self.send_frame(refusal.into(), ctx);
+            let detail = format!("{max} frames are waiting, the maximum; wait for responses");
+            let problem = Problem::too_many("too_many_frames", detail, max);
+            let error = self.protocol.error_frame(frame.id.as_ref(), &problem);
+            return self.send_frame(error.into(), ctx);
         }
         self.queued_frames.push_back(frame);
         self.handle_next(ctx);
     }
 
-    /// Carries out the next frame, unless one is being carried out.
+    /// Handles the next queued frame, unless a frame is being handled.
     fn handle_next(&mut self, ctx: &mut SocketContext<T>) {
         if self.is_handling {
             return;
@@ -319,17 +324,19 @@ impl<T: WebSocketProtocol> WebSocketActor<T> {
         let work = request.map(|request| self.protocol.handle_request(request, &self.connection));
         let work = async move {
             if !auth.is_still_valid(&principal) {
-                return Err(Problem::unauthorized("the key was revoked"));
+                return Err(Problem::unauthorized("the API key was revoked"));
             }
             work?.await
         };
-        ctx.spawn(work.into_actor(self).map(move |done, socket, ctx| {
-            let answers = match done {
-                Ok(done) => socket.protocol.apply_output(id.as_ref(), done, &mut socket.connection),
+        ctx.spawn(work.into_actor(self).map(move |result, socket, ctx| {
+            let frames = match result {
+                Ok(output) => {
+                    socket.protocol.apply_output(id.as_ref(), output, &mut socket.connection)
+                }
                 Err(problem) => vec![socket.protocol.error_frame(id.as_ref(), &problem)],
             };
-            for answer in answers {
-                socket.send_frame(answer.into(), ctx);
+            for frame in frames {
+                socket.send_frame(frame.into(), ctx);
             }
             socket.is_handling = false;
             socket.handle_next(ctx);
@@ -342,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e4_the_flow_stops_at_the_limit_and_goes_on_when_the_client_has_read() {
+    fn e4_flow_stops_at_the_limit_and_resumes_after_acknowledgement() {
         let mut flow = FlowControl::default();
         let mut pings = Vec::new();
         while flow.has_capacity() {
@@ -361,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_never_answers_costs_a_bounded_memory() {
+    fn client_without_pongs_uses_bounded_memory() {
         let mut flow = FlowControl::default();
         for _ in 0..10_000 {
             flow.next_ping();

@@ -1,9 +1,9 @@
-//! What a WebSocket client sends, as it may come in: frame by frame, none longer than allowed.
+//! Splits the bytes of a WebSocket client into frames and bounds their length.
 //!
-//! The crate that reads frames takes everything there is before it looks at the first of them, and at
-//! a frame's length when all of it has come. So this stands before it, knows where each frame ends by
-//! its header (RFC 6455 §5.2), hands on one frame at a time, and ends the stream at a header that
-//! announces too much.
+//! `actix_web_actors` reads all available bytes before it handles the first frame, and checks a
+//! frame's length only when the frame is complete. This stream precedes it: it finds the end of each
+//! frame by its header (RFC 6455 §5.2), passes on one frame at a time, and ends with an error at a
+//! header that announces too many bytes.
 
 use actix_web::{error::PayloadError, web::Bytes};
 use futures::Stream;
@@ -12,44 +12,44 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// The longest header: two bytes, eight of length, four of mask.
+/// Maximum bytes of a header: 2, 8 of the length, 4 of the mask.
 const HEADER_BYTES_MAX: usize = 14;
 
-/// Bytes of a client, cut where its frames end.
+/// A stream of the client's bytes that pauses at the end of each frame.
 pub(super) struct FrameSplitter<S> {
     bytes: S,
     frame_bytes_max: u64,
-    /// What has come and is not handed on.
+    /// Bytes that were received and not passed on.
     buffer: Bytes,
     position: FramePosition,
-    /// A frame was handed on: whoever reads it comes first.
+    /// True if a frame was passed on completely: the reader handles it before more bytes follow.
     is_complete: bool,
 }
 
-/// Where in a frame the next byte stands.
+/// The position of the next byte within a frame.
 enum FramePosition {
-    Header { come: [u8; HEADER_BYTES_MAX], length: usize },
-    Payload { left: u64 },
+    Header { bytes: [u8; HEADER_BYTES_MAX], length: usize },
+    Payload { remaining: u64 },
 }
 
 impl FramePosition {
-    const START: Self = Self::Header { come: [0; HEADER_BYTES_MAX], length: 0 };
+    const START: Self = Self::Header { bytes: [0; HEADER_BYTES_MAX], length: 0 };
 }
 
-/// The length of the payload after that header; `None` while the header is not complete.
+/// Returns the payload length of a header; `None` while the header is incomplete.
 fn payload_length(header: &[u8]) -> Option<u64> {
-    let [_, second, more @ ..] = header else { return None };
+    let [_, second, rest @ ..] = header else { return None };
     let mask = if second & 0x80 == 0 { 0 } else { 4 };
-    let (length, of_length) = match second & 0x7F {
-        126 => (u64::from(u16::from_be_bytes(more.get(..2)?.try_into().ok()?)), 2),
-        127 => (u64::from_be_bytes(more.get(..8)?.try_into().ok()?), 8),
+    let (length, length_bytes) = match second & 0x7F {
+        126 => (u64::from(u16::from_be_bytes(rest.get(..2)?.try_into().ok()?)), 2),
+        127 => (u64::from_be_bytes(rest.get(..8)?.try_into().ok()?), 8),
         length => (u64::from(length), 0),
     };
-    (more.len() >= of_length + mask).then_some(length)
+    (rest.len() >= length_bytes + mask).then_some(length)
 }
 
 impl<S> FrameSplitter<S> {
-    /// Of these bytes, where a frame's payload has at most that many.
+    /// Creates the stream. A frame's payload has at most `frame_bytes_max` bytes.
     pub(super) fn new(bytes: S, frame_bytes_max: usize) -> Self {
         Self {
             bytes,
@@ -60,30 +60,30 @@ impl<S> FrameSplitter<S> {
         }
     }
 
-    /// What is held of the frame that is coming: to its end, or all there is.
+    /// Returns the buffered bytes up to the end of the current frame.
     fn next_chunk(&mut self) -> Result<Bytes, PayloadError> {
         let mut taken = 0;
         while taken < self.buffer.len() && !self.is_complete {
             match &mut self.position {
-                FramePosition::Header { come, length } => {
-                    come[*length] = self.buffer[taken];
+                FramePosition::Header { bytes, length } => {
+                    bytes[*length] = self.buffer[taken];
                     (taken, *length) = (taken + 1, *length + 1);
-                    match payload_length(&come[..*length]) {
+                    match payload_length(&bytes[..*length]) {
                         None => {}
-                        Some(left) if left > self.frame_bytes_max => {
+                        Some(payload) if payload > self.frame_bytes_max => {
                             return Err(PayloadError::Overflow);
                         }
-                        Some(left) => self.position = FramePosition::Payload { left },
+                        Some(remaining) => self.position = FramePosition::Payload { remaining },
                     }
                 }
-                FramePosition::Payload { left } => {
-                    let here = (self.buffer.len() - taken) as u64;
-                    let part = here.min(*left);
-                    *left -= part;
+                FramePosition::Payload { remaining } => {
+                    let buffered = (self.buffer.len() - taken) as u64;
+                    let part = buffered.min(*remaining);
+                    *remaining -= part;
                     taken += usize::try_from(part).unwrap_or(usize::MAX);
                 }
             }
-            if let FramePosition::Payload { left: 0 } = self.position {
+            if let FramePosition::Payload { remaining: 0 } = self.position {
                 (self.position, self.is_complete) = (FramePosition::START, true);
             }
         }
@@ -118,7 +118,7 @@ mod tests {
 
     const MAX: usize = 70_000;
 
-    /// A masked frame of a client with that much to say.
+    /// Returns a masked client frame with a payload of that many bytes.
     fn frame(payload: usize) -> Vec<u8> {
         let mut bytes = vec![0x81];
         match payload {
@@ -127,7 +127,7 @@ mod tests {
                 bytes.push(0x80 | 126);
                 bytes.extend(u16::try_from(payload).unwrap().to_be_bytes());
             }
-            _longer => {
+            _ => {
                 bytes.push(0x80 | 127);
                 bytes.extend((payload as u64).to_be_bytes());
             }
@@ -137,17 +137,18 @@ mod tests {
         bytes
     }
 
-    /// What is handed on between pauses, and whether it ended with a refusal.
+    /// Returns the bytes that were passed on between pauses, and true if the stream ended with an
+    /// error.
     fn read(parts: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, bool) {
         let parts = stream::iter(parts.into_iter().map(|part| Ok(Bytes::from(part))));
         let mut frames = FrameSplitter::new(parts, MAX);
-        let mut handed_on = vec![Vec::new()];
+        let mut chunks = vec![Vec::new()];
         loop {
             match frames.next().now_or_never() {
-                Some(Some(Ok(bytes))) => handed_on.last_mut().unwrap().extend(bytes),
-                Some(Some(Err(_))) => return (handed_on, true),
-                Some(None) => return (handed_on, false),
-                None => handed_on.push(Vec::new()),
+                Some(Some(Ok(bytes))) => chunks.last_mut().unwrap().extend(bytes),
+                Some(Some(Err(_))) => return (chunks, true),
+                Some(None) => return (chunks, false),
+                None => chunks.push(Vec::new()),
             }
         }
     }
@@ -167,21 +168,21 @@ mod tests {
                 parts.push(rest.drain(..cut).collect());
             }
             parts.push(rest);
-            let (mut handed_on, refused) = read(parts);
-            prop_assert!(!refused);
-            prop_assert_eq!(handed_on.pop(), Some(Vec::new()));
-            prop_assert_eq!(handed_on, sent);
+            let (mut chunks, is_error) = read(parts);
+            prop_assert!(!is_error);
+            prop_assert_eq!(chunks.pop(), Some(Vec::new()));
+            prop_assert_eq!(chunks, sent);
         }
     }
 
     #[test]
-    fn x4_a_frame_that_announces_too_much_is_refused_by_its_header() {
+    fn x4_frame_that_is_too_long_is_refused_by_its_header() {
         let long = frame(MAX + 1);
-        let (handed_on, refused) = read(vec![frame(3), long[..14].to_vec()]);
-        assert_eq!((handed_on, refused), (vec![frame(3), Vec::new()], true));
-        // A length that no memory could hold.
-        let (_, refused) =
+        let (chunks, is_error) = read(vec![frame(3), long[..14].to_vec()]);
+        assert_eq!((chunks, is_error), (vec![frame(3), Vec::new()], true));
+        // A length that exceeds any memory.
+        let (_, is_error) =
             read(vec![vec![0x81, 0xFF, 0x7F, 255, 255, 255, 255, 255, 255, 255, 1, 2, 3, 4]]);
-        assert!(refused);
+        assert!(is_error);
     }
 }

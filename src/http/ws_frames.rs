@@ -1,4 +1,4 @@
-//! What clients say over the WebSockets of sessions, and how they are answered. Pure.
+//! The client frames of the session WebSockets, and their `ack` and `error` frames. Pure.
 
 use super::{Problem, answers::AnswerRequest, commands::MessageRequest, extract};
 use greenroom_core::{
@@ -8,31 +8,31 @@ use greenroom_core::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-/// A client's frame, in whatever words.
+/// A client frame of any protocol.
 #[derive(Debug)]
 pub(super) struct ClientFrame<R> {
-    /// Named in the answer, so that the client knows which it is.
+    /// The client's id of the frame, repeated in the response.
     pub(super) id: Option<Value>,
-    /// What is asked.
+    /// The parsed request, or the problem to respond with.
     pub(super) request: Result<R, Problem>,
 }
 
-/// What is asked. A session that is not named is the one of the address.
+/// A request of a client. A frame without `session_id` refers to the session in the path.
 #[derive(Debug)]
 pub(super) enum StreamRequest {
-    /// Stream this session, too.
+    /// Streams the session.
     Subscribe { session_id: Option<SessionId>, after: Cursor },
-    /// Stop streaming it.
+    /// Stops streaming the session.
     Unsubscribe { session_id: Option<SessionId> },
-    /// Stream the committed events of all sessions from now on (administrators).
+    /// Streams the committed events of all sessions from now on (administrators only).
     Watch,
-    /// Stop that.
+    /// Stops streaming the events of all sessions.
     Unwatch,
-    /// Submit a message.
+    /// Submits a message.
     Send { session_id: Option<SessionId>, message: MessageRequest },
-    /// Cancel a run.
+    /// Cancels a run.
     Cancel { session_id: Option<SessionId>, run_id: Option<RunId> },
-    /// Answer a question.
+    /// Answers an approval.
     Decide { approval_id: ApprovalId, answer: AnswerRequest },
 }
 
@@ -73,31 +73,31 @@ struct SessionParam {
 struct NoParams {}
 
 impl<R> ClientFrame<R> {
-    /// Reads a frame, whose members are read by `request`. Nonsense is a problem to answer with,
-    /// never a reason to hang up.
+    /// Parses a frame; `parse_members` parses its members. An invalid frame yields a problem to
+    /// respond with and does not close the connection.
     pub(super) fn parse(
         text: &str,
-        request: impl FnOnce(Map<String, Value>) -> Result<R, Problem>,
+        parse_members: impl FnOnce(Map<String, Value>) -> Result<R, Problem>,
     ) -> Self {
         let map: Map<String, Value> = match extract::parse_json(text.as_bytes()) {
             Ok(map) => map,
             Err(problem) => return Self { id: None, request: Err(problem) },
         };
-        // Only what can't be turned into a way to make us send a lot back.
+        // Only short ids are repeated, so that small frames cannot cause large responses.
         let id = map.get("id").filter(|id| match id {
             Value::String(id) => id.len() <= 128,
             Value::Number(_) => true,
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
         });
-        Self { id: id.cloned(), request: request(map) }
+        Self { id: id.cloned(), request: parse_members(map) }
     }
 }
 
-/// Reads the members of a frame. One that is not known is a problem: it may be a misspelt other.
+/// Parses the members of a frame. An unknown member is a problem, since it may be a misspelt one.
 pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest, Problem> {
     map.remove("id");
     let Some(Value::String(kind)) = map.remove("type") else {
-        return Err(Problem::invalid("type", "a frame must have a `type`"));
+        return Err(Problem::invalid("type", "missing field `type`"));
     };
     match kind.as_str() {
         "subscribe" => {
@@ -106,7 +106,7 @@ pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest
                 None | Some(Value::Null) => Cursor::default(),
                 Some(Value::String(after)) => after.parse()?,
                 Some(Value::Number(after)) if after.is_u64() => after.to_string().parse()?,
-                // 5.10 is 5.1 as a number.
+                // As a number, 5.10 equals 5.1.
                 Some(Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
                     return Err(greenroom_core::cursor::InvalidCursor.into());
                 }
@@ -140,28 +140,28 @@ fn members<T: DeserializeOwned>(map: Map<String, Value>) -> Result<T, Problem> {
     extract::deserialize_value(Value::Object(map))
 }
 
-/// The members of those names, taken out of `map`.
+/// Removes the members `names` from `map` and returns them.
 fn split_members(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Value> {
     names.iter().filter_map(|name| map.remove_entry(*name)).collect()
 }
 
-/// 400: there is no frame of that type.
+/// 400: unknown frame type.
 pub(super) fn unknown_type(kind: &str) -> Problem {
-    let detail = format!("there is no frame of type `{kind}`");
+    let detail = format!("unknown frame type `{kind}`");
     Problem::bad_request("unknown_type", detail).with("field", "type")
 }
 
-/// The answer to a frame that was carried out; `fields` must be an object.
+/// Returns the response to a frame that was handled; `fields` must be an object.
 pub(super) fn ack(id: Option<&Value>, fields: Value) -> String {
-    answer_frame("ack", id, fields)
+    response_frame("ack", id, fields)
 }
 
-/// The answer to a frame that was not.
+/// Returns the response to a frame that failed.
 pub(super) fn error(id: Option<&Value>, problem: &Problem) -> String {
-    answer_frame("error", id, problem.to_json())
+    response_frame("error", id, problem.to_json())
 }
 
-fn answer_frame(kind: &str, id: Option<&Value>, mut fields: Value) -> String {
+fn response_frame(kind: &str, id: Option<&Value>, mut fields: Value) -> String {
     fields["type"] = json!(kind);
     fields["id"] = id.cloned().unwrap_or_default();
     fields.to_string()
@@ -173,34 +173,34 @@ mod tests {
 
     const SESSION: &str = "0198c0de-0000-7000-8000-000000000001";
 
-    fn read(value: Value) -> ClientFrame<StreamRequest> {
+    fn parse(value: Value) -> ClientFrame<StreamRequest> {
         ClientFrame::parse(&value.to_string(), parse_request)
     }
 
     #[test]
-    fn frames_are_read() {
+    fn frames_are_parsed() {
         let session = SESSION.parse().unwrap();
         let frame =
-            read(json!({"type": "subscribe", "id": 7, "session_id": SESSION, "after": "7.3"}));
+            parse(json!({"type": "subscribe", "id": 7, "session_id": SESSION, "after": "7.3"}));
         assert_eq!(frame.id, Some(json!(7)));
         assert!(matches!(frame.request.unwrap(),
             StreamRequest::Subscribe { session_id: Some(found), after }
                 if found == session && after.to_string() == "7.3"));
-        let frame = read(json!({"type": "subscribe", "after": 12}));
+        let frame = parse(json!({"type": "subscribe", "after": 12}));
         assert!(matches!(frame.request.unwrap(),
             StreamRequest::Subscribe { session_id: None, after } if after.seq.0 == 12));
-        let frame = read(json!({"type": "send", "session_id": SESSION, "message": "hi",
+        let frame = parse(json!({"type": "send", "session_id": SESSION, "message": "hi",
             "message_id": "m-1", "on_busy": "reject"}));
         assert!(matches!(frame.request.unwrap(),
             StreamRequest::Send { message, .. } if message.message == "hi"));
-        let frame = read(json!({"type": "decide", "plan_id": SESSION, "decision": "approve"}));
+        let frame = parse(json!({"type": "decide", "plan_id": SESSION, "decision": "approve"}));
         assert!(matches!(frame.request.unwrap(), StreamRequest::Decide { .. }));
-        assert!(matches!(read(json!({"type": "watch"})).request.unwrap(), StreamRequest::Watch));
+        assert!(matches!(parse(json!({"type": "watch"})).request.unwrap(), StreamRequest::Watch));
         assert!(matches!(
-            read(json!({"type": "unwatch"})).request.unwrap(),
+            parse(json!({"type": "unwatch"})).request.unwrap(),
             StreamRequest::Unwatch
         ));
-        let frame = read(json!({"type": "cancel"}));
+        let frame = parse(json!({"type": "cancel"}));
         assert!(matches!(
             frame.request.unwrap(),
             StreamRequest::Cancel { session_id: None, run_id: None }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_has_not_is_named() {
+    fn unknown_member_is_named() {
         for (frame, field) in [
             (json!({"type": "subscribe", "afterr": 7}), "afterr"),
             (json!({"type": "unsubscribe", "sesion_id": SESSION}), "sesion_id"),
@@ -222,14 +222,14 @@ mod tests {
                 "steps[0].argumnets",
             ),
         ] {
-            let problem = read(frame.clone()).request.unwrap_err().to_json();
+            let problem = parse(frame.clone()).request.unwrap_err().to_json();
             let found = (&problem["status"], &problem["field"]);
             assert_eq!(found, (&json!(422), &json!(field)), "{frame}: {problem}");
         }
     }
 
     #[test]
-    fn garbage_is_answered_with_a_code_and_the_frames_own_id() {
+    fn invalid_frame_gets_an_error_with_its_id() {
         for (text, code, id) in [
             ("{", "malformed_json", json!(null)),
             ("[]", "invalid_request", json!(null)),
@@ -244,9 +244,10 @@ mod tests {
         ] {
             let frame = ClientFrame::parse(text, parse_request);
             let problem = frame.request.unwrap_err();
-            let answer: Value = serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
-            assert_eq!((&answer["code"], &answer["id"]), (&json!(code), &id), "{text}");
-            assert_eq!(answer["type"], "error");
+            let response: Value =
+                serde_json::from_str(&error(frame.id.as_ref(), &problem)).unwrap();
+            assert_eq!((&response["code"], &response["id"]), (&json!(code), &id), "{text}");
+            assert_eq!(response["type"], "error");
         }
     }
 }

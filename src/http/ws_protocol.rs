@@ -1,5 +1,5 @@
-//! What is said over a WebSocket, and the line it is said on. The transport, [`super::ws`], leads a
-//! [`WebSocketProtocol`] without knowing its words; a talk knows no socket.
+//! The interface between the WebSocket transport and its protocols. The transport, [`super::ws`],
+//! drives a [`WebSocketProtocol`] without knowing its frames; a protocol does not know the socket.
 
 use super::{
     AppState, Problem,
@@ -15,41 +15,41 @@ use greenroom_core::{cursor::Cursor, session::SessionRow};
 use serde_json::Value;
 use std::{collections::HashMap, hash::Hash};
 
-/// One protocol, on one connection.
+/// The protocol of one connection.
 pub(super) trait WebSocketProtocol: Unpin + 'static {
-    /// What a client asks for.
+    /// A client's request.
     type Request: Unpin + 'static;
-    /// What carrying that out came to.
+    /// The output of a handled request.
     type Output: 'static;
-    /// Names one of the streams on the line.
+    /// The key of a stream on the connection.
     type Key: Eq + Hash + Unpin + 'static;
 
-    /// Something to do as soon as the line is open.
-    fn on_open(&mut self, _line: &mut WebSocketConnection<Self::Key>) {}
+    /// Called when the connection opens.
+    fn on_open(&mut self, _connection: &mut WebSocketConnection<Self::Key>) {}
 
-    /// Reads a client's frame.
+    /// Parses a client frame.
     fn parse_frame(&self, text: &str) -> ClientFrame<Self::Request>;
 
-    /// Carries out what a frame asks for.
+    /// Handles a request.
     fn handle_request(
         &self,
         request: Self::Request,
-        line: &WebSocketConnection<Self::Key>,
+        connection: &WebSocketConnection<Self::Key>,
     ) -> LocalBoxFuture<'static, Result<Self::Output, Problem>>;
 
-    /// What carrying out changes here; and the answers to the frame of that id.
+    /// Applies the output of the request with this id. Returns the frames to respond with.
     fn apply_output(
         &mut self,
         id: Option<&Value>,
-        done: Self::Output,
-        line: &mut WebSocketConnection<Self::Key>,
+        output: Self::Output,
+        connection: &mut WebSocketConnection<Self::Key>,
     ) -> Vec<String>;
 
-    /// The answer to a frame that was not carried out.
+    /// Returns the error frame for a request that failed.
     fn error_frame(&self, id: Option<&Value>, problem: &Problem) -> String;
 }
 
-/// One client's line, with what is streamed on it. A name stands for one stream.
+/// A client's connection with its streams, by key.
 pub(super) struct WebSocketConnection<K> {
     pub(super) state: AppState,
     pub(super) principal: Principal,
@@ -58,67 +58,69 @@ pub(super) struct WebSocketConnection<K> {
 }
 
 impl<K: Eq + Hash> WebSocketConnection<K> {
-    /// A line whose streams put their frames into `pipe`.
+    /// Creates a connection whose streams push their frames into `pipe`.
     pub(super) fn new(state: AppState, principal: Principal, pipe: Pipe) -> Self {
         Self { state, principal, pipe, subscriptions: HashMap::new() }
     }
 
-    /// Streams that part of the session from there on; a stream of that name that was going ends.
+    /// Streams the part of the session that `filter` selects, from `cursor`. Replaces an existing
+    /// stream with the same key.
     pub(super) fn subscribe(
         &mut self,
-        name: K,
+        key: K,
         session: &SessionRow,
         cursor: Cursor,
-        follow: StreamFilter,
+        filter: StreamFilter,
         encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     ) {
         self.remove_ended();
-        drop(self.subscriptions.remove(&name));
+        drop(self.subscriptions.remove(&key));
         let (session_id, agent) = (session.session_id, session.agent.clone());
         let subscribe = |outlet| self.state.runtime.subscribe(session_id, agent, cursor, outlet);
-        let subscription = self.pipe.attach(follow, "websocket", encode, subscribe);
-        self.subscriptions.insert(name, subscription);
+        let subscription = self.pipe.attach(filter, "websocket", encode, subscribe);
+        self.subscriptions.insert(key, subscription);
     }
 
-    /// Streams what all sessions commit from now on; a stream of that name that was going ends.
+    /// Streams the events that all sessions commit from now on. Replaces an existing stream with the
+    /// same key.
     pub(super) fn subscribe_all(
         &mut self,
-        name: K,
+        key: K,
         encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
     ) {
         self.remove_ended();
-        drop(self.subscriptions.remove(&name));
+        drop(self.subscriptions.remove(&key));
         let subscribe = |outlet| self.state.runtime.subscribe_all(outlet);
         let subscription = self.pipe.attach(StreamFilter::All, "websocket", encode, subscribe);
-        self.subscriptions.insert(name, subscription);
+        self.subscriptions.insert(key, subscription);
     }
 
-    /// Ends a stream; whether there was one.
-    pub(super) fn unsubscribe(&mut self, name: &K) -> bool {
-        self.subscriptions.remove(name).is_some()
+    /// Ends a stream. Returns true if it existed.
+    pub(super) fn unsubscribe(&mut self, key: &K) -> bool {
+        self.subscriptions.remove(key).is_some()
     }
 
-    /// Whether that is being streamed.
-    pub(super) fn is_subscribed(&self, name: &K) -> bool {
-        self.subscriptions.get(name).is_some_and(|subscription| !subscription.has_ended())
+    /// True if the stream exists and has not ended.
+    pub(super) fn is_subscribed(&self, key: &K) -> bool {
+        self.subscriptions.get(key).is_some_and(|subscription| !subscription.has_ended())
     }
 
-    /// Errs if the line carries as many streams as it may.
+    /// Returns an error if the connection has the maximum number of streams.
     pub(super) fn check_subscription_limit(&self) -> Result<(), Problem> {
         let max = self.state.limits.subscriptions_per_socket_max;
         if self.subscriptions.len() < max {
             return Ok(());
         }
-        let detail = format!("this connection has {max} subscriptions already");
+        let detail = format!("the connection has {max} subscriptions, the maximum");
         Err(Problem::too_many("too_many_subscriptions", detail, max as u64))
     }
 
-    /// Lets go of streams that came to their end.
+    /// Removes streams that have ended.
     pub(super) fn remove_ended(&mut self) {
         self.subscriptions.retain(|_, subscription| !subscription.has_ended());
     }
 
-    /// Tells the streams that there is room again.
+    /// Notifies the subscribers that the pipe was drained.
     pub(super) fn notify_drained(&mut self) {
         self.remove_ended();
         for subscription in self.subscriptions.values() {

@@ -391,7 +391,7 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
     }
     let unknown = chat_piped(&house, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));
-    assert!(unknown.err.contains("there is no agent `nobody`"), "{}", unknown.err);
+    assert!(unknown.err.contains("unknown agent `nobody`"), "{}", unknown.err);
 }
 
 #[actix_web::test]

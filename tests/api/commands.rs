@@ -153,7 +153,7 @@ async fn events_prints_all_of_a_session() {
     assert_eq!(stdout(&printed).lines().count(), events.len() - 3);
     let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
     let unknown = run(house.folder(), &args, &env).await;
-    assert!(!unknown.status.success() && combined_output(&unknown).contains("no such session"));
+    assert!(!unknown.status.success() && combined_output(&unknown).contains("session not found"));
     let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
     assert!(combined_output(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }

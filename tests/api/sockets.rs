@@ -143,7 +143,7 @@ async fn x4_a_frame_that_announces_too_much_is_refused_before_it_comes() {
     });
     let close = read.await.expect("it is closed");
     assert_eq!(u16::from_be_bytes([close[0], close[1]]), 1009);
-    assert_eq!(&close[2..], b"the frame is too large");
+    assert_eq!(&close[2..], b"frame too large");
 }
 
 #[actix_web::test]

@@ -89,10 +89,10 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
     // A whole id that nothing has is as wrong as a part of one.
     let unknown = "0198c0de-0000-7000-8000-000000000001";
     for (args, why) in [
-        (["approvals", "approve", unknown], "there is no such approval"),
-        (["approvals", "show", unknown], "there is no such approval"),
-        (["events", "--session", unknown], "there is no such session"),
-        (["key", "revoke", unknown], "there is no such key"),
+        (["approvals", "approve", unknown], "approval not found"),
+        (["approvals", "show", unknown], "approval not found"),
+        (["events", "--session", unknown], "session not found"),
+        (["key", "revoke", unknown], "API key not found"),
     ] {
         let refused = server.run(&args).await;
         assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{args:?}: {refused:?}");

@@ -1,6 +1,7 @@
-//! What changes among live actors, as a stream (A2): what an administrator's client shows is looked
-//! up on the board now and then, and what differs from what was told before is told. Actors are
-//! neither asked nor slowed, however many look on.
+//! The stream of changes of live actors (A2).
+//!
+//! Each stream polls the status board and sends the actors whose snapshots differ from the ones it
+//! sent last. Streams do not slow down actors: they read only the status board.
 
 use super::redact_snapshots;
 use crate::{
@@ -17,29 +18,30 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use utoipa::ToSchema;
 
-/// Time between two looks.
+/// Interval at which the status board is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Which actors, and how many of them.
+/// Selects the actors of a stream and limits their number.
 pub(super) struct ActorFilter {
     pub(super) prefix: String,
     pub(super) kind: Option<String>,
     pub(super) limit: usize,
 }
 
-/// What changed since the last frame.
+/// The changes since the last frame.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ActorChanges)]
 pub(super) struct ActorChanges {
-    /// `actors`.
+    /// Always `actors`.
     r#type: &'static str,
+    /// Actors that are new or changed.
     #[schema(value_type = Vec<ActorSnapshot>)]
     changed: Value,
-    /// The paths of those that are no more.
+    /// Paths of actors that no longer exist.
     gone: Vec<String>,
 }
 
-/// Somebody who looks at the board.
+/// Polls the status board for one stream.
 pub(super) struct ActorChangeSource {
     state: State,
     principal: Principal,
@@ -58,21 +60,21 @@ impl ActorChangeSource {
 }
 
 impl ChangeSource for ActorChangeSource {
-    /// Nobody says that the board is different.
-    async fn wait_for_change(&mut self, _patience: Duration) {
+    /// Waits for the next tick: the status board sends no change notifications.
+    async fn wait_for_change(&mut self, _max_wait: Duration) {
         self.ticks.tick().await;
     }
 
     async fn next_changes(&mut self) -> Option<Value> {
-        let mut found = self.state.runtime.status_board.snapshots(&self.filter.prefix);
+        let mut actors = self.state.runtime.status_board.snapshots(&self.filter.prefix);
         let kind = self.filter.kind.as_deref();
-        found.retain(|actor| kind.is_none_or(|kind| actor.kind == kind));
-        found.truncate(self.filter.limit);
-        let found = found.into_iter().map(|actor| (actor.path.clone(), actor));
-        let (changed, gone) = differences(&mut self.last_sent, found);
+        actors.retain(|actor| kind.is_none_or(|kind| actor.kind == kind));
+        actors.truncate(self.filter.limit);
+        let actors = actors.into_iter().map(|actor| (actor.path.clone(), actor));
+        let (changed, gone) = differences(&mut self.last_sent, actors);
         let is_first = std::mem::take(&mut self.is_first);
-        let is_news = is_first || !changed.is_empty() || !gone.is_empty();
-        is_news.then(|| {
+        let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
+        has_changes.then(|| {
             let changed = redact_snapshots(&self.state, &changed);
             json!(ActorChanges { r#type: "actors", changed, gone })
         })

@@ -1,6 +1,8 @@
-//! The questions that wait, as a stream (G11, W3): all of them, then each as it is asked, answered in
-//! part or closed. The desk says that something is different; what it is stands in the store, so that
-//! nothing that is told is out of date, and a word that was missed costs one heartbeat.
+//! The stream of pending approvals (G11, W3): all of them, then each one when it is requested,
+//! partly answered or closed.
+//!
+//! The runtime only signals that approvals changed; the stream then reads them from the store, so
+//! that it never sends outdated data. A missed signal delays a change by at most one heartbeat.
 
 use super::{ApprovalView, redacted_approval};
 use crate::{
@@ -20,28 +22,29 @@ use tokio::{
 };
 use utoipa::ToSchema;
 
-/// Time between two looks at the least, so that a storm of questions costs a bounded number.
+/// Minimum time between two reads of the store, which bounds the cost of many changes.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// What changed since the last frame.
+/// The changes since the last frame.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ApprovalChanges)]
 pub(super) struct ApprovalChanges {
-    /// `approvals`.
+    /// Always `approvals`.
     r#type: &'static str,
+    /// Approvals that are new or changed.
     #[schema(value_type = Vec<ApprovalView>)]
     changed: Vec<Value>,
-    /// The ids of those that wait no more.
+    /// Ids of approvals that are no longer pending.
     gone: Vec<String>,
 }
 
-/// Somebody who looks on.
+/// Reads the pending approvals for one stream.
 pub(super) struct ApprovalChangeSource {
     state: State,
     principal: Principal,
     query: ApprovalQuery,
     change_signal: watch::Receiver<()>,
-    /// By id, as told.
+    /// The approvals as last sent, by id.
     last_sent: BTreeMap<String, Value>,
     has_sent: bool,
     polled_at: Instant,
@@ -56,9 +59,9 @@ impl ApprovalChangeSource {
 }
 
 impl ChangeSource for ApprovalChangeSource {
-    async fn wait_for_change(&mut self, patience: Duration) {
-        // Too late and gone, as when the server ends, are both a reason to look.
-        drop(timeout(patience, self.change_signal.changed()).await);
+    async fn wait_for_change(&mut self, max_wait: Duration) {
+        // A timeout and a closed channel, as on shutdown, also lead to a read.
+        drop(timeout(max_wait, self.change_signal.changed()).await);
         sleep_until(self.polled_at + POLL_INTERVAL_MIN).await;
     }
 
@@ -67,19 +70,19 @@ impl ChangeSource for ApprovalChangeSource {
         self.polled_at = Instant::now();
         let rows = match self.state.runtime.journal.list_approvals(self.query.clone()).await {
             Ok(rows) => rows,
-            // What was told stays true as far as anybody can know, until it can be read again.
+            // What was sent counts as current until the store can be read again.
             Err(error) => {
-                tracing::debug!(%error, "the approvals can't be read");
+                tracing::debug!(%error, "failed to read the pending approvals");
                 return None;
             }
         };
-        let found = rows
+        let entries = rows
             .iter()
             .map(|row| (row.approval.approval_id.to_string(), redacted_approval(&self.state, row)));
-        let (changed, gone) = differences(&mut self.last_sent, found.collect::<Vec<_>>());
+        let (changed, gone) = differences(&mut self.last_sent, entries.collect::<Vec<_>>());
         let is_first = !std::mem::replace(&mut self.has_sent, true);
-        let is_news = is_first || !changed.is_empty() || !gone.is_empty();
-        is_news.then(|| json!(ApprovalChanges { r#type: "approvals", changed, gone }))
+        let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
+        has_changes.then(|| json!(ApprovalChanges { r#type: "approvals", changed, gone }))
     }
 
     fn is_authorized(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Following one run without showing it: what `POST /agent/chat` answers with.
+//! Collects the events of one run for the response of `POST /agent/chat`.
 
 use super::super::{
     AppState, Problem,
@@ -23,55 +23,59 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-/// What a run came to.
+/// The collected result of a run.
 #[derive(Debug, Default)]
 pub(super) struct CollectedRun {
-    /// The newest complete message.
+    /// The latest complete message of the model.
     pub(super) response: String,
-    /// The step the run reached.
+    /// The last step of the run so far.
     pub(super) last_step: u32,
-    /// How it ended, or why it stopped being followed.
+    /// The end or the pause of the run.
     pub(super) ending: Option<RunEnding>,
-    /// Each call, in the order they were proposed.
+    /// The tool calls, in the order in which they were proposed.
     pub(super) calls: Vec<ToolCallResult>,
-    /// The subscriber is gone.
+    /// True if the subscriber has stopped.
     is_detached: bool,
 }
 
-/// How a run ended, or that it waits.
+/// The end of a run, or its pause.
 #[derive(Clone, Debug)]
 pub(super) enum RunEnding {
-    /// With a final answer.
+    /// Completed with a final answer.
     Completed(ModelUsage),
-    /// By a person.
+    /// Cancelled.
     Cancelled,
-    /// Without an answer.
+    /// Failed.
     Failed {
-        /// What kind of failure.
+        /// The kind of failure.
         code: RunFailureCode,
-        /// In words.
+        /// The error message.
         error: String,
     },
-    /// Not yet: a person is asked.
+    /// Waits for an answer to this approval.
     Paused(Arc<Approval>),
 }
 
-/// A call with its result, if it has one yet.
+/// A tool call with its result, if it has ended.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ToolResult)]
 pub(super) struct ToolCallResult {
+    /// The call.
     call_id: CallId,
+    /// Name of the tool.
     tool: String,
+    /// The arguments.
     input: Value,
     /// The step that proposed it.
     iteration: Option<u32>,
-    /// What it gave back: structured where it can be, else text.
+    /// The output: structured if the tool returned structured content, otherwise text.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
-    /// Why it gave nothing back.
+    /// The error, if the call failed or was blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// `authorization` or `approval`, if it was not let run.
+    /// The reason why the call did not run: `authorization` (denied by policy) or `approval`
+    /// (rejected or expired).
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked_by: Option<&'static str>,
 }
@@ -81,7 +85,7 @@ struct CallFailure {
     blocked_by: Option<&'static str>,
 }
 
-/// Follows the run until it ends, or waits for a person.
+/// Follows the run until it ends or waits for an answer to an approval.
 pub(super) async fn collect(
     state: &AppState,
     session: &SessionRow,
@@ -89,19 +93,19 @@ pub(super) async fn collect(
     run_id: RunId,
 ) -> Result<CollectedRun, Problem> {
     let shared = Rc::<CollectorState>::default();
-    let follow = StreamFilter::Run { run_id, until_pause: false };
-    let outlet = Box::new(RunCollector { shared: shared.clone(), filter: follow });
+    let filter = StreamFilter::Run { run_id, until_pause: false };
+    let outlet = Box::new(RunCollector { shared: shared.clone(), filter });
     let (session_id, agent) = (session.session_id, session.agent.clone());
     let subscriber = state.runtime.subscribe(session_id, agent, cursor, outlet);
     let _stop = StopOnDrop(subscriber.recipient());
     loop {
         shared.changed.notified().await;
-        let (ending, gone) = {
+        let (ending, is_detached) = {
             let collected = shared.collected.borrow();
             (collected.ending.clone(), collected.is_detached)
         };
         let done = match ending {
-            // What is replayed may have been answered long ago.
+            // A replayed approval may already be closed.
             Some(RunEnding::Paused(approval)) => {
                 let row = state.runtime.journal.load_approval(approval.approval_id).await?;
                 row.is_some_and(|row| row.state == ApprovalState::Pending)
@@ -109,7 +113,7 @@ pub(super) async fn collect(
             Some(RunEnding::Completed(_) | RunEnding::Cancelled | RunEnding::Failed { .. }) => true,
             None => false,
         };
-        if done || gone {
+        if done || is_detached {
             return Ok(shared.collected.take());
         }
     }
@@ -119,7 +123,8 @@ struct StopOnDrop(actix::Recipient<StopSubscriber>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        // A full mailbox does not take this; but then its next offer finds nobody.
+        // If the mailbox is full, the subscriber stops at its next delivery instead: the outlet
+        // then reports that it is closed.
         drop(self.0.try_send(StopSubscriber));
     }
 }
@@ -137,7 +142,7 @@ struct RunCollector {
 
 impl Outlet for RunCollector {
     fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome {
-        // The handler holds the other one; without it the client is gone.
+        // The handler holds the other reference; without it, the client has disconnected.
         if Rc::strong_count(&self.shared) == 1 {
             return DeliveryOutcome::Closed;
         }
@@ -165,7 +170,7 @@ impl Drop for RunCollector {
 }
 
 impl CollectedRun {
-    /// Takes an event in; true if the run ended or pauses.
+    /// Applies an event. Returns true if the run ended or paused.
     fn apply_event(&mut self, record: &EventRecord) -> bool {
         if let Some(step) = record.step {
             self.last_step = self.last_step.max(step);
@@ -217,7 +222,7 @@ fn ending(event: &SessionEvent) -> Option<RunEnding> {
     matches!(event, SessionEvent::RunCancelled { .. }).then_some(RunEnding::Cancelled)
 }
 
-/// The call that the event ends, and with what.
+/// Returns the call that the event ends, with its result.
 fn call_result(event: &SessionEvent) -> Option<(CallId, Result<Value, CallFailure>)> {
     if let SessionEvent::ToolCallCompleted { call_id, output, .. } = event {
         return Some((*call_id, Ok(agent::tool_result(output).into())));
@@ -227,7 +232,8 @@ fn call_result(event: &SessionEvent) -> Option<(CallId, Result<Value, CallFailur
         return Some((*call_id, Err(CallFailure { error: reason.clone(), blocked_by })));
     }
     let SessionEvent::ToolCallFailed { call_id, reason, error, .. } = event else { return None };
-    let asked = matches!(reason, CallFailureReason::Rejected | CallFailureReason::Expired);
-    let blocked_by = asked.then_some("approval");
+    let needed_approval =
+        matches!(reason, CallFailureReason::Rejected | CallFailureReason::Expired);
+    let blocked_by = needed_approval.then_some("approval");
     Some((*call_id, Err(CallFailure { error: error.clone(), blocked_by })))
 }

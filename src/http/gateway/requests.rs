@@ -1,4 +1,4 @@
-//! Requests of the gateway as messages of sessions, and which question a client's word is about.
+//! Submits gateway requests as messages of sessions, and finds the approval that a client answers.
 
 use super::super::{
     AppState, Problem, approvals,
@@ -26,16 +26,16 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// A user's newest sessions among which that of a repeated request is looked for.
+/// Number of a user's newest sessions that are searched for the session of a repeated request.
 const SESSIONS_SEARCHED: usize = 200;
-/// Questions on a page, and pages, among which that of a call is looked for.
+/// Page size and maximum pages when searching for the approval of a call.
 const APPROVALS_SEARCHED: (usize, usize) = (200, 10);
-/// Questions of one session that are asked again.
+/// Maximum approvals of one session that are sent again.
 const RESENT_APPROVALS_MAX: usize = 200;
-/// Pages of a log, from its end, on which a run's beginning is looked for.
+/// Maximum pages of a log, from its end, that are searched for the start of a run.
 const LOG_PAGES_SEARCHED: usize = 40;
 
-/// A `chat.send`.
+/// A `chat.send` request.
 pub(super) struct ChatSendRequest {
     pub(super) id: MessageId,
     pub(super) session_id: Option<SessionId>,
@@ -45,27 +45,26 @@ pub(super) struct ChatSendRequest {
     pub(super) workflow: Option<WorkflowRequest>,
 }
 
-/// A request that was taken, now or before.
+/// A request that was submitted, now or earlier.
 pub(super) struct SubmittedRequest {
     pub(super) session: SessionRow,
     pub(super) run_id: RunId,
     pub(super) followed_run: FollowedRun,
-    /// Where its stream begins.
+    /// The cursor from which the request is streamed.
     pub(super) cursor: Cursor,
-    /// The questions of the session that wait and stand nowhere on the stream.
+    /// Frames of the session's pending approvals that are not part of the stream.
     pub(super) resent_approvals: Vec<GatewayFrame>,
 }
 
-/// Submits the message, to a session of its own if it names none. `streamed` are the runs that the
-/// client follows already.
+/// Submits the message. Without `session_id`, it goes to the session that belongs to the request's
+/// id. `streamed` contains the runs that the client already follows.
 pub(super) async fn submit_request(
     state: &AppState,
     principal: &Principal,
-    wish: ChatSendRequest,
+    request: ChatSendRequest,
     streamed: Vec<RunId>,
 ) -> Result<SubmittedRequest, Problem> {
-    let ChatSendRequest { id, session_id, content, after, include_native: details, workflow } =
-        wish;
+    let ChatSendRequest { id, session_id, content, after, include_native, workflow } = request;
     let message = MessageRequest {
         message: content,
         message_id: Some(id.clone()),
@@ -86,50 +85,39 @@ pub(super) async fn submit_request(
     }
     sse::check_subscriber_limit(state, &session)?;
     let submitted = commands::submit_message(state, principal, &session, message).await?;
-    let (run_id, taken) = (submitted.run_id, submitted.seq);
+    let (run_id, accepted_seq) = (submitted.run_id, submitted.seq);
     let head = state.runtime.journal.load_head(session.session_id).await?;
-    let mut asked = ApprovalSnapshot { head, ..ApprovalSnapshot::default() };
-    let mut asked_again = Vec::new();
+    let mut approvals = ApprovalSnapshot { head, ..ApprovalSnapshot::default() };
+    let mut resent_approvals = Vec::new();
     for row in list_pending(state, session.session_id).await? {
-        // What a child asks is asked in its root's run.
+        // An approval of a child session belongs to the run of the root session.
         let own = RootRun { session_id: row.session_id, run_id: row.run_id };
-        let asks = row.root.unwrap_or(own);
-        if asks.run_id == run_id && after.is_none() {
-            // The stream comes past it.
-            asked.pending.insert(row.approval.approval_id);
-            asked.decided_calls.extend(row.decisions.iter().map(|decision| decision.call_id));
-        } else if asks.run_id == run_id || !streamed.contains(&asks.run_id) {
-            let request_id = match asks.run_id == run_id {
+        let run = row.root.unwrap_or(own);
+        if run.run_id == run_id && after.is_none() {
+            // The stream starts before this approval and contains it.
+            approvals.pending.insert(row.approval.approval_id);
+            approvals.decided_calls.extend(row.decisions.iter().map(|decision| decision.call_id));
+        } else if run.run_id == run_id || !streamed.contains(&run.run_id) {
+            let request_id = match run.run_id == run_id {
                 true => id.clone(),
-                false => find_request_id(state, asks).await?,
+                false => find_request_id(state, run).await?,
             };
-            let decided =
-                |call: &str| row.decisions.iter().any(|said| said.call_id.to_string() == call);
+            let is_decided =
+                |call: &str| row.decisions.iter().any(|step| step.call_id.to_string() == call);
             let view = state.redactor.redact_value(json!(approvals::approval_view(&row)));
             let session_id = row.root.map(|_| row.session_id);
             let frame = |message| GatewayFrame { cursor: None, session_id, message };
-            asked_again
-                .extend(approval_messages(&view, &request_id, decided).into_iter().map(frame));
+            let messages = approval_messages(&view, &request_id, is_decided);
+            resent_approvals.extend(messages.into_iter().map(frame));
         }
     }
     let agents = &state.runtime.governance().agents;
     let model = agents.get(&session.agent).and_then(|agent| agent.models.first());
     let model = model.cloned().unwrap_or_default();
-    let following = FollowedRun {
-        request_id: id,
-        accepted_seq: taken,
-        model,
-        include_native: details,
-        approvals: asked,
-    };
-    let cursor = after.unwrap_or_else(|| Cursor::after_seq(Seq(taken.0.saturating_sub(1))));
-    Ok(SubmittedRequest {
-        session,
-        run_id,
-        followed_run: following,
-        cursor,
-        resent_approvals: asked_again,
-    })
+    let followed_run =
+        FollowedRun { request_id: id, accepted_seq, model, include_native, approvals };
+    let cursor = after.unwrap_or_else(|| Cursor::after_seq(Seq(accepted_seq.0.saturating_sub(1))));
+    Ok(SubmittedRequest { session, run_id, followed_run, cursor, resent_approvals })
 }
 
 async fn list_pending(
@@ -147,47 +135,48 @@ async fn list_pending(
     Ok(rows)
 }
 
-/// The request whose run asks. Runs that wait are near the end of the log.
-async fn find_request_id(state: &AppState, asks: RootRun) -> Result<MessageId, Problem> {
+/// Returns the id of the request that started `run`. Searches from the end of the log, where the
+/// runs that wait are.
+async fn find_request_id(state: &AppState, run: RootRun) -> Result<MessageId, Problem> {
     let journal = &state.runtime.journal;
     let page_size = LOG_PAGE_EVENTS as u64;
-    let mut end = journal.load_head(asks.session_id).await?.0;
+    let mut end = journal.load_head(run.session_id).await?.0;
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(page_size);
-        let page = journal.load_events(asks.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
-        let request = page.iter().find_map(|record| {
+        let page = journal.load_events(run.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
+        let request_id = page.iter().find_map(|record| {
             if let SessionEvent::RunStarted { message_id, .. } = &record.event
-                && record.run_id == Some(asks.run_id)
+                && record.run_id == Some(run.run_id)
             {
                 return Some(message_id.clone());
             }
             None
         });
-        if let Some(request) = request {
-            return Ok(request);
+        if let Some(request_id) = request_id {
+            return Ok(request_id);
         }
         if start == 0 {
             break;
         }
         end = start;
     }
-    // Any name will do: the answer goes by the call.
-    Ok(MessageId::from_uuid(asks.run_id.0))
+    // Any id works: an answer is matched by its call.
+    Ok(MessageId::from_uuid(run.run_id.0))
 }
 
-/// The session that was made for the request of that id, or is made now.
+/// Returns the session that was created for request `id`, or creates it.
 ///
-/// Its id says whose it is: the bits that are left to chance come from the user and the request.
+/// The session's id identifies user and request: its random bits are a digest of both.
 async fn find_or_create_session(
     state: &AppState,
     principal: &Principal,
     id: &MessageId,
 ) -> Result<SessionRow, Problem> {
-    // One at a time of those that might be the same.
+    // Requests that might belong to the same session are handled one at a time.
     static SESSION_LOCKS: [Mutex<()>; 16] = [const { Mutex::const_new(()) }; 16];
     let digest = Digest::hash_json(&json!(["gateway request", principal.user, id]));
-    let mark = u64::from_be_bytes(std::array::from_fn(|index| digest.as_bytes()[index])) >> 2;
-    let _making = SESSION_LOCKS[mark as usize % SESSION_LOCKS.len()].lock().await;
+    let tag = u64::from_be_bytes(std::array::from_fn(|index| digest.as_bytes()[index])) >> 2;
+    let _guard = SESSION_LOCKS[tag as usize % SESSION_LOCKS.len()].lock().await;
     let query = SessionQuery {
         owner: Some(principal.user.clone()),
         parent_filter: ParentFilter::Roots,
@@ -195,48 +184,48 @@ async fn find_or_create_session(
         limit: SESSIONS_SEARCHED,
     };
     let newest = state.runtime.journal.list_sessions(query).await?;
-    let is_marked = |session: &SessionRow| session.session_id.0.as_u64_pair().1 << 2 >> 2 == mark;
-    if let Some(session) = newest.into_iter().find(is_marked) {
+    let has_tag = |session: &SessionRow| session.session_id.0.as_u64_pair().1 << 2 >> 2 == tag;
+    if let Some(session) = newest.into_iter().find(has_tag) {
         return Ok(session);
     }
-    let (time, chance) = state.runtime.new_id().as_u64_pair();
-    let variant = chance >> 62 << 62;
-    let session_id = SessionId(Uuid::from_u64_pair(time, variant | mark));
+    let (time, random) = state.runtime.new_id().as_u64_pair();
+    let variant = random >> 62 << 62;
+    let session_id = SessionId(Uuid::from_u64_pair(time, variant | tag));
     commands::create_session_with_id(state, principal, CreateSessionRequest::default(), session_id)
         .await
 }
 
-/// Which question a client's word is about.
+/// Selects the approval that a client answers.
 #[derive(Clone, Copy)]
 pub(super) enum ApprovalSelector {
-    /// The plan that has this call.
+    /// The plan with this call.
     Call(CallId),
-    /// The checklist of this run.
+    /// The preflight of this run.
     Preflight { session_id: SessionId, run_id: RunId },
 }
 
-/// The question, if it exists and the principal may answer it. One that waits comes before one that
-/// was answered, which then says so.
+/// Returns the selected approval, if the principal may answer it. A pending approval takes
+/// precedence over a closed one, whose answer then fails with the reason.
 pub(super) async fn find_approval(
     state: &AppState,
     principal: &Principal,
-    question: ApprovalSelector,
+    selector: ApprovalSelector,
 ) -> Result<ApprovalRow, Problem> {
-    let session_id = match question {
+    let session_id = match selector {
         ApprovalSelector::Call(_) => None,
         ApprovalSelector::Preflight { session_id, .. } => Some(session_id),
     };
-    let everybodys = principal.role >= Role::Approver;
-    let owner = (!everybodys).then(|| principal.user.clone());
-    for wanted in [Some(ApprovalState::Pending), None] {
+    let sees_all = principal.role >= Role::Approver;
+    let owner = (!sees_all).then(|| principal.user.clone());
+    for approval_state in [Some(ApprovalState::Pending), None] {
         let mut before: Option<ApprovalId> = None;
         for _ in 0..APPROVALS_SEARCHED.1 {
             let (owner, limit) = (owner.clone(), APPROVALS_SEARCHED.0);
-            let query = ApprovalQuery { owner, session_id, state: wanted, before, limit };
+            let query = ApprovalQuery { owner, session_id, state: approval_state, before, limit };
             let page = state.runtime.journal.list_approvals(query).await?;
             before = page.last().map(|row| row.approval.approval_id);
             let is_last = page.len() < limit;
-            let found = page.into_iter().find(|row| is_about(row, question));
+            let found = page.into_iter().find(|row| matches_selector(row, selector));
             if let Some(row) = found.filter(|row| principal.can_answer(row)) {
                 return Ok(row);
             }
@@ -248,14 +237,14 @@ pub(super) async fn find_approval(
     Err(Problem::approval_not_found())
 }
 
-fn is_about(row: &ApprovalRow, question: ApprovalSelector) -> bool {
-    match question {
+fn matches_selector(row: &ApprovalRow, selector: ApprovalSelector) -> bool {
+    match selector {
         ApprovalSelector::Call(call_id) => {
             row.approval.steps().iter().any(|step| step.call_id == call_id)
         }
         ApprovalSelector::Preflight { run_id, .. } => {
-            let asks = row.root.map_or(row.run_id, |root| root.run_id);
-            asks == run_id && row.approval.kind() == ApprovalKind::Preflight
+            let root_run_id = row.root.map_or(row.run_id, |root| root.run_id);
+            root_run_id == run_id && row.approval.kind() == ApprovalKind::Preflight
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted, and how it is told. Must not know events.
+//! The counters of the statistics and their view in the response. Does not know events.
 
 use super::timeline::{Timeline, TimelineFigures};
 use greenroom_core::{Timestamp, usage::ModelUsage};
@@ -6,12 +6,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Different names of a kind that are counted; further ones are counted together.
+/// Maximum number of names per map; further names are counted under [`OTHERS`].
 const NAMES_MAX: usize = 1_000;
-/// What stands for further ones.
+/// The name under which further names are counted.
 const OTHERS: &str = "(others)";
 
-/// Everything, as it is told: by name, of agents, workflows, models, tools and kinds of questions; and
+/// The figures of the response: by name of the agent, workflow, model, tool or kind of approval, and
 /// over time.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Figures {
@@ -23,7 +23,7 @@ pub(super) struct Figures {
     timeline: TimelineFigures,
 }
 
-/// Everything.
+/// All counters.
 #[derive(Default)]
 pub(super) struct StatisticsCounters {
     agents: ByName<RunCounters>,
@@ -35,7 +35,7 @@ pub(super) struct StatisticsCounters {
 }
 
 impl StatisticsCounters {
-    /// Counts for the agent, and for the workflow if there is one.
+    /// Applies `count` to the counters of the agent and, if there is one, of the workflow.
     pub(super) fn count_run(
         &mut self,
         agent: &str,
@@ -48,17 +48,18 @@ impl StatisticsCounters {
         }
     }
 
-    /// By the name in configuration.
+    /// Returns the counters of the model with this name in the configuration.
     pub(super) fn model_mut(&mut self, name: &str) -> &mut ModelCounters {
         self.models.entry(name)
     }
 
-    /// Names come from models, too: those of tools that there never were count as one.
+    /// Returns the counters of a tool. Names can come from models; the caller passes one common name
+    /// for all tools that do not exist.
     pub(super) fn tool_mut(&mut self, name: &str) -> &mut ToolCounters {
         self.tools.entry(name)
     }
 
-    /// Of that kind.
+    /// Returns the counters of a kind of approval.
     pub(super) fn approvals_mut(&mut self, kind: &str) -> &mut ApprovalCounters {
         self.approvals.entry(kind)
     }
@@ -80,16 +81,16 @@ struct ByName<T>(BTreeMap<String, T>);
 
 impl<T: Default> ByName<T> {
     fn entry(&mut self, name: &str) -> &mut T {
-        let is_room = self.0.len() < NAMES_MAX || self.0.contains_key(name);
-        self.0.entry(if is_room { name } else { OTHERS }.to_owned()).or_default()
+        let has_room = self.0.len() < NAMES_MAX || self.0.contains_key(name);
+        self.0.entry(if has_room { name } else { OTHERS }.to_owned()).or_default()
     }
 
     fn view<V>(self, view: impl Fn(T) -> V) -> BTreeMap<String, V> {
-        self.0.into_iter().map(|(name, of)| (name, view(of))).collect()
+        self.0.into_iter().map(|(name, counters)| (name, view(counters))).collect()
     }
 }
 
-/// What became of runs.
+/// Counters of runs.
 #[derive(Default)]
 pub(super) struct RunCounters {
     pub(super) completed: u64,
@@ -99,11 +100,11 @@ pub(super) struct RunCounters {
     pub(super) step_retries: u64,
     pub(super) run_ms: DurationSamples,
     pub(super) usage: ModelUsage,
-    /// How often each number of stars was given.
+    /// Number of ratings with 1 to 5 stars.
     pub(super) stars: [u64; 5],
 }
 
-/// What became of a model's attempts.
+/// Counters of a model's step attempts.
 #[derive(Default)]
 pub(super) struct ModelCounters {
     pub(super) completed: u64,
@@ -112,13 +113,13 @@ pub(super) struct ModelCounters {
     pub(super) usage: ModelUsage,
 }
 
-/// What became of a tool's calls.
+/// Counters of a tool's calls.
 #[derive(Default)]
 pub(super) struct ToolCounters {
     pub(super) completed: u64,
     pub(super) failed: u64,
     pub(super) denied: u64,
-    /// Ended by people: rejected, not answered in time, or cancelled.
+    /// Rejected or cancelled by a user, or expired without an answer.
     pub(super) refused: u64,
     pub(super) asked: u64,
     pub(super) approved: u64,
@@ -131,18 +132,18 @@ pub(super) struct ToolCounters {
     pub(super) wrong: u64,
 }
 
-/// What became of questions to people.
+/// Counters of approvals of one kind.
 #[derive(Default)]
 pub(super) struct ApprovalCounters {
     pub(super) asked: u64,
     pub(super) decided: u64,
     pub(super) expired: u64,
     pub(super) cancelled: u64,
-    /// Until they were decided.
+    /// Time from the request to the decision.
     pub(super) wait_ms: DurationSamples,
 }
 
-/// How long things took, in milliseconds. As many as there are events at most.
+/// Samples of durations, in milliseconds. Their number is bounded by the number of events.
 #[derive(Clone, Default)]
 pub(super) struct DurationSamples(Vec<u64>);
 
@@ -157,7 +158,7 @@ impl DurationSamples {
 
     pub(super) fn view(mut self) -> Durations {
         self.0.sort_unstable();
-        let sum = self.0.iter().fold(0, |sum: u64, took| sum.saturating_add(*took));
+        let sum = self.0.iter().fold(0, |sum: u64, duration| sum.saturating_add(*duration));
         Durations {
             count: self.0.len(),
             average: rate(sum, self.0.len() as u64).map(f64::round),
@@ -167,77 +168,100 @@ impl DurationSamples {
         }
     }
 
-    /// The least that `percent` of them do not exceed (the nearest rank); they are in order.
+    /// Returns the percentile by nearest rank. The samples must be sorted.
     fn percentile(&self, percent: usize) -> Option<u64> {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0.get(rank.checked_sub(1)?).copied()
     }
 }
 
-/// `part` of `whole`; `None` where there is nothing of it.
+/// Returns `part` divided by `whole`, or `None` if `whole` is 0.
 fn rate(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// What became of runs. A rate of nothing is `null`.
+/// The figures of runs. A rate or average without data is `null`.
 #[derive(Serialize, ToSchema)]
 struct RunFigures {
+    /// Number of ended runs.
     runs: u64,
     completed: u64,
     failed: u64,
     cancelled: u64,
+    /// Share of failed runs, 0 to 1.
     failure_rate: Option<f64>,
+    /// Number of started step attempts.
     steps: u64,
+    /// Number of step retries.
     step_retries: u64,
+    /// Durations of ended runs.
     run_ms: Durations,
+    /// Model usage.
     usage: ModelUsage,
+    /// Users' ratings of the answers.
     rating: Ratings,
 }
 
-/// What people think of answers.
+/// The ratings of answers.
 #[derive(Serialize, ToSchema)]
 struct Ratings {
+    /// Number of ratings.
     count: u64,
+    /// Average number of stars.
     average: Option<f64>,
-    /// How often each number of stars was given, from one to five.
+    /// Number of ratings with 1 to 5 stars.
     stars: [u64; 5],
 }
 
-/// What became of a model's steps, each failed attempt counted.
+/// The figures of a model's step attempts.
 #[derive(Serialize, ToSchema)]
 struct ModelFigures {
+    /// Number of ended step attempts.
     steps: u64,
     completed: u64,
     failed: u64,
+    /// Share of failed attempts, 0 to 1.
     failure_rate: Option<f64>,
+    /// Durations of completed attempts.
     step_ms: Durations,
+    /// Model usage.
     usage: ModelUsage,
 }
 
-/// What became of a tool's calls.
+/// The figures of a tool's calls.
 #[derive(Serialize, ToSchema)]
 struct ToolFigures {
+    /// Number of ended calls.
     calls: u64,
     completed: u64,
     failed: u64,
+    /// Share of failed calls, 0 to 1.
     failure_rate: Option<f64>,
+    /// Calls that were denied by policy.
     denied: u64,
+    /// Share of denied calls, 0 to 1.
     denial_rate: Option<f64>,
-    /// Ended by people: rejected, not answered in time, or cancelled.
+    /// Rejected or cancelled by a user, or expired without an answer.
     refused: u64,
-    /// How often a person was asked.
+    /// Number of requested approvals.
     asked: u64,
+    /// Number of approved steps.
     approved: u64,
+    /// Number of rejected steps.
     rejected: u64,
+    /// Number of calls whose approval expired.
     expired: u64,
+    /// Share of approved steps among approved, rejected and expired ones, 0 to 1.
     approval_rate: Option<f64>,
+    /// Number of retries.
     retries: u64,
-    /// Waiting for people included.
+    /// Durations of calls, including the time spent waiting for answers while the call runs.
     call_ms: Durations,
+    /// Users' ratings of the calls.
     verdicts: CallRatings,
 }
 
-/// What people think of calls.
+/// Numbers of ratings of calls.
 #[derive(Serialize, ToSchema)]
 struct CallRatings {
     good: u64,
@@ -245,24 +269,31 @@ struct CallRatings {
     wrong: u64,
 }
 
-/// What became of questions to people.
+/// The figures of approvals of one kind.
 #[derive(Serialize, ToSchema)]
 struct ApprovalFigures {
+    /// Number of requested approvals.
     asked: u64,
+    /// Number of decided approvals.
     decided: u64,
     expired: u64,
     cancelled: u64,
-    /// Until they were decided.
+    /// Time from the request to the decision.
     wait_ms: Durations,
 }
 
-/// How long things took, in milliseconds.
+/// Durations in milliseconds.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Durations {
+    /// Number of samples.
     count: usize,
+    /// Average.
     average: Option<f64>,
+    /// Median.
     p50: Option<u64>,
+    /// 95th percentile.
     p95: Option<u64>,
+    /// Maximum.
     longest: u64,
 }
 
@@ -346,26 +377,26 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn percentiles_are_by_the_nearest_rank() {
-        for (took, p50, p95, average) in [
+    fn percentiles_use_nearest_rank() {
+        for (durations, p50, p95, average) in [
             (vec![], json!(null), json!(null), json!(null)),
             (vec![7], json!(7), json!(7), json!(7.0)),
             (vec![40, 10], json!(10), json!(40), json!(25.0)),
             ((1..=100).rev().collect(), json!(50), json!(95), json!(51.0)),
         ] {
-            let mut times = DurationSamples::default();
-            took.iter().for_each(|ms| times.add(Timestamp(1_000), Timestamp(1_000 + ms)));
-            let view = json!(times.view());
-            assert_eq!((&view["p50"], &view["p95"]), (&p50, &p95), "{took:?}");
-            assert_eq!((&view["average"], &view["count"]), (&average, &json!(took.len())));
+            let mut samples = DurationSamples::default();
+            durations.iter().for_each(|ms| samples.add(Timestamp(1_000), Timestamp(1_000 + ms)));
+            let view = json!(samples.view());
+            assert_eq!((&view["p50"], &view["p95"]), (&p50, &p95), "{durations:?}");
+            assert_eq!((&view["average"], &view["count"]), (&average, &json!(durations.len())));
         }
     }
 
     #[test]
-    fn further_names_are_counted_together() {
-        let mut counted = StatisticsCounters::default();
-        (0..NAMES_MAX + 5).for_each(|n| counted.tool_mut(&format!("t{n}")).completed += 1);
-        let view = json!(counted.view());
+    fn further_names_are_counted_as_others() {
+        let mut counters = StatisticsCounters::default();
+        (0..NAMES_MAX + 5).for_each(|n| counters.tool_mut(&format!("t{n}")).completed += 1);
+        let view = json!(counters.view());
         assert_eq!(view["tools"].as_object().unwrap().len(), NAMES_MAX + 1);
         assert_eq!(view["tools"][OTHERS]["calls"], 5);
     }

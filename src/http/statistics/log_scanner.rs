@@ -1,4 +1,4 @@
-//! One session's log, read into figures.
+//! Counts the events of one session's log.
 
 use super::counters::StatisticsCounters;
 use greenroom_core::{
@@ -12,14 +12,14 @@ use greenroom_core::{
 };
 use std::collections::HashMap;
 
-/// What is remembered of a session while its log is read.
+/// The state of scanning one session's log.
 pub(super) struct LogScanner {
     agent: String,
     since: Option<Timestamp>,
     runs: HashMap<RunId, TrackedRun>,
     calls: HashMap<CallId, TrackedCall>,
     approvals: HashMap<ApprovalId, (&'static str, Timestamp)>,
-    /// Who says something anew takes back what they said before.
+    /// The latest rating of each user and message; it replaces earlier ones.
     ratings: HashMap<(UserId, MessageId), (u8, Option<RunId>)>,
     verdicts: HashMap<(UserId, CallId), CallRating>,
 }
@@ -27,7 +27,7 @@ pub(super) struct LogScanner {
 struct TrackedRun {
     started_at: Timestamp,
     workflow: Option<String>,
-    /// The attempt of a step that is going: of which model, and since when.
+    /// Model and start time of the active step attempt.
     step: Option<(String, Timestamp)>,
 }
 
@@ -37,7 +37,7 @@ struct TrackedCall {
 }
 
 impl LogScanner {
-    /// Of that session, of which what happened before `since` is read and not counted.
+    /// Creates a scanner for the session. Events before `since` are tracked but not counted.
     pub(super) fn new(row: &SessionRow, since: Option<Timestamp>) -> Self {
         Self {
             agent: row.agent.to_string(),
@@ -61,7 +61,7 @@ impl LogScanner {
         self.clear_ended_step(record);
     }
 
-    /// What later events are about.
+    /// Records the data that later events refer to.
     fn track_event(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         let at = record.at;
@@ -85,7 +85,7 @@ impl LogScanner {
         }
     }
 
-    /// A step that has ended takes no more time.
+    /// Clears the active step attempt when the event ends it.
     fn clear_ended_step(&mut self, record: &EventRecord) {
         let run = record.run_id.and_then(|run_id| self.runs.get_mut(&run_id));
         if let Some(run) = run.filter(|_| attempt_end(&record.event).is_some()) {
@@ -147,17 +147,18 @@ impl LogScanner {
         counted.count_run(&self.agent, workflow, |runs| runs.usage = runs.usage.plus(usage));
         let bucket = counted.timeline.bucket_mut(record.at);
         bucket.usage = bucket.usage.plus(usage);
-        let Some((model, began)) = self.find_run(record).and_then(|run| run.step.as_ref()) else {
+        let Some((model, started_at)) = self.find_run(record).and_then(|run| run.step.as_ref())
+        else {
             return;
         };
         if has_worked {
-            bucket.step_ms.add(*began, record.at);
+            bucket.step_ms.add(*started_at, record.at);
         }
         let model = counted.model_mut(model);
         model.usage = model.usage.plus(usage);
         if has_worked {
             model.completed += 1;
-            model.step_ms.add(*began, record.at);
+            model.step_ms.add(*started_at, record.at);
         } else {
             model.failed += 1;
         }
@@ -176,17 +177,17 @@ impl LogScanner {
             let is_known = *reason != CallFailureReason::UnknownTool;
             let tool = counted.tool_mut(if is_known { tool } else { "(unknown)" });
             tool.expired += u64::from(*reason == CallFailureReason::Expired);
-            let by_people = [
+            let is_refused = [
                 CallFailureReason::Rejected,
                 CallFailureReason::Expired,
                 CallFailureReason::Cancelled,
             ]
             .contains(reason);
-            tool.refused += u64::from(by_people);
-            tool.failed += u64::from(!by_people);
+            tool.refused += u64::from(is_refused);
+            tool.failed += u64::from(!is_refused);
             let bucket = counted.timeline.bucket_mut(record.at);
-            bucket.calls_refused += u64::from(by_people);
-            bucket.calls_failed += u64::from(!by_people);
+            bucket.calls_refused += u64::from(is_refused);
+            bucket.calls_failed += u64::from(!is_refused);
             self.record_call_duration(*call_id, record.at, counted);
         } else if let E::AuthorizationDenied { tool, .. } = &record.event {
             counted.tool_mut(tool).denied += 1;
@@ -196,7 +197,7 @@ impl LogScanner {
 
     fn count_approval(&self, record: &EventRecord, counted: &mut StatisticsCounters) {
         use SessionEvent as E;
-        let known = |approval_id| self.approvals.get(approval_id);
+        let find_approval = |approval_id| self.approvals.get(approval_id);
         if let E::ApprovalRequested { approval } = &record.event {
             counted.approvals_mut(approval.kind().name()).asked += 1;
             if let ApprovalSubject::Plan { steps } = &approval.subject {
@@ -206,20 +207,20 @@ impl LogScanner {
             for step in steps {
                 let Some(call) = self.calls.get(&step.call_id) else { continue };
                 let tool = counted.tool_mut(&call.tool);
-                let said = if step.approved { &mut tool.approved } else { &mut tool.rejected };
-                *said += 1;
+                let count = if step.approved { &mut tool.approved } else { &mut tool.rejected };
+                *count += 1;
             }
-            if let Some((kind, asked_at)) = known(approval_id).filter(|_| *closed) {
-                let questions = counted.approvals_mut(kind);
-                questions.decided += 1;
-                questions.wait_ms.add(*asked_at, record.at);
+            if let Some((kind, requested_at)) = find_approval(approval_id).filter(|_| *closed) {
+                let approvals = counted.approvals_mut(kind);
+                approvals.decided += 1;
+                approvals.wait_ms.add(*requested_at, record.at);
             }
         } else if let E::ApprovalExpired { approval_id } = &record.event {
-            if let Some((kind, _)) = known(approval_id) {
+            if let Some((kind, _)) = find_approval(approval_id) {
                 counted.approvals_mut(kind).expired += 1;
             }
         } else if let E::ApprovalCancelled { approval_id } = &record.event
-            && let Some((kind, _)) = known(approval_id)
+            && let Some((kind, _)) = find_approval(approval_id)
         {
             counted.approvals_mut(kind).cancelled += 1;
         }
@@ -228,15 +229,15 @@ impl LogScanner {
     fn record_call_duration(
         &self,
         call_id: CallId,
-        ended: Timestamp,
+        ended_at: Timestamp,
         counted: &mut StatisticsCounters,
     ) {
-        if let Some(TrackedCall { tool, started_at: Some(began) }) = self.calls.get(&call_id) {
-            counted.tool_mut(tool).call_ms.add(*began, ended);
+        if let Some(TrackedCall { tool, started_at: Some(started_at) }) = self.calls.get(&call_id) {
+            counted.tool_mut(tool).call_ms.add(*started_at, ended_at);
         }
     }
 
-    /// What people thought of it in the end.
+    /// Counts the latest ratings of the session's messages and calls.
     pub(super) fn finish(self, counted: &mut StatisticsCounters) {
         for (stars, run_id) in self.ratings.values() {
             let run = run_id.and_then(|run_id| self.runs.get(&run_id));
@@ -258,7 +259,7 @@ impl LogScanner {
     }
 }
 
-/// What an attempt of a step has spent and whether it worked, if the event is the end of one.
+/// Returns the usage of a step attempt and true if it completed, if the event ends an attempt.
 fn attempt_end(event: &SessionEvent) -> Option<(ModelUsage, bool)> {
     use SessionEvent as E;
     if let E::StepCompleted { usage, .. } | E::ContextCompacted { usage, .. } = event {

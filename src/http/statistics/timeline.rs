@@ -1,4 +1,4 @@
-//! The same over time: in buckets that are as wide as they must be for there to be few.
+//! The figures over time, in time buckets whose width keeps their number bounded.
 
 use super::counters::{DurationSamples, Durations};
 use greenroom_core::{Timestamp, usage::ModelUsage};
@@ -6,9 +6,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Buckets that are told at most.
+/// Maximum number of buckets in a response.
 const BUCKETS_MAX: i64 = 60;
-/// Widths of a bucket, in seconds: what people count in.
+/// Possible widths of a bucket, in seconds.
 const WIDTHS: [i64; 14] = [
     1,
     5,
@@ -26,11 +26,11 @@ const WIDTHS: [i64; 14] = [
     365 * 86_400,
 ];
 
-/// What happened when, by the second.
+/// Counters by second.
 #[derive(Default)]
 pub(super) struct Timeline(BTreeMap<i64, TimelineBucket>);
 
-/// What happened within some time.
+/// Counters of one bucket.
 #[derive(Clone, Default)]
 pub(super) struct TimelineBucket {
     pub(super) runs_completed: u64,
@@ -46,12 +46,12 @@ pub(super) struct TimelineBucket {
 }
 
 impl Timeline {
-    /// What happens then.
+    /// Returns the counters of the second that contains `at`.
     pub(super) fn bucket_mut(&mut self, at: Timestamp) -> &mut TimelineBucket {
         self.0.entry(at.0.div_euclid(1_000)).or_default()
     }
 
-    /// The buckets in which something happened, the oldest first.
+    /// Returns the non-empty buckets, oldest first.
     pub(super) fn view(self) -> TimelineFigures {
         let first = self.0.first_key_value().map_or(0, |(second, _)| *second);
         let last = self.0.last_key_value().map_or(0, |(second, _)| *second);
@@ -68,7 +68,7 @@ impl Timeline {
 
 impl TimelineBucket {
     fn add(&mut self, other: Self) {
-        for (sum, more) in [
+        for (sum, count) in [
             (&mut self.runs_completed, other.runs_completed),
             (&mut self.runs_failed, other.runs_failed),
             (&mut self.runs_cancelled, other.runs_cancelled),
@@ -78,7 +78,7 @@ impl TimelineBucket {
             (&mut self.calls_refused, other.calls_refused),
             (&mut self.retries, other.retries),
         ] {
-            *sum += more;
+            *sum += count;
         }
         self.usage = self.usage.plus(other.usage);
         self.step_ms.append(other.step_ms);
@@ -105,28 +105,33 @@ impl TimelineBucket {
     }
 }
 
-/// What happened over time.
+/// The figures over time.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TimelineFigures {
-    /// Seconds that a bucket is wide.
+    /// Width of a bucket, in seconds.
     width_s: i64,
-    /// Those in which something happened, the oldest first.
+    /// The non-empty buckets, oldest first.
     buckets: Vec<BucketFigures>,
 }
 
-/// What happened within some time.
+/// The figures of one bucket.
 #[derive(Serialize, ToSchema)]
 struct BucketFigures {
-    /// When it begins.
+    /// The start of the bucket.
     at: Timestamp,
+    /// Runs that ended in the bucket.
     runs: RunCounts,
+    /// Calls that ended in the bucket.
     calls: CallCounts,
+    /// Retries of steps and calls.
     retries: u64,
+    /// Model usage.
     usage: ModelUsage,
+    /// Durations of completed steps.
     step_ms: Durations,
 }
 
-/// Runs that ended.
+/// Numbers of ended runs.
 #[derive(Serialize, ToSchema)]
 struct RunCounts {
     completed: u64,
@@ -134,12 +139,13 @@ struct RunCounts {
     cancelled: u64,
 }
 
-/// Calls that ended.
+/// Numbers of ended calls.
 #[derive(Serialize, ToSchema)]
 struct CallCounts {
     completed: u64,
     failed: u64,
     denied: u64,
+    /// Rejected or cancelled by a user, or expired without an answer.
     refused: u64,
 }
 
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn w6_buckets_are_few_and_lose_nothing() {
+    fn w6_number_of_buckets_is_bounded_and_counts_are_complete() {
         assert_eq!(timeline([]), json!({"width_s": 1, "buckets": []}));
         let hour = 1_700_000_000 / 3_600 * 3_600;
         for (seconds, width, count) in [
