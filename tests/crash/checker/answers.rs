@@ -1,5 +1,5 @@
-//! What tools ask while they run (T1): each answer reaches the tool at most once and as it was given,
-//! and what the tool makes of it was an answer.
+//! Checks elicitations (T1): each answer reaches the tool at most once and unchanged, and the tool's
+//! result uses an answer that was given.
 
 use super::{Report, Rule, text};
 use crate::history::History;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) fn check(history: &History, report: &mut Report) {
     let given = collect_answers(history, report);
     for (index, arrived) in history.answers.iter().enumerate() {
-        // That nobody answers may have reasons that are in no log.
+        // Missing answers are not checked: their reasons may be in no log.
         if arrived.answer["action"] != "accept" {
             continue;
         }
@@ -40,7 +40,7 @@ pub(super) fn check(history: &History, report: &mut Report) {
     }
 }
 
-/// What people filled in, by the call that asked.
+/// Returns the submitted forms, by the call that requested them.
 fn collect_answers<'a>(
     history: &'a History,
     report: &mut Report,

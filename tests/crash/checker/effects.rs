@@ -1,5 +1,5 @@
-//! What may have happened in the world: only what the log has as allowed and begun, once, and told
-//! as it was.
+//! Checks effects at the market: each was recorded as allowed and started before, occurred once, and
+//! was reported correctly.
 
 use super::{APPROVAL_TOOLS, CRITICAL, CallRecord, Report, Rule, UNREPEATABLE, calls, text};
 use crate::history::{History, MarketEffect};
@@ -37,14 +37,14 @@ pub(super) fn check(history: &History, report: &mut Report) {
     }
 }
 
-/// What reached the market was begun, and allowed by whom it takes.
+/// Checks that every call at the market was started, and allowed or approved as its tool requires.
 fn allowed(call_id: &str, call: &CallRecord<'_>, arrived: u32, report: &mut Report) {
     report.check(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
         format!("call {call_id} arrived {arrived} times in {} recorded attempts", call.attempts)
     });
     let by_person = |event: &&Value| match text(&event["by"], "kind") {
         "approval" => true,
-        // Said before, which holds for everything but the worst.
+        // A `not sent` result is excluded: it is checked with the ends of calls.
         "grant" | "preflight" => call.tool != CRITICAL,
         _ => false,
     };
@@ -55,7 +55,7 @@ fn allowed(call_id: &str, call: &CallRecord<'_>, arrived: u32, report: &mut Repo
     });
 }
 
-/// Nothing happened twice, and nothing that may not repeat was sent twice by itself.
+/// Checks that no effect occurred twice and no unrepeatable call was repeated automatically.
 fn check_no_duplicates(
     call_id: &str,
     call: &CallRecord<'_>,
@@ -79,7 +79,7 @@ fn check_no_duplicates(
     });
 }
 
-/// The end of a call says what happened, or that nobody knows.
+/// Checks that the end of a call reports its effect, or that it is unknown.
 fn check_reported_end(
     call_id: &str,
     call: &CallRecord<'_>,
@@ -98,7 +98,7 @@ fn check_reported_end(
             happened || a_person_said("done") || is_read_only(call.tool)
         }
         "tool_call_failed" => match text(end, "reason") {
-            // It may have happened: then that must be said.
+            // The effect may have occurred, so the end must say so.
             "cancelled" | "outcome_unknown" => {
                 effects.is_empty() || text(end, "error").contains("have taken effect")
             }
@@ -109,7 +109,7 @@ fn check_reported_end(
     report.check(holds, Rule::UnknownOutcomesReported, || {
         format!("call {call_id} ended with {end}, and the market has {effects:?}")
     });
-    // Whatever began twice by itself was a guess that it had not happened.
+    // An automatic second attempt assumed that the first one had no effect.
     let again = call.answers.iter().filter(|word| word["decision"] == "retry").count();
     let asked = !UNREPEATABLE.contains(&call.tool) || call.attempts as usize <= 1 + again;
     report.check(asked, Rule::UnknownOutcomesReported, || {
@@ -121,7 +121,7 @@ fn is_read_only(tool: &str) -> bool {
     ["get_", "scan_", "list_", "choose_"].iter().any(|prefix| tool.starts_with(prefix))
 }
 
-/// Whether two values are the same, also where one program wrote 5 and another 5.0.
+/// Compares two JSON values; 5 and 5.0 are equal.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),

@@ -1,5 +1,5 @@
-//! The checker can fail, too, where it judges budgets, grants, plans made before the work, and what
-//! tools ask: a history that is right but for one thing, one for each promise.
+//! Shows that the rules for budgets, grants, preflight plans and elicitations fail on a history with
+//! one violation.
 
 use super::{
     Rule, find_violations,
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 const TWO: &str = "session-2";
 
-/// A session in which an order is approved for good and the next one runs on that, a third on a plan
-/// made before; a list fails; and a tool asks where things belong.
+/// A session in which an order creates a grant, the next one uses it, and a third uses a preflight
+/// plan; a list deletion fails; and a tool requests input.
 fn valid_log() -> Vec<Value> {
     let order = |n: u32| json!({"quantity": n});
     let started = |call: &str, tool: &str, arguments: Value| {
@@ -94,7 +94,7 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// The good history with that session beside the other.
+/// The valid history with that session added.
 fn valid_history_with_grants() -> History {
     let mut history = valid_history();
     let events = valid_log();
@@ -127,7 +127,7 @@ fn valid_history_with_grants() -> History {
     history
 }
 
-/// That history with one thing changed breaks this rule, and not by breaking everything.
+/// Checks that this history with one change violates this rule and not every rule.
 #[track_caller]
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history_with_grants();
@@ -137,7 +137,7 @@ fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     assert!(broken.len() <= 3, "{broken:?}");
 }
 
-/// The event of that kind, counted from 0.
+/// Returns the n-th event of a type (from 0).
 fn event<'a>(history: &'a mut History, kind: &str, nth: usize) -> &'a mut Value {
     let events = &mut history.sessions.get_mut(TWO).unwrap().events;
     events.iter_mut().filter(|event| event["type"] == kind).nth(nth).unwrap()
@@ -155,7 +155,7 @@ fn what_is_right_passes() {
 #[test]
 fn a_budget_that_does_not_add_up_is_found() {
     let rule = Rule::BudgetsAreKept;
-    // Kept twice, given back twice, or never noted.
+    // Reserved twice, released twice, or never reserved.
     assert_violates(rule, |history| history.spent += 1.0);
     assert_violates(rule, |history| history.spent -= 3.0);
     assert_violates(rule, |history| blank_event(history, "budget_reserved", 1));
@@ -165,7 +165,7 @@ fn a_budget_that_does_not_add_up_is_found() {
     assert_violates(rule, |history| {
         event(history, "budget_reserved", 1)["cost"]["amount"] = json!(2.0)
     });
-    // What took effect is not given back, and what nobody knows neither.
+    // Not released if the call took effect or its outcome is unknown.
     assert_violates(rule, |history| {
         let end = event(history, "tool_call_completed", 1);
         end["type"] = json!("tool_call_failed");
@@ -197,13 +197,13 @@ fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
     assert_violates(rule, |history| {
         event(history, "grant_added", 0)["grant"]["tool"] = json!("create_shopping_list");
     });
-    // Taken back before.
+    // Revoked before.
     assert_violates(rule, |history| {
         let revoked = event(history, "tool_call_completed", 0);
         revoked["type"] = json!("grant_revoked");
         revoked["grant_id"] = json!("grant-1");
     });
-    // Asked for all the same.
+    // Approval was requested although the grant covers the call.
     assert_violates(rule, |history| {
         let asked = event(history, "tool_call_allowed", 1);
         asked["type"] = json!("waiting_for_approval");
@@ -228,7 +228,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
     assert_violates(rule, |history| {
         event(history, "preflight_approved", 0)["run_id"] = json!("run-1");
     });
-    // A second call on the same step.
+    // A second call by the same step.
     assert_violates(rule, |history| {
         let by = event(history, "tool_call_allowed", 2)["by"].clone();
         event(history, "tool_call_allowed", 1)["by"] = by;
@@ -236,7 +236,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
         event(history, "tool_call_started", 1)["arguments"] = three.clone();
         (history.market_calls[4].arguments, history.effects[3].arguments) = (three.clone(), three);
     });
-    // Money that leaves the wallet is asked for whatever was planned.
+    // A critical call needs approval whatever the plan contains.
     assert_violates(Rule::EffectsAreAllowed, |history| {
         event(history, "tool_call_started", 2)["tool"] = json!("wallet_transfer");
         history.market_calls[5].tool = "wallet_transfer".to_owned();

@@ -1,4 +1,4 @@
-//! The checker can fail: histories that are right but for one thing, one for each promise.
+//! Shows that each rule of the checker fails on a history with one violation.
 
 use super::{Rule, find_violations};
 use crate::history::{
@@ -11,8 +11,8 @@ const ONE: &str = "session-1";
 const BOOKMARK: &str = "call-bookmark";
 const TRANSFER: &str = "call-transfer";
 
-/// The log of a session that bookmarked by itself, and sent money after a person's word and, since
-/// nobody knew what had become of it, again after another.
+/// The log of a session that created a bookmark automatically, and transferred money after an approval
+/// and, because the outcome was unknown, again after a second approval.
 fn valid_log() -> Vec<Value> {
     let by_policy = json!({"kind": "policy", "why": "low"});
     let by_person = json!({"kind": "approval", "approval_id": "plan-1", "by": "ada"});
@@ -68,8 +68,8 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// What a listener hears of it: the message in two pieces.
-fn subscriber_log(who: &str) -> SubscriberLog {
+/// The frames that a subscriber of the session receives: the message in two fragments.
+fn subscriber_log(name: &str) -> SubscriberLog {
     let mut frames = Vec::new();
     for event in valid_log() {
         let seq = event["seq"].as_u64().unwrap();
@@ -83,7 +83,7 @@ fn subscriber_log(who: &str) -> SubscriberLog {
         }
     }
     let session = ONE.to_owned();
-    SubscriberLog { who: who.to_owned(), session, frames, ..SubscriberLog::default() }
+    SubscriberLog { name: name.to_owned(), session, frames, ..SubscriberLog::default() }
 }
 
 pub(super) fn valid_history() -> History {
@@ -133,7 +133,7 @@ pub(super) fn valid_history() -> History {
     }
 }
 
-/// The rules that a history breaks.
+/// Returns the rules that a history violates.
 pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
     let mut rules: Vec<_> =
         find_violations(history).iter().map(|violation| violation.rule).collect();
@@ -142,7 +142,7 @@ pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
     rules
 }
 
-/// The good history with one thing changed breaks this rule, and not by breaking everything.
+/// Checks that a valid history with one change violates this rule and not every rule.
 #[track_caller]
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history();
@@ -156,18 +156,18 @@ fn events(history: &mut History) -> &mut Vec<Value> {
     &mut history.sessions.get_mut(ONE).unwrap().events
 }
 
-/// The event of that kind, counted from 0, in the log and in what was heard of it.
+/// Returns the n-th event of a type (from 0) in the log and in the received frames.
 fn change_event(history: &mut History, kind: &str, nth: usize, change: impl Fn(&mut Value)) {
     let is = |event: &Value| event["type"] == kind;
     let mut logged = events(history).iter_mut().filter(|event| is(event));
     change(logged.nth(nth).unwrap());
-    for hearing in &mut history.subscriber_logs {
-        let mut heard = hearing.frames.iter_mut().filter(|frame| is(&frame.data));
+    for log in &mut history.subscriber_logs {
+        let mut heard = log.frames.iter_mut().filter(|frame| is(&frame.data));
         change(&mut heard.nth(nth).unwrap().data);
     }
 }
 
-/// An event becomes one that says nothing, so that the numbers stay.
+/// Replaces an event by one without content, so that the numbers stay.
 fn blank_event(history: &mut History, kind: &str, nth: usize) {
     change_event(history, kind, nth, |event| event["type"] = json!("nothing"));
 }
@@ -283,7 +283,7 @@ fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
     assert_violates(rule, |history| {
         history.sessions.get_mut(ONE).unwrap().status = "running".to_owned();
     });
-    // It says that it waits, and there is nothing to answer.
+    // The session waits, but no approval is open.
     assert_violates(rule, |history| {
         blank_event(history, "done", 0);
         history.sessions.get_mut(ONE).unwrap().status = "waiting".to_owned();
@@ -313,7 +313,7 @@ fn an_effect_that_happened_twice_is_found() {
         let effect = history.effects[0].clone();
         history.effects.push(effect);
     });
-    // Without the word of a person it may not be sent again, even if nothing came of it.
+    // Without a human's answer it may not be sent again, even if it had no effect.
     assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
 }
 
@@ -339,7 +339,7 @@ fn a_guess_is_found() {
     });
     assert_violates(rule, |history| drop(history.effects.remove(0)));
     assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
-    // A person may say so, and what may have been is said to be so.
+    // A human may report it, and a possible effect is reported as such.
     let mut history = valid_history();
     let said = failed("cancelled", "the run was cancelled; it may have taken effect");
     change_event(&mut history, "tool_call_completed", 1, said);
