@@ -1,8 +1,9 @@
-//! Dying on purpose, as by `kill -9`, at a chosen moment: `GREENROOM_FAULT=after_append:3` ends the
-//! process when that point is reached for the third time. The crash harness (`tests/crash`) sets it.
+//! Kills the process at a chosen point, as `kill -9` does: with `GREENROOM_FAULT=after_append:3` the
+//! process dies when it reaches that point for the third time. The crash harness (`tests/crash`)
+//! sets the variable.
 //!
-//! It decorates the ports, so neither the actors nor the core know of it. It exists in builds with
-//! debug assertions alone: a release build has none of this, and refuses the variable as unknown.
+//! Decorates the ports, so neither the actors nor the core know this module. It exists only in
+//! builds with debug assertions; a release build rejects the variable as unknown.
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -38,32 +39,32 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The variable that names the point, and how often it is reached before.
+/// The environment variable that names the fault point and the pass at which the process dies.
 pub const FAULT_VARIABLE: &str = "GREENROOM_FAULT";
-/// How long a tool has been at work, or a backoff has lasted, when the process dies in it.
+/// Time from the start of a tool attempt or a backoff until the process dies in it.
 const KILL_DELAY: Duration = Duration::from_millis(5);
 
-/// The moments to die at.
+/// The points at which the process can die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultPoint {
-    /// Decided, and not stored.
+    /// Events decided but not stored.
     BeforeAppend,
-    /// Stored, and neither published nor acted upon.
+    /// Events stored but neither published nor acted upon.
     AfterAppend,
-    /// The same two, of a person's decision.
+    /// The same two points, only for a commit that contains an approval's decision.
     BeforeDecision,
     AfterDecision,
-    /// Published, and the provider not asked.
+    /// Step published, request not sent to the provider.
     BeforeModel,
-    /// Inside the model's answer.
+    /// Inside the model's response stream.
     DuringModel,
-    /// Published, and nothing sent to the tool.
+    /// Attempt published, request not sent to the tool.
     BeforeTool,
-    /// The tool is at work.
+    /// The tool is running.
     DuringTool,
-    /// The tool has answered, and nobody has noted what.
+    /// The tool has returned, and its outcome is not recorded.
     AfterTool,
-    /// Another attempt is due later, and that is stored.
+    /// A later attempt is scheduled and stored.
     Backoff,
 }
 
@@ -82,42 +83,43 @@ impl FaultPoint {
     ];
 }
 
-/// One fault, to strike once.
+/// A fault that fires once.
 #[derive(Debug)]
 struct FaultTrigger {
     point: FaultPoint,
-    /// How often the point may still be passed.
+    /// Number of times that the point is passed before the fault fires.
     remaining_passes: AtomicU64,
 }
 
 impl FaultTrigger {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let (name, count) = text.split_once(':').unwrap_or((text, "1"));
-        let known = || FaultPoint::ALL.map(|(name, _)| name).join(", ");
+        let known_names = || FaultPoint::ALL.map(|(name, _)| name).join(", ");
         let point = FaultPoint::ALL.iter().find(|(known, _)| *known == name);
         let (_, point) = point.with_context(|| {
-            format!("{FAULT_VARIABLE}: there is no `{name}`, there are {}", known())
+            format!("{FAULT_VARIABLE}: unknown point `{name}`; known points: {}", known_names())
         })?;
         let count: u64 = count.parse().ok().filter(|count| *count > 0).with_context(|| {
-            format!("{FAULT_VARIABLE}: `{count}` is no number of times; 1 is the first")
+            format!("{FAULT_VARIABLE}: `{count}` is not a count; the minimum is 1")
         })?;
         Ok(Self { point: *point, remaining_passes: AtomicU64::new(count - 1) })
     }
 
-    /// Whether it strikes now.
-    fn record_pass(&self, here: FaultPoint) -> bool {
-        let pass = |passes: u64| passes.checked_sub(1);
-        self.point == here && self.remaining_passes.fetch_update(Relaxed, Relaxed, pass).is_err()
+    /// Records that `point` is reached. True if the fault fires now.
+    fn record_pass(&self, point: FaultPoint) -> bool {
+        let decrement = |passes: u64| passes.checked_sub(1);
+        self.point == point
+            && self.remaining_passes.fetch_update(Relaxed, Relaxed, decrement).is_err()
     }
 
-    fn kill_if_due(&self, here: FaultPoint) {
-        if self.record_pass(here) {
+    fn kill_if_due(&self, point: FaultPoint) {
+        if self.record_pass(point) {
             kill_process();
         }
     }
 }
 
-/// Nothing is flushed, closed or told, as when somebody else does it.
+/// Kills this process with SIGKILL; nothing is flushed, closed or published.
 fn kill_process() -> ! {
     if raise(Signal::SIGKILL).is_err() {
         std::process::abort();
@@ -127,11 +129,12 @@ fn kill_process() -> ! {
     }
 }
 
-/// The same parts, which end the process at the point that the environment names, if it does.
+/// Wraps the ports of `parts` so that the process dies at the fault point that the environment
+/// names. Returns `parts` unchanged if the variable is not set.
 pub fn inject_faults(parts: RuntimeParams) -> anyhow::Result<RuntimeParams> {
     let Ok(text) = std::env::var(FAULT_VARIABLE) else { return Ok(parts) };
     let fault = Arc::new(FaultTrigger::parse(&text)?);
-    tracing::warn!(point = %text, "this process will end itself");
+    tracing::warn!(point = %text, "fault injection is active; this process will kill itself");
     let journal = Arc::new(FaultyJournal { inner: parts.journal, fault: fault.clone() });
     let models = Arc::new(FaultyModelClient { inner: parts.models, fault: fault.clone() });
     let tools = Arc::new(FaultyToolHost { inner: parts.tools, fault });
@@ -146,26 +149,27 @@ struct FaultyJournal {
 #[async_trait]
 impl Journal for FaultyJournal {
     async fn append(&self, commit: Commit) -> Result<(), JournalError> {
-        let has = |kind: fn(&SessionEvent) -> bool| {
-            commit.records.iter().any(|record| kind(&record.event))
+        let contains_event = |matches: fn(&SessionEvent) -> bool| {
+            commit.records.iter().any(|record| matches(&record.event))
         };
-        let decides = has(|event| matches!(event, SessionEvent::ApprovalDecided { .. }));
-        let waits = has(|event| {
+        let has_decision =
+            contains_event(|event| matches!(event, SessionEvent::ApprovalDecided { .. }));
+        let has_backoff = contains_event(|event| {
             matches!(
                 event,
                 SessionEvent::ToolCallRetrying { .. } | SessionEvent::StepRetrying { .. }
             )
         });
         self.fault.kill_if_due(FaultPoint::BeforeAppend);
-        if decides {
+        if has_decision {
             self.fault.kill_if_due(FaultPoint::BeforeDecision);
         }
         self.inner.append(commit).await?;
         self.fault.kill_if_due(FaultPoint::AfterAppend);
-        if decides {
+        if has_decision {
             self.fault.kill_if_due(FaultPoint::AfterDecision);
         }
-        if waits && self.fault.record_pass(FaultPoint::Backoff) {
+        if has_backoff && self.fault.record_pass(FaultPoint::Backoff) {
             actix_web::rt::spawn(async {
                 tokio::time::sleep(KILL_DELAY).await;
                 kill_process();
@@ -263,8 +267,8 @@ impl ModelClient for FaultyModelClient {
     ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
         self.fault.kill_if_due(FaultPoint::BeforeModel);
         let fault = self.fault.clone();
-        let heard = self.inner.stream(request);
-        heard.inspect(move |_| fault.kill_if_due(FaultPoint::DuringModel)).boxed()
+        let deltas = self.inner.stream(request);
+        deltas.inspect(move |_| fault.kill_if_due(FaultPoint::DuringModel)).boxed()
     }
 }
 
@@ -317,9 +321,9 @@ impl ToolHost for FaultyToolHost {
         self.fault.kill_if_due(FaultPoint::BeforeTool);
         let fault = self.fault.clone();
         let attempt = self.inner.call_tool(call, progress, cancel);
-        let dies = self.fault.record_pass(FaultPoint::DuringTool);
+        let kills_tool = self.fault.record_pass(FaultPoint::DuringTool);
         async move {
-            if dies {
+            if kills_tool {
                 actix_web::rt::spawn(async {
                     tokio::time::sleep(KILL_DELAY).await;
                     kill_process();
@@ -338,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fault_fires_from_the_nth_pass_on() {
+    fn fault_fires_at_the_nth_pass() {
         let fault = FaultTrigger::parse("after_append:3").unwrap();
         let due = |point| fault.record_pass(point);
         assert_eq!(
@@ -356,10 +360,10 @@ mod tests {
 
     #[test]
     fn unknown_fault_point_lists_the_known_ones() {
-        let said = |text| FaultTrigger::parse(text).unwrap_err().to_string();
-        assert!(said("nowhere").contains("there are before_append, after_append"));
+        let error = |text| FaultTrigger::parse(text).unwrap_err().to_string();
+        assert!(error("nowhere").contains("known points: before_append, after_append"));
         for text in ["backoff:0", "backoff:", "backoff:often", ""] {
-            assert!(said(text).starts_with(FAULT_VARIABLE), "{text}");
+            assert!(error(text).starts_with(FAULT_VARIABLE), "{text}");
         }
     }
 }

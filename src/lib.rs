@@ -1,7 +1,7 @@
 //! Greenroom: an actor-based, event-driven runtime for LLM agents.
 //!
-//! This crate is the top floor: the only one that knows HTTP, SQL, JSON frames and the network.
-//! `greenroom-actors` below it knows actors and ports, `greenroom-core` below that is pure.
+//! This crate owns HTTP, SQL, the wire formats and all network access. `greenroom-actors` holds the
+//! actors and the ports that this crate implements; `greenroom-core` holds the pure decision logic.
 
 pub mod audit;
 pub mod auth;
@@ -23,8 +23,9 @@ mod thread_scheduling;
 pub mod tool;
 pub mod workflow;
 
-/// Chooses the one TLS implementation of this process. Call it first; a second call does nothing.
+/// Installs the TLS implementation of this process. Must be called before the first connection;
+/// idempotent.
 pub fn install_crypto() {
-    // An error means that it is installed already.
+    // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
 }

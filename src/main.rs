@@ -10,7 +10,8 @@ use greenroom::{
 };
 use std::process::ExitCode;
 
-/// A tenth of a run was spent in the system's (docs/performance.md).
+/// The global allocator. With the system's allocator, a tenth of a run's time was spent allocating
+/// (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

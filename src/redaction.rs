@@ -1,8 +1,8 @@
-//! What may leave, and what is blacked out on its way (E7). Pure.
+//! Redacts secrets from everything that leaves the process (E7). Pure.
 //!
-//! The log holds real values, because a restart must run what was approved; everything that
-//! encodes for clients, administrators or logs passes through a [`Redactor`]. It owns the list of
-//! secret keys and the configured secrets, and knows nothing of transports.
+//! The event log holds real values, because a resumed session must run exactly the calls that were
+//! approved. Everything that encodes values for clients, administrators or logs uses a [`Redactor`].
+//! This module owns the list of secret keys and the configured secrets; it does not know transports.
 
 mod malformed_json;
 mod redacted_view;
@@ -15,28 +15,29 @@ use std::borrow::Cow;
 
 pub use redacted_view::RedactedView;
 
-/// What stands where a secret was.
+/// The placeholder that replaces a secret.
 pub use greenroom_core::scrub::REDACTED;
 
-/// The shortest configured secret: anything shorter would black out ordinary words.
+/// Minimum bytes of a configured secret. Shorter texts would redact ordinary words.
 pub const SECRET_BYTES_MIN: usize = 8;
 
-/// Values under keys that end with one of these are secret, whatever their case and however they
-/// are hyphenated: `api_key`, `X-Api-Key`, `accessToken` …
+/// Suffixes of secret keys. Case, spaces and the characters `-`, `_` and `.` are ignored, so that
+/// `api_key`, `X-Api-Key` and `accessToken` match.
 const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
 
-/// Nesting below which nothing is looked at any more; it is blacked out as a whole.
+/// Maximum nesting depth of values; deeper values are redacted completely.
 const DEPTH_MAX: usize = 128;
 
-/// Blacks out secrets.
+/// Replaces secrets with [`REDACTED`].
 #[derive(Debug, Default)]
 pub struct Redactor {
-    /// Longest first, so that a secret that contains another goes as a whole.
+    /// Longest first, so that a secret that contains another one is replaced completely.
     secrets: Vec<SecretMatcher>,
     patterns: Vec<Regex>,
 }
 
-/// A configured secret, and what finds it: making that takes longer than a look at a short text.
+/// A configured secret and its prepared searcher. Preparing the searcher takes longer than searching
+/// a short text.
 #[derive(Debug)]
 struct SecretMatcher {
     text: Box<str>,
@@ -44,32 +45,34 @@ struct SecretMatcher {
 }
 
 impl Redactor {
-    /// One that also blacks out these texts wherever they stand, also where they are escaped in JSON.
-    /// Those shorter than [`SECRET_BYTES_MIN`] are left out.
+    /// Creates a redactor that replaces the values of secret keys and all occurrences of `secrets`,
+    /// also where they are escaped once or twice as JSON strings. Ignores secrets shorter than
+    /// [`SECRET_BYTES_MIN`].
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let long = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
-        // A log line is JSON, and so may be what it quotes.
-        let spelled = |secret: String| {
+        let is_long_enough = |secret: &String| secret.len() >= SECRET_BYTES_MIN;
+        // A log line is JSON and may quote JSON.
+        let spellings = |secret: String| {
             let once = escape_json(&secret);
             let twice = escape_json(&once);
             [secret, once, twice]
         };
-        let mut secrets: Vec<String> = secrets.into_iter().filter(long).flat_map(spelled).collect();
+        let mut secrets: Vec<String> =
+            secrets.into_iter().filter(is_long_enough).flat_map(spellings).collect();
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
-        let secret = |text: String| {
+        let matcher = |text: String| {
             let finder = memmem::Finder::new(&text).into_owned();
             SecretMatcher { text: text.into_boxed_str(), finder }
         };
-        Self { secrets: secrets.into_iter().map(secret).collect(), patterns: Vec::new() }
+        Self { secrets: secrets.into_iter().map(matcher).collect(), patterns: Vec::new() }
     }
 
-    /// The same, which also blacks out what any of `patterns` finds.
+    /// Adds patterns whose matches are redacted too.
     pub fn with_patterns(self, patterns: Vec<Regex>) -> Self {
         Self { patterns, ..self }
     }
 
-    /// `text` without the configured secrets, and then without what the patterns find.
+    /// Returns `text` with the configured secrets replaced first, then the matches of the patterns.
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut clean = Cow::Borrowed(text);
         for SecretMatcher { text, finder } in &self.secrets {
@@ -78,19 +81,20 @@ impl Redactor {
             }
         }
         for pattern in &self.patterns {
-            if let Cow::Owned(black) = pattern.replace_all(&clean, NoExpand(REDACTED)) {
-                clean = Cow::Owned(black);
+            if let Cow::Owned(redacted) = pattern.replace_all(&clean, NoExpand(REDACTED)) {
+                clean = Cow::Owned(redacted);
             }
         }
         clean
     }
 
-    /// The value as it may be shown ([`Self::shown`]).
+    /// Returns the redacted value ([`Self::redact`]).
     pub fn redact_value(&self, value: Value) -> Value {
         view_to_value(&self.redact(&value))
     }
 
-    /// `text` cleaned as JSON, if it is a JSON object or array, whole or not, with something to clean.
+    /// Returns `text` with its secrets replaced if it begins like a JSON object or array, complete
+    /// or not, and contains a secret; `None` otherwise.
     fn redact_json_text(&self, text: &str, depth: usize) -> Option<String> {
         if !text.trim_start().starts_with(['{', '[']) {
             return None;
@@ -104,8 +108,8 @@ impl Redactor {
     }
 }
 
-/// The keys of one object as they are shown, in their order. A secret may even be a key, and so may
-/// another one beside it: from the second on they are numbered.
+/// Redacts the keys of one object, in their order. Redacted keys after the first one are numbered,
+/// so that the keys of the object remain distinct.
 #[derive(Debug, Default)]
 struct RedactedKeys {
     redacted_count: usize,
@@ -126,31 +130,31 @@ impl RedactedKeys {
     }
 }
 
-/// What is shown of a value, as one.
-fn view_to_value(shown: &RedactedView<'_, Value>) -> Value {
-    // Plain data: serialising it can't fail.
-    serde_json::to_value(shown).unwrap_or_else(|_| REDACTED.into())
+/// Serializes a redacted view to a JSON value.
+fn view_to_value(view: &RedactedView<'_, Value>) -> Value {
+    // Serializing a JSON value cannot fail.
+    serde_json::to_value(view).unwrap_or_else(|_| REDACTED.into())
 }
 
-/// `text` as it stands between the quotes of JSON.
+/// Returns `text` escaped as the content of a JSON string, without the quotes.
 fn escape_json(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Whether what stands under `key` is secret by its name alone.
+/// True if the value under `key` is secret because of its key.
 pub(crate) fn is_secret_key(key: &str) -> bool {
-    // Nearly all keys are, and this is asked of each one of each frame.
+    // Nearly all keys are ASCII, and this check runs for each key of each frame.
     if key.is_ascii() {
         return has_secret_suffix(key.as_bytes());
     }
     has_secret_suffix(key.to_lowercase().as_bytes())
 }
 
-/// The same of a key whose letters beyond ASCII are small.
+/// Same as [`is_secret_key`], for a key whose letters beyond ASCII are in lower case.
 fn has_secret_suffix(key: &[u8]) -> bool {
     let is_letter = |byte: &&u8| !matches!(byte, b'-' | b'_' | b' ' | b'.');
-    // From their ends, where nearly all keys differ from these at once.
+    // Compares from the end, because most keys differ from each suffix in the last letter.
     let letters = || key.iter().rev().filter(is_letter).map(u8::to_ascii_lowercase);
     SECRET_KEYS.iter().any(|secret| letters().take(secret.len()).eq(secret.bytes().rev()))
 }
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_configured_secrets_go_everywhere_the_longest_first() {
+    fn e7_configured_secrets_are_redacted_everywhere_longest_first() {
         let secrets = ["hunter2hunter2", "hunter2h", "short"].map(str::to_owned);
         let redactor = Redactor::new(secrets);
         assert_eq!(redactor.redact_text("a hunter2hunter2 b hunter2h short"), {
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_configured_secrets_go_also_where_they_are_escaped() {
+    fn e7_escaped_configured_secrets_are_redacted() {
         let secret = "a\"b\\c\nd\"e";
         let redactor = Redactor::new([secret.to_owned()]);
         let once = json!(secret).to_string();
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_json_inside_of_text_is_cleaned_and_other_text_stays_byte_for_byte() {
+    fn e7_json_in_text_is_redacted_and_other_text_is_unchanged() {
         let redactor = Redactor::default();
         let inner = json!({"api_key": "k", "n": 1}).to_string();
         let clean = redactor.redact_value(json!({"text": inner}));
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_what_configured_patterns_find_goes_everywhere() {
+    fn e7_matches_of_configured_patterns_are_redacted_everywhere() {
         let patterns = [r"\b\d{3}-\d{2}-\d{4}\b", "(?i)badge [a-z]+"];
         let patterns = patterns.map(|pattern| Regex::new(pattern).unwrap()).to_vec();
         let redactor = Redactor::new(["k3y-k3y-k3y".to_owned()]).with_patterns(patterns);
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_keys_that_are_secret_stay_apart() {
+    fn e7_redacted_keys_remain_distinct() {
         let redactor = Redactor::new(["k3y-k3y-k3y", "s3cr3t-s3cr3t"].map(str::to_owned));
         let value = json!({"a": 1, "k3y-k3y-k3y": 2, "s3cr3t-s3cr3t": {"n": 3}});
         let expected = json!({"a": 1, "[redacted]": 2, "[redacted] (2)": {"n": 3}});
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_json_that_was_cut_is_cleaned_too() {
+    fn e7_truncated_json_is_redacted() {
         let redactor = Redactor::new(["hunter2hunter2".to_owned()]);
         let cut = json!([r#"{"password":"p","say":"hunter2hunter2","n"#, "{ hunter2hunter2"]);
         let expected = json!([r#"{"password":"[redacted]","say":"[redacted]","n"#, "{ [redacted]"]);

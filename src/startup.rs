@@ -1,7 +1,7 @@
-//! Putting the server together from its configuration, and taking it down again.
+//! Assembles the server from its configuration and shuts it down.
 //!
-//! The only place that knows all parts at once. `greenroom serve` calls [`Server::start`]; so do
-//! tests that want a whole server in their own process.
+//! The only module that knows all parts of the server. `greenroom serve` and tests that run a whole
+//! server in their own process call [`Server::start`].
 
 use crate::{
     auth::{AdminToken, Authenticator, KeyStore},
@@ -43,12 +43,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How often the wait for running steps looks again while the server drains.
+/// Interval at which a draining server checks for running attempts.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
-/// How long sessions have to leave memory at the end.
+/// Maximum time for the session actors to stop during shutdown.
 const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The machine's clock, and its randomness.
+/// The system's clock and source of random seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -73,21 +73,21 @@ pub struct Server {
     rehearsal: Option<RehearsalServer>,
     http: ServerHandle,
     drain_timeout: Duration,
-    /// Who looks for changes of skills and workflows, and who sums up the metrics.
+    /// The task that rescans skills and workflows, and the task that runs the metrics upkeep.
     background_tasks: [actix_web::rt::task::JoinHandle<()>; 2],
     trace_exporter: Option<Arc<TraceExporter>>,
 }
 
 impl Server {
-    /// Starts everything `configuration` asks for, and listens. Needs a running actix system.
+    /// Starts all configured parts and listens for connections. Requires a running actix system.
     pub async fn start(configuration: Configuration, metrics: Metrics) -> anyhow::Result<Self> {
-        let opened = check_exposure_with_keys(&configuration).await?;
-        // Early: a port that is taken is the most likely mistake, and the cheapest to find.
+        let opened_store = check_exposure_with_keys(&configuration).await?;
+        // Bound first: an occupied port is the most frequent mistake and the cheapest to detect.
         let listener = TcpListener::bind(configuration.listen)
             .with_context(|| format!("can't listen on {}", configuration.listen))?;
         let address = listener.local_addr()?;
-        let token = admin_token(&configuration)?;
-        let store = match opened {
+        let token = load_admin_token(&configuration)?;
+        let store = match opened_store {
             Some(store) => store,
             None => open_store(&configuration).await?,
         };
@@ -103,7 +103,7 @@ impl Server {
         let catalog = configuration.catalog.clone();
         let tools = tool::start_with_built_in(servers, built_in, catalog, &board, &clock);
         host.get_or_init(|| tools.clone());
-        // A session that comes back to life must find the tools it was using.
+        // A resumed session must find the tools that it used before.
         tools.wait_until_started().await;
         let limits = &configuration.limits;
         let governance = Governance {
@@ -122,7 +122,8 @@ impl Server {
             ..Governance::new(configuration.agents.values().cloned(), configuration.matrix.clone())
         };
         let endpoint = configuration.otlp_endpoint.as_deref();
-        let traces = endpoint.map(|to| TraceExporter::start(to, redactor.clone())).transpose();
+        let traces =
+            endpoint.map(|endpoint| TraceExporter::start(endpoint, redactor.clone())).transpose();
         let traces = traces.context("can't export traces")?.map(Arc::new);
         let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
         let models = Arc::new(HttpModelClient::new(models, clock.clone())?);
@@ -141,9 +142,9 @@ impl Server {
         };
         #[cfg(debug_assertions)]
         let parts = crate::fault_injection::inject_faults(parts)?;
-        let runtime = Runtime::start(parts)
-            .await
-            .with_context(|| format!("can't read what is stored in {}", configuration.database))?;
+        let runtime = Runtime::start(parts).await.with_context(|| {
+            format!("can't load the stored data from {}", configuration.database)
+        })?;
         let default_agent = AgentName::parse(configuration::AGENT_DEFAULT)?;
         let auth = Authenticator::new(token.clone()).with_key_store(store.clone());
         let mut state = AppState::new(runtime, auth, default_agent).with_limits(HttpLimits {
@@ -163,13 +164,13 @@ impl Server {
         state.audit_log = Some(store.clone());
         state.redactor = redactor;
         state.metrics = Some(metrics.handle());
-        let sums = actix_web::rt::spawn(metrics.run_upkeep());
-        let served = state.clone();
+        let metrics_upkeep = actix_web::rt::spawn(metrics.run_upkeep());
+        let handler_state = state.clone();
         let server = HttpServer::new(move || {
-            // This is called by each of its threads.
+            // Each worker thread of the server calls this closure.
             #[cfg(target_os = "linux")]
             crate::thread_scheduling::use_batch_scheduling();
-            let state = served.clone();
+            let state = handler_state.clone();
             App::new().configure(|app| http::configure(app, state))
         })
         .on_connect(http::on_connect(limits.heartbeat.0))
@@ -183,8 +184,8 @@ impl Server {
                 tracing::error!(%error, "the HTTP server failed");
             }
         });
-        let chores = [sums, actix_web::rt::spawn(refresh_periodically(skills, workflows))];
-        let drain = configuration.drain_timeout;
+        let background_tasks =
+            [metrics_upkeep, actix_web::rt::spawn(refresh_periodically(skills, workflows))];
         Ok(Self {
             address,
             admin_token: token,
@@ -193,41 +194,41 @@ impl Server {
             tools,
             rehearsal,
             http,
-            drain_timeout: drain,
-            background_tasks: chores,
+            drain_timeout: configuration.drain_timeout,
+            background_tasks,
             trace_exporter: traces,
         })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The administrator's token.
-    pub fn load_admin_token(&self) -> &AdminToken {
+    /// Returns the administrator's token.
+    pub fn admin_token(&self) -> &AdminToken {
         &self.admin_token
     }
 
-    /// Where the rehearsal listens, if one is running.
+    /// Returns the URL of the rehearsal server, if one is running.
     pub fn rehearsal_url(&self) -> Option<String> {
         self.rehearsal.as_ref().map(RehearsalServer::url)
     }
 
-    /// What its handlers share.
+    /// Returns the state that the HTTP handlers share.
     pub fn state(&self) -> &AppState {
         &self.state
     }
 
-    /// The connections to its tools.
+    /// Returns the connections to the tool servers.
     pub fn tools(&self) -> &ToolServers {
         &self.tools
     }
 
-    /// Takes nothing new, tells the clients, lets models and tools that are at work come to their end
-    /// for the configured time or until somebody can't wait, and ends (D8). What is unfinished then
-    /// continues at the next start.
-    pub async fn shut_down(self, hurry: impl Future<Output = ()>) {
+    /// Shuts the server down (D8): accepts no new work, notifies the clients and waits for running
+    /// model and tool attempts until they end, the drain timeout passes or `abort_drain` resolves.
+    /// Unfinished work resumes at the next start.
+    pub async fn shut_down(self, abort_drain: impl Future<Output = ()>) {
         self.state.draining.store(true, Relaxed);
         self.state.runtime.drain();
         let running = async {
@@ -235,17 +236,17 @@ impl Server {
                 tokio::time::sleep(DRAIN_POLL).await;
             }
         };
-        let is_over = tokio::select! {
+        let is_drained = tokio::select! {
             () = running => true,
             () = tokio::time::sleep(self.drain_timeout) => false,
-            () = hurry => false,
+            () = abort_drain => false,
         };
-        if !is_over {
-            tracing::info!("models or tools are still at work; they are cut off");
+        if !is_drained {
+            tracing::info!("model or tool attempts are still running; aborting them");
         }
-        self.background_tasks.iter().for_each(|chore| chore.abort());
+        self.background_tasks.iter().for_each(|task| task.abort());
         self.http.stop(true).await;
-        // Before the tools: that they are gone then is nothing a session should hear of.
+        // Sessions stop before the tool servers, so that no session records a lost tool server.
         self.state.runtime.shut_down(SESSION_STOP_TIMEOUT).await;
         self.tools.shut_down().await;
         if let Some(rehearsal) = self.rehearsal {
@@ -255,30 +256,31 @@ impl Server {
             && let Err(error) =
                 actix_web::rt::task::spawn_blocking(move || traces.shut_down()).await
         {
-            tracing::warn!(%error, "the last traces could not be exported");
+            tracing::warn!(%error, "failed to export the remaining traces");
         }
         if let Err(error) = self.store.checkpoint().await {
-            tracing::warn!(%error, "the database could not be closed cleanly");
+            tracing::warn!(%error, "failed to close the database cleanly");
         }
     }
 
     fn has_running_attempts(&self) -> bool {
         let board = &self.state.runtime.status_board;
-        let works = |kind: &str| ["LlmStream", "ToolExecutor"].contains(&kind);
-        board.snapshots("/sessions/").iter().any(|actor| works(actor.kind))
+        let is_attempt = |kind: &str| ["LlmStream", "ToolExecutor"].contains(&kind);
+        board.snapshots("/sessions/").iter().any(|actor| is_attempt(actor.kind))
     }
 }
 
-/// The administrator's token: the environment's, or the one beside the database (X1).
-pub fn admin_token(configuration: &Configuration) -> anyhow::Result<AdminToken> {
+/// Returns the administrator's token: from the environment, or from the file beside the database,
+/// which is created if it does not exist (X1).
+pub fn load_admin_token(configuration: &Configuration) -> anyhow::Result<AdminToken> {
     match &configuration.admin_token {
-        Some(token) => AdminToken::parse(token.expose()).context("GREENROOM_TOKEN is not usable"),
+        Some(token) => AdminToken::parse(token.expose()).context("GREENROOM_TOKEN is invalid"),
         None => Ok(AdminToken::load_or_create(&configuration.database.token_path())?),
     }
 }
 
-/// Refuses to listen where others reach unless a token is set or a key exists (X1); the database,
-/// if it had to be opened to know.
+/// Rejects a listen address that other machines can reach unless a token is set or a valid API key
+/// exists (X1). Returns the store if checking for keys required opening it.
 async fn check_exposure_with_keys(
     configuration: &Configuration,
 ) -> anyhow::Result<Option<Arc<Store>>> {
@@ -287,18 +289,19 @@ async fn check_exposure_with_keys(
         configuration.validate_exposure(false)?;
         return Ok(None);
     }
-    let journal = open_store(configuration).await?;
-    let has_keys = journal.list_keys().await?.iter().any(|key| key.revoked_at.is_none());
+    let store = open_store(configuration).await?;
+    let has_keys = store.list_keys().await?.iter().any(|key| key.revoked_at.is_none());
     configuration.validate_exposure(has_keys)?;
-    Ok(Some(journal))
+    Ok(Some(store))
 }
 
-/// Opens the database that is configured, bringing it up to date.
+/// Opens the configured database as a journal and migrates it to the current schema.
 pub async fn open_journal(configuration: &Configuration) -> anyhow::Result<Arc<dyn Journal>> {
     Ok(open_store(configuration).await?)
 }
 
-/// The same, with its keys and its audit log.
+/// Opens the configured database with its API keys and audit log, and migrates it to the current
+/// schema.
 pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<Store>> {
     let durability = match configuration.durability {
         configuration::Durability::Fsync => store::Durability::Fsync,
@@ -306,19 +309,19 @@ pub async fn open_store(configuration: &Configuration) -> anyhow::Result<Arc<Sto
     };
     let options = StoreOptions { durability, ..StoreOptions::default() };
     let database = &configuration.database;
-    let journal = Store::open(database, options)
+    let store = Store::open(database, options)
         .await
         .with_context(|| format!("can't open the database {database}"))?;
-    Ok(Arc::new(journal))
+    Ok(Arc::new(store))
 }
 
-/// The models there are; a rehearsal is started if an agent wants one (M5).
+/// Returns the configured models. Starts a rehearsal server and adds it if an agent uses it (M5).
 fn resolve_models(
     configuration: &Configuration,
 ) -> anyhow::Result<(Vec<ModelEndpoint>, Option<RehearsalServer>)> {
     let mut models: Vec<_> = configuration.models.values().cloned().collect();
-    let rehearses = |model: &String| model == REHEARSAL;
-    if !configuration.agents.values().any(|agent| agent.models.iter().any(rehearses)) {
+    let is_rehearsal = |model: &String| model == REHEARSAL;
+    if !configuration.agents.values().any(|agent| agent.models.iter().any(is_rehearsal)) {
         return Ok((models, None));
     }
     let script = match &configuration.rehearsal {
@@ -328,30 +331,30 @@ fn resolve_models(
         None => Script::tour()?,
     };
     let rehearsal = RehearsalServer::start(script, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        .context("can't start the rehearsal")?;
+        .context("can't start the rehearsal server")?;
     models.push(ModelEndpoint::without_key(REHEARSAL, ModelWireFormat::Anthropic, rehearsal.url()));
     Ok((models, Some(rehearsal)))
 }
 
-/// Looks for changes of skills and workflows, for as long as it is polled.
+/// Rescans skills and workflows every [`SCAN_INTERVAL`]. Never returns.
 async fn refresh_periodically(skills: Arc<SkillLibrary>, workflows: Arc<WorkflowLibrary>) {
     let mut ticks = tokio::time::interval(SCAN_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let (skills, workflows) = (skills.clone(), workflows.clone());
-        let look = tokio::task::spawn_blocking(move || {
+        let scan = tokio::task::spawn_blocking(move || {
             skills.refresh();
             workflows.refresh();
         });
-        if look.await.is_err() {
-            tracing::error!("reading skills and workflows failed; it is tried again");
+        if scan.await.is_err() {
+            tracing::error!("scanning skills and workflows failed; retrying at the next interval");
         }
     }
 }
 
-/// The tools of our own that the configuration asks for, as a server (T7). `host` is filled in once all
-/// servers are there, this one among them.
+/// Returns the server of the built-in tools that the configuration enables, if any (T7). `host` is
+/// set once all tool servers, including this one, have been started.
 pub fn built_in_server(
     configuration: &Configuration,
     skills: &Arc<SkillLibrary>,
@@ -374,34 +377,34 @@ pub fn built_in_server(
     built_in::built_in_server(tools)
 }
 
-/// The tool `delegate` as each agent has it (S8).
+/// Returns each delegating agent's definition of the tool `delegate` (S8).
 fn delegate_tools(configuration: &Configuration) -> BTreeMap<AgentName, Arc<Tool>> {
     let server =
         ServerProfile { name: BUILT_IN_SERVER.to_owned(), trusted: true, unavailable_reason: None };
-    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("a plain word is a tool's name");
+    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("`delegate` is a valid tool name");
     let delegating = configuration.agents.values().filter(|agent| !agent.delegates.is_empty());
-    let of_agent = |agent: &AgentProfile| {
-        let named = agent.delegates.iter().filter_map(|name| configuration.agents.get(name));
-        let remote = delegation::delegate_tool(named);
+    let tool_of_agent = |agent: &AgentProfile| {
+        let delegates = agent.delegates.iter().filter_map(|name| configuration.agents.get(name));
+        let remote = delegation::delegate_tool(delegates);
         let tool = configuration.catalog.resolve_tool(&server, &remote, name.clone());
         (agent.name.clone(), Arc::new(tool))
     };
-    delegating.map(of_agent).collect()
+    delegating.map(tool_of_agent).collect()
 }
 
-/// The tokens that models' contexts hold, where that is known (C1).
+/// Returns the context window of each model in tokens, if configured (C1).
 fn context_windows(configuration: &Configuration) -> BTreeMap<String, u64> {
-    let known = |model: &ModelEndpoint| Some((model.name.clone(), model.context_tokens?));
-    configuration.models.values().filter_map(known).collect()
+    let window = |model: &ModelEndpoint| Some((model.name.clone(), model.context_tokens?));
+    configuration.models.values().filter_map(window).collect()
 }
 
-/// The models whose price is known (M6).
+/// Returns the price of each model, if configured (M6).
 fn prices(configuration: &Configuration) -> BTreeMap<String, ModelPrice> {
-    let priced = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
-    configuration.models.values().filter_map(priced).collect()
+    let price = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
+    configuration.models.values().filter_map(price).collect()
 }
 
-/// Everything that must never leave, wherever it turns up (E7).
+/// Returns all texts that are redacted wherever they occur (E7).
 fn collect_secrets(configuration: &Configuration, token: &AdminToken) -> Vec<String> {
     let secrets = configuration.secrets().into_iter().chain([token.expose().to_owned()]);
     secrets.filter(|secret| secret.len() >= SECRET_BYTES_MIN).collect()
@@ -415,7 +418,7 @@ mod tests {
         auth::{ApiKey, KeyId, Role, api_key},
     };
 
-    /// X1, X2: an open address needs a lock, and a revoked key is none.
+    /// X1, X2: a public address requires a valid key; a revoked key does not count.
     #[tokio::test]
     async fn x1_public_address_requires_a_valid_key() {
         let folder = tempfile::tempdir().unwrap();
@@ -424,7 +427,7 @@ mod tests {
         std::fs::write(&file, format!("listen = '0.0.0.0:1'\ndatabase = {database:?}")).unwrap();
         let configuration = Configuration::load(Some(&file), &BTreeMap::new()).unwrap();
         check_exposure_with_keys(&configuration).await.unwrap_err();
-        assert!(!database.exists(), "a refusal makes no files");
+        assert!(!database.exists(), "a rejected configuration creates no files");
 
         let store = open_store(&configuration).await.unwrap();
         let key_id = KeyId(uuid::Uuid::nil());

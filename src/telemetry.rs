@@ -1,7 +1,7 @@
-//! Logs and metrics (A4, E7): set up once, at the start of the process.
+//! Logging, metrics and tracing (A4, E7), set up once at process start.
 //!
-//! Logs go to standard error, so that what a command prints stays clean. Prompts and payloads are
-//! logged at DEBUG only.
+//! Logs are written to standard error, so that standard output holds only a command's output.
+//! Prompts and payloads are logged at DEBUG only.
 
 mod log_writer;
 mod trace_exporter;
@@ -28,24 +28,24 @@ use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
-/// What is logged where `GREENROOM_LOG` says nothing. What actix_http calls errors is what clients send
-/// or that they hang up: as many lines as anybody likes, of nothing that is wrong here.
+/// The log filter if `GREENROOM_LOG` is not set. `actix_http` is off because its errors report
+/// malformed requests and closed connections: clients could fill the log with them.
 const LOG_DEFAULT: &str = "info,rmcp=warn,sqlx=warn,actix_server=warn,hyper=warn,actix_http=off";
 
-/// What is logged of a server whose log nobody came for.
+/// The log filter of a command that runs a server internally and whose output is its own report.
 const LOG_QUIET: &str = "error,actix_http=off";
 
-/// Starts logging: text for people at a terminal, JSON lines otherwise. Quietly where what a command
-/// prints is what somebody wants to read.
+/// Starts logging to standard error: text if it is a terminal, JSON lines otherwise. `quietly` logs
+/// only errors by default, for commands that run a server internally.
 pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
     let default = if quietly { LOG_QUIET } else { LOG_DEFAULT };
     let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| default.to_owned());
-    let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a log filter")?;
-    let for_people = std::io::stderr().is_terminal();
-    let text = for_people
+    let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a valid log filter")?;
+    let is_terminal = std::io::stderr().is_terminal();
+    let text = is_terminal
         .then(|| fmt::layer().with_writer(|| log_writer::RedactingWriter).with_target(false));
     let json =
-        (!for_people).then(|| fmt::layer().json().with_writer(|| log_writer::RedactingWriter));
+        (!is_terminal).then(|| fmt::layer().json().with_writer(|| log_writer::RedactingWriter));
     tracing_subscriber::registry().with(filter).with(text).with(json).try_init()?;
     Ok(())
 }
@@ -55,49 +55,43 @@ pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
 pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
-    /// Starts collecting, once in a process.
+    /// Starts collecting metrics. Can be called once per process.
     pub fn start() -> anyhow::Result<Self> {
-        let handle = http::metrics::install().context("metrics are collected twice")?;
+        let handle = http::metrics::install().context("metrics are already being collected")?;
         describe_counter!("greenroom_runs_total", "Runs that ended, by agent and outcome");
         describe_counter!("greenroom_calls_total", "Tool calls that ended, by agent and outcome");
         describe_counter!(
             "greenroom_steps_total",
             "Model attempts that ended, by agent and outcome"
         );
-        describe_counter!("greenroom_retries_total", "Attempts that are tried again, by what");
+        describe_counter!("greenroom_retries_total", "Retries, by kind of attempt (step or call)");
         describe_histogram!(
             "greenroom_model_first_token_seconds",
             "Time from a request to the first text or call, by model"
         );
         describe_counter!(
             "greenroom_model_fallbacks_total",
-            "Models that were given up for the next of the profile"
+            "Fallbacks to the next model of the agent, by both models"
         );
-        describe_counter!(
-            "greenroom_compactions_total",
-            "Conversations whose older part was summarised"
-        );
-        describe_counter!(
-            "greenroom_approvals_total",
-            "Questions to people, by what became of them"
-        );
+        describe_counter!("greenroom_compactions_total", "Context compactions, by agent");
+        describe_counter!("greenroom_approvals_total", "Approvals that reached a state, by state");
         describe_histogram!(
             "greenroom_bus_lag_seconds",
-            "Time from a commit's publishing until the event bus takes it to subscribers"
+            "Time from the publication of a commit until the event bus forwards it to subscribers"
         );
         describe_counter!("greenroom_tokens_total", "Tokens of ended runs, by agent and kind");
-        describe_counter!("greenroom_unpriced_runs_total", "Ended runs whose cost is not known");
-        describe_gauge!("greenroom_cost_usd", "What ended runs cost where it is known, by agent");
+        describe_counter!("greenroom_unpriced_runs_total", "Ended runs of unknown cost, by agent");
+        describe_gauge!("greenroom_cost_usd", "Cost of ended runs of known cost in USD, by agent");
         Ok(Self(handle))
     }
 
-    /// What renders them for Prometheus.
+    /// Returns the handle that renders the metrics for Prometheus.
     pub fn handle(&self) -> PrometheusHandle {
         self.0.clone()
     }
 
-    /// Sums up what was measured, again and again, for as long as it is polled: the recorder keeps
-    /// every single measurement until then, whether anybody ever asks for the metrics or not.
+    /// Aggregates the collected measurements every [`UPKEEP_INTERVAL`]. Never returns. Without the
+    /// upkeep, the recorder keeps each single measurement until the metrics are rendered.
     pub async fn run_upkeep(self) {
         let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -108,13 +102,13 @@ impl Metrics {
     }
 }
 
-/// How long single measurements are kept.
+/// Interval at which single measurements are aggregated.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Bytes of a call's input or error that a log line shows.
+/// Maximum bytes of a call's tool name, input or error in a log line.
 const LOGGED_BYTES_MAX: usize = 256;
 
-/// Counts what sessions commit (M6, A4), and logs their tool calls (E7).
+/// Counts committed events (M6, A4) and logs tool calls (E7).
 pub struct SessionMeter {
     redactor: Arc<Redactor>,
     trace_exporter: Option<Arc<TraceExporter>>,
@@ -122,13 +116,14 @@ pub struct SessionMeter {
 }
 
 impl SessionMeter {
-    /// A meter whose log lines are blacked out by `redactor`. Metrics must have been started.
+    /// Creates a meter that redacts its log lines with `redactor`. Requires started metrics.
     pub fn new(redactor: Arc<Redactor>, trace_exporter: Option<Arc<TraceExporter>>) -> Self {
         Self { redactor, trace_exporter, bus_lag: histogram!("greenroom_bus_lag_seconds") }
     }
 
-    /// Tool calls at INFO with their input redacted and shortened, failed ones at WARN. What a
-    /// model or tool wrote is a text to the log, which quotes it: it can't pass for a line of ours.
+    /// Logs a tool call at INFO with its redacted and truncated input, and a failed call at WARN.
+    /// Texts of models and tools are logged as quoted field values, so they cannot imitate a log
+    /// line.
     fn log_call(&self, session_id: SessionId, record: &EventRecord) {
         let run_id = record.run_id.map(tracing::field::display);
         if let SessionEvent::ToolCallStarted { call_id, tool, arguments, .. } = &record.event {
@@ -218,7 +213,7 @@ impl Meter for SessionMeter {
             | E::ToolCallStarted { .. }
             | E::ToolCallAllowed { .. }
             | E::ToolCallAttemptStarted { .. }
-            // A child is counted itself.
+            // The child session counts its own events.
             | E::ChildEvent { .. }
             | E::ChildGone { .. }
             | E::ToolCallProgress { .. }

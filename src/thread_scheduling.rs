@@ -1,29 +1,29 @@
-//! How the system shares a processor among our threads, where there are fewer of them than threads.
+//! The scheduling policy of this process's threads on Linux.
 
 use thread_priority::{
     Error, NormalThreadSchedulePolicy::Batch, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// Of 0 to 99, what the library makes a niceness of 0 of.
+/// The priority, of 0 to 99, that `thread_priority` maps to niceness 0.
 const DEFAULT_PRIORITY: u8 = 48;
 
-/// Lets whoever wakes this thread go on until they sleep or their time is up, instead of taking the
-/// processor from them at once (`SCHED_BATCH`). A session that tells its subscribers wakes the
-/// threads that serve them; if each runs right away, what comes in one burst leaves in many writes
-/// (docs/performance.md).
+/// Sets the scheduling policy of the current thread to `SCHED_BATCH`, so that waking this thread
+/// does not preempt the thread that woke it. A session that publishes an event wakes the threads
+/// of its subscribers; without preemption, the events of one burst are written together instead of
+/// in many small writes (docs/performance.md).
 ///
-/// Does nothing where the process was started at another niceness than 0, which the library would
-/// set.
+/// Does nothing if the process runs at a niceness other than 0, because the library would reset it.
 pub(crate) fn use_batch_scheduling() {
-    let is_usual = rustix::process::getpriority_process(None).is_ok_and(|nice| nice == 0);
-    if is_usual && let Err(error) = set_batch_policy() {
-        tracing::debug!(?error, "the system schedules this thread as any other");
+    let is_default_niceness =
+        rustix::process::getpriority_process(None).is_ok_and(|nice| nice == 0);
+    if is_default_niceness && let Err(error) = set_batch_policy() {
+        tracing::debug!(?error, "can't set the batch scheduling policy of this thread");
     }
 }
 
 fn set_batch_policy() -> Result<(), Error> {
-    let priority = DEFAULT_PRIORITY.try_into().map_err(|_| Error::Priority("is none"))?;
+    let priority = DEFAULT_PRIORITY.try_into().map_err(|_| Error::Priority("out of range"))?;
     set_thread_priority_and_policy(
         thread_native_id(),
         ThreadPriority::Crossplatform(priority),
@@ -37,21 +37,21 @@ mod tests {
     use std::{fs, thread};
 
     #[test]
-    fn p_a_thread_is_scheduled_in_batches_and_as_nice_as_before() {
+    fn p_thread_uses_batch_scheduling_and_keeps_niceness() {
         // proc_pid_stat(5): the niceness is the 19th field, the policy the 41st; the name is in
         // parentheses.
-        let of_this_thread = || {
+        let read_current_thread = || {
             let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
             let fields: Vec<_> = stat.rsplit(')').next().unwrap().split(' ').collect();
             [fields[17], fields[39]].map(|field| field.parse::<i32>().unwrap())
         };
-        let [nice, policy] = of_this_thread();
-        let told = thread::spawn(move || {
+        let [nice, policy] = read_current_thread();
+        let batch_thread = thread::spawn(move || {
             use_batch_scheduling();
-            of_this_thread()
+            read_current_thread()
         });
         const BATCH: i32 = 3;
-        assert_eq!(told.join().unwrap(), [nice, if nice == 0 { BATCH } else { policy }]);
-        assert_eq!(of_this_thread(), [nice, policy], "no other thread");
+        assert_eq!(batch_thread.join().unwrap(), [nice, if nice == 0 { BATCH } else { policy }]);
+        assert_eq!(read_current_thread(), [nice, policy], "other threads are unchanged");
     }
 }

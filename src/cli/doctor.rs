@@ -50,7 +50,7 @@ fn check_token(configuration: &Configuration, report: &mut DoctorReport) {
     if configuration.admin_token.is_none() {
         return;
     }
-    match startup::admin_token(configuration) {
+    match startup::load_admin_token(configuration) {
         Ok(_) => report.pass("token", "the environment's".to_owned()),
         Err(error) => report.fail("token", format!("{error:#}")),
     }

@@ -56,7 +56,7 @@ impl StartupBanner {
     }
 
     fn print(&self, server: &Server) {
-        let (address, token) = (server.address(), server.load_admin_token().expose());
+        let (address, token) = (server.address(), server.admin_token().expose());
         let mut lines = vec![
             "Greenroom is ready.".to_owned(),
             String::new(),

@@ -1,4 +1,4 @@
-//! Agents: profiles from what is written of them (S7).
+//! Agents: converts `[agents.NAME]` tables to profiles (S7).
 
 use super::{
     AGENT_DEFAULT, ConfigurationError, LoadContext,
@@ -11,43 +11,43 @@ use super::{
 use greenroom_core::{agent::AgentProfile, ids::AgentName};
 use std::collections::BTreeMap;
 
-/// Steps of a run that configuration may allow.
+/// Maximum of `max_steps`.
 const STEPS_MAX: u32 = 1_000;
-/// Globs over tool names in one profile.
+/// Maximum number of tool globs of a profile.
 const TOOL_GLOBS_MAX: usize = 1_000;
-/// Globs over resources of tool servers in one profile.
+/// Maximum number of resource globs of a profile.
 const RESOURCE_GLOBS_MAX: usize = 100;
-/// Globs over names of skills in one profile.
+/// Maximum number of skill globs of a profile.
 const SKILL_GLOBS_MAX: usize = 1_000;
-/// Models in one profile.
+/// Maximum number of models of a profile.
 const MODELS_MAX: usize = 16;
 
-/// What the default agent is told where nothing is configured.
+/// The system prompt of the default agent if none is configured.
 const SYSTEM_DEFAULT: &str = "You are a helpful assistant. Use the tools you are given when they \
     help, and say plainly what you did, what you could not do, and why.";
 
-/// What is written for all agents.
+/// The rules that apply to all agents.
 pub(super) struct AgentDefaults<'a> {
     pub(super) approvals: &'a RawApprovalRules,
     pub(super) budgets: &'a RawBudgets,
 }
 
-/// Every agent, the default one included.
+/// Returns the profiles of all agents, including the default agent.
 pub(super) fn profiles(
-    mut written: BTreeMap<AgentName, RawAgent>,
-    choice: &ModelSelector<'_>,
-    for_all: &AgentDefaults<'_>,
-    surroundings: &LoadContext<'_>,
+    mut raw: BTreeMap<AgentName, RawAgent>,
+    selector: &ModelSelector<'_>,
+    defaults: &AgentDefaults<'_>,
+    context: &LoadContext<'_>,
 ) -> Result<BTreeMap<AgentName, AgentProfile>, ConfigurationError> {
-    let default = AgentName::parse(AGENT_DEFAULT).expect("it is a short word");
-    let of_default = written.entry(default).or_default();
-    if of_default.system.is_none() && of_default.system_file.is_none() {
-        of_default.system = Some(SYSTEM_DEFAULT.to_owned());
+    let default_name = AgentName::parse(AGENT_DEFAULT).expect("`default` is a valid agent name");
+    let default_agent = raw.entry(default_name).or_default();
+    if default_agent.system.is_none() && default_agent.system_file.is_none() {
+        default_agent.system = Some(SYSTEM_DEFAULT.to_owned());
     }
     let mut profiles = BTreeMap::new();
-    for (name, agent) in written {
-        let place = format!("{}, agents.{name}", surroundings.location);
-        let profile = profile(name.clone(), agent, choice, for_all, &place, surroundings)?;
+    for (name, agent) in raw {
+        let location = format!("{}, agents.{name}", context.location);
+        let profile = profile(name.clone(), agent, selector, defaults, &location, context)?;
         profiles.insert(name, profile);
     }
     Ok(profiles)
@@ -55,68 +55,67 @@ pub(super) fn profiles(
 
 fn profile(
     name: AgentName,
-    written: RawAgent,
-    choice: &ModelSelector<'_>,
-    for_all: &AgentDefaults<'_>,
-    place: &str,
-    surroundings: &LoadContext<'_>,
+    raw: RawAgent,
+    selector: &ModelSelector<'_>,
+    defaults: &AgentDefaults<'_>,
+    location: &str,
+    context: &LoadContext<'_>,
 ) -> Result<AgentProfile, ConfigurationError> {
-    let invalid = |problem: String| ConfigurationError::invalid(place, problem);
-    validate_agent(&written).map_err(invalid)?;
-    let system = match (written.system, written.system_file) {
+    let invalid = |problem: String| ConfigurationError::invalid(location, problem);
+    validate_agent(&raw).map_err(invalid)?;
+    let system = match (raw.system, raw.system_file) {
         (Some(system), _) => system,
-        (None, Some(file)) => source::read_text(&surroundings.base_folder.join(file), place)?,
+        (None, Some(file)) => source::read_text(&context.base_folder.join(file), location)?,
         (None, None) => String::new(),
     };
-    let wanted = written.model.map(|model| vec![model]).or(written.models);
-    let models = choice.select(wanted).map_err(invalid)?;
+    let names = raw.model.map(|model| vec![model]).or(raw.models);
+    let models = selector.select(names).map_err(invalid)?;
     let approvals =
-        approvals::merge_rules(&[for_all.approvals, &written.approvals]).map_err(invalid)?;
-    let budgets = budgets::merge_budgets(for_all.budgets, &written.budgets).map_err(invalid)?;
-    let usual = AgentProfile::new(name);
+        approvals::merge_rules(&[defaults.approvals, &raw.approvals]).map_err(invalid)?;
+    let budgets = budgets::merge_budgets(defaults.budgets, &raw.budgets).map_err(invalid)?;
+    let builtin = AgentProfile::new(name);
     Ok(AgentProfile {
-        description: written.description.unwrap_or_default(),
+        description: raw.description.unwrap_or_default(),
         models,
         system,
-        tools: written.tools.unwrap_or(usual.tools),
-        inherited_tools: usual.inherited_tools,
-        skills: written.skills.unwrap_or(usual.skills),
-        resources: written.resources.unwrap_or(usual.resources),
-        workflow: written.workflow,
-        delegates: written.delegates,
-        max_steps: written.max_steps.unwrap_or(usual.max_steps),
-        max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
-        headless: written.headless,
+        tools: raw.tools.unwrap_or(builtin.tools),
+        inherited_tools: builtin.inherited_tools,
+        skills: raw.skills.unwrap_or(builtin.skills),
+        resources: raw.resources.unwrap_or(builtin.resources),
+        workflow: raw.workflow,
+        delegates: raw.delegates,
+        max_steps: raw.max_steps.unwrap_or(builtin.max_steps),
+        max_tokens: raw.max_tokens.unwrap_or(builtin.max_tokens),
+        headless: raw.headless,
         approval_deadlines: approvals,
         budgets,
-        name: usual.name,
+        name: builtin.name,
     })
 }
 
-fn validate_agent(written: &RawAgent) -> Result<(), String> {
-    if written.model.is_some() && written.models.is_some() {
-        return Err("give either `model` or `models`".to_owned());
+fn validate_agent(raw: &RawAgent) -> Result<(), String> {
+    if raw.model.is_some() && raw.models.is_some() {
+        return Err("set either `model` or `models`, not both".to_owned());
     }
-    if written.system.is_some() && written.system_file.is_some() {
-        return Err("give either `system` or `system_file`".to_owned());
+    if raw.system.is_some() && raw.system_file.is_some() {
+        return Err("set either `system` or `system_file`, not both".to_owned());
     }
-    if written.max_steps.is_some_and(|steps| !(1..=STEPS_MAX).contains(&steps)) {
-        return Err(format!("max_steps must be 1 to {STEPS_MAX}"));
+    if let Some(steps) = raw.max_steps.filter(|steps| !(1..=STEPS_MAX).contains(steps)) {
+        return Err(format!("max_steps must be 1 to {STEPS_MAX}, not {steps}"));
     }
-    if written.max_tokens == Some(0) {
-        return Err("max_tokens must be at least 1".to_owned());
+    if raw.max_tokens == Some(0) {
+        return Err("max_tokens must be at least 1, not 0".to_owned());
     }
-    if written.tools.as_ref().is_some_and(|tools| tools.len() > TOOL_GLOBS_MAX) {
-        return Err(format!("tools may have at most {TOOL_GLOBS_MAX} entries"));
-    }
-    if written.skills.as_ref().is_some_and(|skills| skills.len() > SKILL_GLOBS_MAX) {
-        return Err(format!("skills may have at most {SKILL_GLOBS_MAX} entries"));
-    }
-    if written.resources.as_ref().is_some_and(|globs| globs.len() > RESOURCE_GLOBS_MAX) {
-        return Err(format!("resources may have at most {RESOURCE_GLOBS_MAX} entries"));
-    }
-    if written.models.as_ref().is_some_and(|models| models.len() > MODELS_MAX) {
-        return Err(format!("models may have at most {MODELS_MAX} entries"));
+    let lists = [
+        ("tools", &raw.tools, TOOL_GLOBS_MAX),
+        ("skills", &raw.skills, SKILL_GLOBS_MAX),
+        ("resources", &raw.resources, RESOURCE_GLOBS_MAX),
+        ("models", &raw.models, MODELS_MAX),
+    ];
+    for (key, entries, max) in lists {
+        if let Some(entries) = entries.as_ref().filter(|entries| entries.len() > max) {
+            return Err(format!("{key} has {} entries; the limit is {max}", entries.len()));
+        }
     }
     Ok(())
 }

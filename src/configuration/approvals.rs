@@ -1,5 +1,5 @@
-//! How long people have to answer, and what then (G10): from what is written globally, of each
-//! kind and risk, and of the agent, to the table that sessions decide by.
+//! Deadlines of approvals (G10): merges the global rules, the rules of kinds and risks and those of
+//! an agent into the table that sessions use.
 
 use greenroom_core::{
     approval::{ApprovalDeadlines, ApprovalKind, DeadlineAction, DeadlineRule, Role},
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "RawApprovals")]
 pub(super) struct ApprovalsSection {
-    /// Who may agree to critical steps (G12).
+    /// Minimum role for the approval of critical calls (G12).
     pub(super) critical_role: Option<Role>,
     pub(super) four_eyes: bool,
     pub(super) rules: RawApprovalRules,
 }
 
-/// The same as it is written: in one table, so that a mistake in it has its line and its key.
+/// The section as a flat table, so that an error in it has its line and key.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawApprovals {
@@ -34,9 +34,9 @@ struct RawApprovals {
 }
 
 impl From<RawApprovals> for ApprovalsSection {
-    fn from(written: RawApprovals) -> Self {
-        let RawApprovals { critical_role, four_eyes, deadline, on_deadline, .. } = written;
-        let RawApprovals { escalate_to, escalate_deadline, kinds, risks, .. } = written;
+    fn from(raw: RawApprovals) -> Self {
+        let RawApprovals { critical_role, four_eyes, deadline, on_deadline, .. } = raw;
+        let RawApprovals { escalate_to, escalate_deadline, kinds, risks, .. } = raw;
         let rules = RawApprovalRules {
             deadline,
             on_deadline,
@@ -49,7 +49,7 @@ impl From<RawApprovals> for ApprovalsSection {
     }
 }
 
-/// What may be written of deadlines, in `[approvals]` and in `[agents.NAME.approvals]`.
+/// Deadline rules, in `[approvals]` and in `[agents.NAME.approvals]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawApprovalRules {
@@ -61,7 +61,7 @@ pub(super) struct RawApprovalRules {
     risks: BTreeMap<Risk, RawApprovalTiming>,
 }
 
-/// What may be written of one kind or one risk.
+/// Deadline rules of one approval kind or one risk.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawApprovalTiming {
@@ -79,71 +79,72 @@ enum RawDeadlineAction {
     Wait,
 }
 
-/// The table that these rules make, each laid over those before it: what is said of a risk is
-/// stronger than what is said of a kind, and what an agent says than what is said for all.
+/// Merges the rules of `layers` into a table. Later layers override earlier ones; within a layer, a
+/// rule of a risk overrides a rule of a kind.
 pub(super) fn merge_rules(layers: &[&RawApprovalRules]) -> Result<ApprovalDeadlines, String> {
     layers.iter().try_for_each(|layer| layer.validate())?;
     Ok(ApprovalDeadlines::from_fn(|kind, risk| {
-        let said = layers.iter().flat_map(|layer| {
-            let of_all = RawApprovalTiming {
+        let timings = layers.iter().flat_map(|layer| {
+            let base = RawApprovalTiming {
                 deadline: layer.deadline,
                 on_deadline: layer.on_deadline,
                 escalate_to: layer.escalate_to,
                 escalate_deadline: layer.escalate_deadline,
             };
-            let (of_kind, of_risk) = (layer.kinds.get(&kind), layer.risks.get(&risk));
-            [Some(of_all), of_kind.copied(), of_risk.copied()].into_iter().flatten()
+            let (by_kind, by_risk) = (layer.kinds.get(&kind), layer.risks.get(&risk));
+            [Some(base), by_kind.copied(), by_risk.copied()].into_iter().flatten()
         });
-        said.fold(RawApprovalTiming::default(), RawApprovalTiming::overridden_by).into_timing()
+        timings.fold(RawApprovalTiming::default(), RawApprovalTiming::overridden_by).into_timing()
     }))
 }
 
 impl RawApprovalRules {
     fn validate(&self) -> Result<(), String> {
         let timings = self.kinds.values().chain(self.risks.values());
-        let deadlines = timings.flat_map(|it| [it.deadline, it.escalate_deadline]);
+        let deadlines = timings.flat_map(|timing| [timing.deadline, timing.escalate_deadline]);
         let mut all = deadlines.chain([self.deadline, self.escalate_deadline]).flatten();
-        if all.any(|DurationLimit(time)| time.is_some_and(|time| time.is_zero())) {
-            return Err("a deadline must be longer than 0 (or \"none\")".to_owned());
+        if all.any(|DurationLimit(limit)| limit.is_some_and(|limit| limit.is_zero())) {
+            return Err("a deadline must be longer than 0, or \"none\"".to_owned());
         }
         if self.kinds.contains_key(&ApprovalKind::UnknownOutcome) {
             let kind = ApprovalKind::UnknownOutcome.name();
             return Err(format!("approvals.kinds.{kind}: an unknown outcome has no deadline"));
         }
         let timings = self.kinds.values().chain(self.risks.values());
-        let mut roles = timings.map(|it| it.escalate_to).chain([self.escalate_to]).flatten();
+        let mut roles =
+            timings.map(|timing| timing.escalate_to).chain([self.escalate_to]).flatten();
         if roles.any(|role| role == Role::User) {
-            return Err("escalate_to must be \"approver\" or \"admin\"".to_owned());
+            return Err("escalate_to must be \"approver\" or \"admin\", not \"user\"".to_owned());
         }
         Ok(())
     }
 }
 
 impl RawApprovalTiming {
-    fn overridden_by(self, over: Self) -> Self {
+    fn overridden_by(self, other: Self) -> Self {
         Self {
-            deadline: over.deadline.or(self.deadline),
-            on_deadline: over.on_deadline.or(self.on_deadline),
-            escalate_to: over.escalate_to.or(self.escalate_to),
-            escalate_deadline: over.escalate_deadline.or(self.escalate_deadline),
+            deadline: other.deadline.or(self.deadline),
+            on_deadline: other.on_deadline.or(self.on_deadline),
+            escalate_to: other.escalate_to.or(self.escalate_to),
+            escalate_deadline: other.escalate_deadline.or(self.escalate_deadline),
         }
     }
 
     fn into_timing(self) -> DeadlineRule {
-        let deadline =
-            self.deadline.map_or(DeadlineRule::default().timeout, |DurationLimit(time)| time);
-        let then = match self.on_deadline.unwrap_or(RawDeadlineAction::Deny) {
+        let timeout =
+            self.deadline.map_or(DeadlineRule::default().timeout, |DurationLimit(limit)| limit);
+        let action = match self.on_deadline.unwrap_or(RawDeadlineAction::Deny) {
             RawDeadlineAction::Deny => DeadlineAction::Deny,
             RawDeadlineAction::Wait => DeadlineAction::Wait,
             RawDeadlineAction::Escalate => {
-                // They get as long again where nothing else is said.
-                let within = self.escalate_deadline.map_or(deadline, |DurationLimit(time)| time);
-                let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).ok();
+                // Without an own deadline, the escalation has the same duration again.
+                let within = self.escalate_deadline.map_or(timeout, |DurationLimit(limit)| limit);
+                let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).ok();
                 let to = self.escalate_to.unwrap_or(Role::Approver);
                 DeadlineAction::Escalate { to, within_ms: within.and_then(millis) }
             }
         };
-        DeadlineRule { timeout: deadline, action: then }
+        DeadlineRule { timeout, action }
     }
 }
 
@@ -161,8 +162,8 @@ mod tests {
         kind: ApprovalKind,
         risk: Risk,
     ) -> (Option<u64>, &'static str) {
-        let DeadlineRule { timeout: deadline, action: then } = rules.rule(kind, risk);
-        (deadline.map(|time| time.as_secs()), then.name())
+        let DeadlineRule { timeout, action } = rules.rule(kind, risk);
+        (timeout.map(|timeout| timeout.as_secs()), action.name())
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_deadlines_that_make_no_sense_are_refused() {
+    fn g10_invalid_deadlines_are_rejected() {
         for (text, expected) in [
             ("deadline = \"0s\"", "longer than 0"),
             ("[kinds.unknown_outcome]\ndeadline = \"5s\"", "has no deadline"),

@@ -1,5 +1,5 @@
-//! Budgets (G6): from what is written for all agents and of one, to the list that sessions decide
-//! by.
+//! Budgets (G6): merges the budgets of all agents with those of one agent into the list that sessions
+//! use.
 
 use greenroom_core::{
     budget::{Budget, BudgetMeasure, BudgetScope},
@@ -9,8 +9,8 @@ use greenroom_core::{
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// `[budgets]` and `[agents.NAME.budgets]`: for each scope, the limit of each measure: `tokens`,
-/// `usd`, or a unit of tool costs.
+/// `[budgets]` and `[agents.NAME.budgets]`: for each scope, the limit by measure. A measure is
+/// `tokens`, `usd` or a unit of tool costs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawBudgets {
@@ -36,15 +36,15 @@ impl RawBudgets {
         let mut budgets = Vec::new();
         for (name, scope, period, limits) in self.scopes() {
             for (measure, limit) in limits {
-                let wrong = |problem: &str| Err(format!("budgets.{name}.{measure} {problem}"));
+                let invalid = |problem: &str| Err(format!("budgets.{name}.{measure} {problem}"));
                 if !(limit.is_finite() && *limit > 0.0) {
-                    return wrong("must be greater than 0");
+                    return invalid(&format!("must be greater than 0, not {limit}"));
                 }
                 let measure = BudgetMeasure::from_name(measure);
                 if let BudgetMeasure::Unit(unit) = &measure
                     && let Err(problem) = validate_unit(unit)
                 {
-                    return wrong(&problem);
+                    return invalid(&problem);
                 }
                 budgets.push(Budget { scope, period, measure, limit: *limit });
             }
@@ -53,14 +53,21 @@ impl RawBudgets {
     }
 }
 
-/// The budgets of one agent: those for all, with its own laid over them.
-pub(super) fn merge_budgets(for_all: &RawBudgets, own: &RawBudgets) -> Result<Vec<Budget>, String> {
+/// Returns the budgets of one agent: `own` budgets replace those of `defaults` with the same scope,
+/// period and measure.
+pub(super) fn merge_budgets(
+    defaults: &RawBudgets,
+    own: &RawBudgets,
+) -> Result<Vec<Budget>, String> {
     let own = own.to_budgets()?;
-    let mut budgets = for_all.to_budgets()?;
+    let mut budgets = defaults.to_budgets()?;
     budgets.retain(|budget| !own.iter().any(|other| other.is_same_budget(budget)));
     budgets.extend(own);
     if budgets.len() > BUDGETS_MAX {
-        return Err(format!("there may be at most {BUDGETS_MAX} budgets"));
+        return Err(format!(
+            "{} budgets are configured; the limit is {BUDGETS_MAX}",
+            budgets.len()
+        ));
     }
     Ok(budgets)
 }
@@ -74,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn g6_an_agents_budgets_are_laid_over_those_for_all() {
-        let for_all = parse_budgets("run = { tokens = 1000, usd = 0.5 }\nuser_day = { ISK = 5 }");
+    fn g6_agent_budgets_override_global_budgets() {
+        let defaults = parse_budgets("run = { tokens = 1000, usd = 0.5 }\nuser_day = { ISK = 5 }");
         let own = parse_budgets("run = { tokens = 10 }\nsession = { usd = 2 }");
-        let found = merge_budgets(&for_all, &own).unwrap();
+        let budgets = merge_budgets(&defaults, &own).unwrap();
         let budget = |scope, period, measure: &str, limit| Budget {
             scope,
             period,
@@ -90,11 +97,11 @@ mod tests {
             budget(BudgetScope::Run, BudgetPeriod::Total, "tokens", 10.0),
             budget(BudgetScope::Session, BudgetPeriod::Total, "usd", 2.0),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(budgets, expected);
     }
 
     #[test]
-    fn g6_budgets_that_make_no_sense_are_refused() {
+    fn g6_invalid_budgets_are_rejected() {
         for (text, expected) in [
             ("run = { tokens = 0 }", "budgets.run.tokens must be greater than 0"),
             ("user_day = { usd = nan }", "budgets.user_day.usd must be greater than 0"),

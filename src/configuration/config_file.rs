@@ -1,4 +1,4 @@
-//! What a configuration file may say, word for word. Nothing is resolved here.
+//! The keys of a configuration file, in their raw form. Resolves nothing.
 
 use super::{
     Durability, Limits,
@@ -82,7 +82,7 @@ impl Default for ConfigFile {
     }
 }
 
-/// A file that `include` names: tools alone.
+/// A file named by `include`. It contains only tools and further includes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct IncludedFile {

@@ -1,4 +1,4 @@
-//! Whom agents may hand tasks to (S8): only agents there are, and never in a circle.
+//! Validates the delegates of agents (S8): they must exist and must not form a cycle.
 
 use super::ConfigurationError;
 use greenroom_core::{agent::AgentProfile, ids::AgentName};
@@ -6,16 +6,16 @@ use serde::{Deserialize, de::IgnoredAny};
 use std::collections::BTreeMap;
 use toml::Spanned;
 
-/// Agents that one may hand tasks to.
+/// Maximum number of delegates of one agent.
 const DELEGATES_MAX: usize = 64;
 
 type Agents = BTreeMap<AgentName, AgentProfile>;
 
-/// Checks what all agents say of it; an error names the line that says it.
+/// Validates the delegates of all agents. An error names the line of the invalid list.
 pub(super) fn validate_delegates(
     agents: &Agents,
     depth_max: usize,
-    place: &str,
+    location: &str,
     text: &str,
 ) -> Result<(), ConfigurationError> {
     for (name, agent) in agents {
@@ -26,7 +26,7 @@ pub(super) fn validate_delegates(
         if let Some(problem) = problem {
             let line = find_line(name, text).map(|line| format!(":{line}")).unwrap_or_default();
             return Err(ConfigurationError::invalid(
-                format_args!("{place}{line}, agents.{name}"),
+                format_args!("{location}{line}, agents.{name}"),
                 problem,
             ));
         }
@@ -37,51 +37,56 @@ pub(super) fn validate_delegates(
 fn find_problem(agent: &AgentProfile, agents: &Agents) -> Option<String> {
     let delegates = &agent.delegates;
     if delegates.len() > DELEGATES_MAX {
-        return Some(format!("delegates may have at most {DELEGATES_MAX} entries"));
+        return Some(format!(
+            "delegates has {} entries; the limit is {DELEGATES_MAX}",
+            delegates.len()
+        ));
     }
-    delegates.iter().enumerate().find_map(|(index, to)| match agents.get(to) {
-        None => Some(format!("delegates names `{to}`, and there is no such agent")),
-        // Its inputs would be nobody's to give, and what it narrows would be left out.
-        Some(other) if other.workflow.is_some() => Some(format!(
-            "delegates names `{to}`, whose runs begin with a workflow; tasks are handed to agents \
-             without one"
+    delegates.iter().enumerate().find_map(|(index, name)| match agents.get(name) {
+        None => Some(format!("delegates contains the unknown agent `{name}`")),
+        // Nothing would provide the inputs of its workflow, and its restrictions would not apply.
+        Some(delegate) if delegate.workflow.is_some() => Some(format!(
+            "delegates contains `{name}`, whose runs start with a workflow; a delegate must not \
+             have one"
         )),
-        Some(_) if delegates[..index].contains(to) => Some(format!("delegates names `{to}` twice")),
+        Some(_) if delegates[..index].contains(name) => {
+            Some(format!("delegates contains `{name}` twice"))
+        }
         Some(_) => None,
     })
 }
 
-/// The first chain of tasks from the end of `chain` on that goes on for too long, as a circle does.
+/// Returns the first chain of delegates starting with `chain` that exceeds `depth_max` or is a cycle.
 fn find_too_deep_chain<'a>(
     chain: Vec<&'a AgentName>,
     agents: &'a Agents,
     depth_max: usize,
 ) -> Option<Vec<&'a AgentName>> {
-    // The first is no child.
+    // The first agent of the chain is not a child session.
     if chain.len() > depth_max + 1 {
         return Some(chain);
     }
     let delegates = chain.last().and_then(|last| agents.get(*last)).map(|last| &last.delegates);
-    delegates.into_iter().flatten().find_map(|to| {
-        if chain.contains(&to) {
-            let circle = chain.iter().copied().chain([to]);
-            return Some(circle.collect());
+    delegates.into_iter().flatten().find_map(|delegate| {
+        if chain.contains(&delegate) {
+            let cycle = chain.iter().copied().chain([delegate]);
+            return Some(cycle.collect());
         }
-        let longer = chain.iter().copied().chain([to]);
+        let longer = chain.iter().copied().chain([delegate]);
         find_too_deep_chain(longer.collect(), agents, depth_max)
     })
 }
 
 fn describe_chain(chain: &[&AgentName], depth_max: usize) -> String {
-    let words: Vec<_> = chain.iter().map(|name| name.as_str()).collect();
-    let chain = words.join(" → ");
-    match words.split_last() {
+    let names: Vec<_> = chain.iter().map(|name| name.as_str()).collect();
+    let chain = names.join(" → ");
+    match names.split_last() {
         Some((last, before)) if before.contains(last) => {
-            format!("delegates leads in a circle: {chain}")
+            format!("delegates form a cycle: {chain}")
         }
-        Some(_) | None => format!(
-            "delegates leads deeper than limits.delegation_depth, which is {depth_max}: {chain}"
-        ),
+        Some(_) | None => {
+            format!("delegates exceed limits.delegation_depth, which is {depth_max}: {chain}")
+        }
     }
 }
 
@@ -96,9 +101,9 @@ struct AgentSpans {
     delegates: Option<Spanned<IgnoredAny>>,
 }
 
-/// The line on which the agent says it; `None` where the environment does.
+/// Returns the line of the agent's delegates in the file; `None` if the environment sets them.
 fn find_line(agent: &AgentName, text: &str) -> Option<usize> {
-    let lines: FileSpans = toml::from_str(text).ok()?;
-    let said = lines.agents.get(agent.as_str())?.delegates.as_ref()?;
-    Some(text.get(..said.span().start)?.matches('\n').count() + 1)
+    let spans: FileSpans = toml::from_str(text).ok()?;
+    let delegates = spans.agents.get(agent.as_str())?.delegates.as_ref()?;
+    Some(text.get(..delegates.span().start)?.matches('\n').count() + 1)
 }

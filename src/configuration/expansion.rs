@@ -1,33 +1,33 @@
-//! `${NAME}` in what is configured for tool servers: the environment's word, or `${NAME:-a default}`.
+//! Expands `${NAME}` and `${NAME:-default}` in the configuration of tool servers.
 
 use super::{Environment, Secret};
 use crate::tool::INHERITED_ENVIRONMENT;
 
-/// `text` with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced. What the
-/// environment says is taken as it is: a `${` in it stays. It is also added to `taken`, unless every
-/// tool server is told it anyway.
+/// Returns `text` with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced. A `${` in a
+/// variable's value is not expanded. Adds each value to `secrets`, except values of variables that
+/// every tool server inherits.
 pub(super) fn expand(
     text: &str,
     environment: &Environment,
-    taken: &mut Vec<Secret>,
+    secrets: &mut Vec<Secret>,
 ) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
         let after = &rest[start + 2..];
-        let end = after.find('}').ok_or_else(|| "`${` has no closing `}`".to_owned())?;
+        let end = after.find('}').ok_or_else(|| "`${` without a closing `}`".to_owned())?;
         let (name, default) = match after[..end].split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (&after[..end], None),
         };
         let name = name.strip_prefix("env:").unwrap_or(name);
-        let said = environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
-        if let Some(said) = said
+        let variable = environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        if let Some(value) = variable
             && !INHERITED_ENVIRONMENT.contains(&name)
         {
-            taken.push(Secret::from(said.to_owned()));
+            secrets.push(Secret::from(value.to_owned()));
         }
-        let value = said
+        let value = variable
             .or(default)
             .ok_or_else(|| format!("the environment variable {name} is not set"))?;
         expanded.push_str(&rest[..start]);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_values() {
+    fn variables_are_replaced_by_their_values() {
         let environment =
             Environment::from([("A".into(), "1${B}".into()), ("EMPTY".into(), String::new())]);
         let expand = |text| expand(text, &environment, &mut Vec::new());
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn e7_what_the_environment_gives_is_remembered() {
-        let said = [("A", "a"), ("B", "b"), ("HOME", "/home")];
-        let environment = said.map(|(name, value)| (name.into(), value.into())).into();
-        let mut taken = Vec::new();
-        expand("${A} ${HOME} ${env:B} ${C:-c}", &environment, &mut taken).unwrap();
-        assert_eq!(taken.iter().map(Secret::expose).collect::<Vec<_>>(), ["a", "b"]);
+    fn e7_values_of_the_environment_are_collected_as_secrets() {
+        let variables = [("A", "a"), ("B", "b"), ("HOME", "/home")];
+        let environment = variables.map(|(name, value)| (name.into(), value.into())).into();
+        let mut secrets = Vec::new();
+        expand("${A} ${HOME} ${env:B} ${C:-c}", &environment, &mut secrets).unwrap();
+        assert_eq!(secrets.iter().map(Secret::expose).collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -1,41 +1,41 @@
-//! `[limits]`: bounds on what clients may ask for (X4).
+//! `[limits]`: limits on client requests and sessions (X4).
 
 use greenroom_core::{duration::ConfigDuration, limits as core};
 use serde::{Deserialize, Serialize};
 use std::{num::NonZeroUsize, time::Duration};
 
-/// Bounds; each is at least 1.
+/// Limits. Each number is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of a request's body.
+    /// Maximum bytes of a request body.
     pub request_body_bytes: NonZeroUsize,
-    /// Bytes of a user's message.
+    /// Maximum bytes of a user message.
     pub message_bytes: NonZeroUsize,
-    /// Open sessions of one user.
+    /// Maximum open sessions of a user.
     pub open_sessions_per_user: NonZeroUsize,
-    /// Runs of one user going on at once.
+    /// Maximum running runs of a user.
     pub running_runs_per_user: NonZeroUsize,
-    /// Live subscribers of one session.
+    /// Maximum live subscribers of a session.
     pub subscribers_per_session: NonZeroUsize,
-    /// Messages waiting behind a run.
+    /// Maximum queued messages of a session.
     pub queued_messages: NonZeroUsize,
-    /// Requests a second of one principal.
+    /// Maximum requests per second of a principal.
     pub requests_per_second: NonZeroUsize,
-    /// Tool calls of one session running at once (S3).
+    /// Maximum running tool calls of a session (S3).
     pub parallel_calls: NonZeroUsize,
-    /// Children of one run working at once (S8).
+    /// Maximum running child sessions of a run (S8).
     pub children_per_run: NonZeroUsize,
-    /// Sessions below one that people started, from parent to child (S8).
+    /// Maximum depth of child sessions below a root session (S8).
     pub delegation_depth: NonZeroUsize,
-    /// Time after which a session that does nothing leaves memory (D6).
+    /// Idle time after which a session is passivated (D6).
     pub idle_timeout: ConfigDuration,
-    /// Time between two signs of life on a stream (E4).
+    /// Interval of heartbeats on a stream (E4).
     pub heartbeat: ConfigDuration,
 }
 
 const fn at_least_one(number: usize) -> NonZeroUsize {
-    NonZeroUsize::new(number).expect("defaults are not zero")
+    NonZeroUsize::new(number).expect("a default limit is not zero")
 }
 
 impl Default for Limits {
@@ -58,14 +58,20 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What the types don't check.
+    /// Validates the relations that the types do not express.
     pub(super) fn validate(&self) -> Result<(), String> {
         if self.message_bytes > self.request_body_bytes {
-            return Err("limits.message_bytes must be at most limits.request_body_bytes".to_owned());
+            return Err(format!(
+                "limits.message_bytes must be at most limits.request_body_bytes ({}), not {}",
+                self.request_body_bytes, self.message_bytes
+            ));
         }
         if self.delegation_depth.get() > core::DELEGATION_DEPTH_MAX as usize {
-            let most = core::DELEGATION_DEPTH_MAX;
-            return Err(format!("limits.delegation_depth must be at most {most}"));
+            return Err(format!(
+                "limits.delegation_depth must be at most {}, not {}",
+                core::DELEGATION_DEPTH_MAX,
+                self.delegation_depth
+            ));
         }
         for (key, span) in [("idle_timeout", self.idle_timeout), ("heartbeat", self.heartbeat)] {
             if span.0.is_zero() {

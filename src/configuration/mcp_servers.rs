@@ -1,4 +1,4 @@
-//! MCP servers: `[mcpServers.NAME]`, and the same in the JSON that other hosts read (T1).
+//! MCP servers: `[mcpServers.NAME]`, and the `mcpServers` JSON of other MCP hosts (T1).
 
 use super::{
     ConfigurationError, LoadContext, Secret, expansion::expand, secrets, source, toml_error,
@@ -12,69 +12,69 @@ use std::{
     time::Duration,
 };
 
-/// Servers that may be configured.
+/// Maximum number of configured servers.
 const SERVERS_MAX: usize = 256;
-/// Characters of a server's name.
+/// Maximum characters of a server's name.
 const NAME_CHARS_MAX: usize = 64;
-/// The name of the tools that are part of Greenroom.
+/// The server name of Greenroom's built-in tools.
 const RESERVED: &str = "built-in";
 
-/// An MCP server and how to reach it.
+/// The configuration of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpServerConfig {
-    /// Its name in configuration.
+    /// The configured name.
     pub name: String,
-    /// How to reach it.
+    /// The transport and its parameters.
     pub transport: McpTransportConfig,
-    /// Whether its annotations are true (G1).
+    /// True if the server's tool annotations are trusted (G1).
     pub trusted: bool,
-    /// How the conversation starts.
+    /// The start of the MCP session.
     pub lifecycle: McpLifecycleConfig,
-    /// Time for it to start and list its tools; absent, the host's default.
+    /// Timeout for connecting and listing tools; `None` selects the tool host's default.
     pub timeout: Option<Duration>,
-    /// Whether its URL may be in a private range (X5).
+    /// True if the URL may resolve to a private address (X5).
     pub allow_private: bool,
-    /// What the environment gave for `${…}` and must never be shown (E7).
+    /// Values of `${…}` variables that are redacted (E7).
     pub env_secrets: Vec<Secret>,
 }
 
-/// How a server is reached.
+/// The transport of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum McpTransportConfig {
-    /// A child process, over its standard input and output.
+    /// A child process that communicates over standard input and output.
     Stdio {
-        /// The program: a name to be found on the path, or an absolute path.
+        /// The program: a name that is searched on the path, or an absolute path.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Its environment, beyond the few variables every program needs (X5).
+        /// Its environment, in addition to the inherited variables (X5).
         env: BTreeMap<String, Secret>,
-        /// Its working folder; absent, ours.
+        /// Its working folder; `None` inherits that of this process.
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP.
     Http {
-        /// Where.
+        /// The URL.
         url: String,
-        /// Sent with every request.
+        /// Headers of every request.
         headers: BTreeMap<String, Secret>,
     },
 }
 
-/// How the conversation with a server starts.
+/// The start of the MCP session with a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpLifecycleConfig {
-    /// Discover, and initialise if the server does not know that.
+    /// Try discovery first; initialize if the server does not support discovery.
     #[default]
     Auto,
-    /// Initialise: revisions up to 2025-11-25.
+    /// Initialize: protocol revisions up to 2025-11-25.
     Initialize,
-    /// Discover: revisions from 2026-07-28 on.
+    /// Discover: protocol revisions from 2026-07-28.
     Discover,
 }
 
-/// A server as it is written.
+/// The raw configuration of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawMcpServer {
@@ -84,7 +84,7 @@ pub(super) struct RawMcpServer {
     cwd: Option<String>,
     url: Option<String>,
     headers: BTreeMap<String, String>,
-    /// `stdio` or `http`; the other keys say it already.
+    /// `stdio` or `http`. Redundant, because `command` and `url` determine the transport.
     #[serde(rename = "type")]
     kind: Option<String>,
     disabled: bool,
@@ -94,7 +94,7 @@ pub(super) struct RawMcpServer {
     allow_private: bool,
 }
 
-/// The keys of [`WrittenServer`]: what of the familiar JSON means something here.
+/// The keys of [`RawMcpServer`]. Other keys in the JSON of other hosts are ignored.
 const KEYS: [&str; 12] = [
     "command",
     "args",
@@ -110,26 +110,26 @@ const KEYS: [&str; 12] = [
     "allow_private",
 ];
 
-/// Every server of the document and of the file it names; disabled ones are left out.
+/// Returns all enabled servers of the configuration file and of `mcp_servers_file`.
 pub(super) fn load_servers(
-    written: BTreeMap<String, RawMcpServer>,
+    raw: BTreeMap<String, RawMcpServer>,
     file: Option<PathBuf>,
-    surroundings: &LoadContext<'_>,
+    context: &LoadContext<'_>,
 ) -> Result<BTreeMap<String, McpServerConfig>, ConfigurationError> {
     let mut servers = BTreeMap::new();
-    add(&mut servers, written, surroundings)?;
+    add(&mut servers, raw, context)?;
     if let Some(file) = file {
-        let path = surroundings.base_folder.join(file);
-        let text = source::read_text(&path, surroundings.location)?;
-        let place = path.display().to_string();
-        let familiar = parse_mcp_json(&text)
-            .map_err(|problem| ConfigurationError::invalid(&place, problem))?;
+        let path = context.base_folder.join(file);
+        let text = source::read_text(&path, context.location)?;
+        let location = path.display().to_string();
+        let servers_of_file = parse_mcp_json(&text)
+            .map_err(|problem| ConfigurationError::invalid(&location, problem))?;
         let folder = source::folder_of(&path);
-        let environment = surroundings.environment;
+        let environment = context.environment;
         add(
             &mut servers,
-            familiar,
-            &LoadContext { location: &place, base_folder: &folder, environment },
+            servers_of_file,
+            &LoadContext { location: &location, base_folder: &folder, environment },
         )?;
     }
     Ok(servers)
@@ -137,40 +137,40 @@ pub(super) fn load_servers(
 
 fn add(
     servers: &mut BTreeMap<String, McpServerConfig>,
-    written: BTreeMap<String, RawMcpServer>,
-    surroundings: &LoadContext<'_>,
+    raw: BTreeMap<String, RawMcpServer>,
+    context: &LoadContext<'_>,
 ) -> Result<(), ConfigurationError> {
-    for (name, server) in written {
+    for (name, server) in raw {
         let invalid = |problem: String| {
             ConfigurationError::invalid(
-                format_args!("{}, mcpServers.{name}", surroundings.location),
+                format_args!("{}, mcpServers.{name}", context.location),
                 problem,
             )
         };
         if server.disabled {
             continue;
         }
-        let server = resolve(&name, server, surroundings).map_err(invalid)?;
+        let server = resolve(&name, server, context).map_err(invalid)?;
         if servers.len() >= SERVERS_MAX {
-            return Err(invalid(format!("there may be at most {SERVERS_MAX} servers")));
+            return Err(invalid(format!("too many servers; the limit is {SERVERS_MAX}")));
         }
         if servers.insert(name.clone(), server).is_some() {
-            return Err(invalid("it is configured twice".to_owned()));
+            return Err(invalid("configured twice".to_owned()));
         }
     }
     Ok(())
 }
 
-/// The servers of `{"mcpServers": {…}}`. Other hosts' keys are passed over.
+/// Parses `{"mcpServers": {…}}`. Ignores the keys of other hosts.
 fn parse_mcp_json(text: &str) -> Result<BTreeMap<String, RawMcpServer>, String> {
     #[derive(Deserialize)]
     struct McpJson {
         #[serde(rename = "mcpServers")]
         servers: BTreeMap<String, serde_json::Map<String, Value>>,
     }
-    let familiar: McpJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let read = |(name, mut server): (String, serde_json::Map<String, Value>)| {
-        // A number is another host's timeout, in a unit we don't know.
+    let json: McpJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let parse_server = |(name, mut server): (String, serde_json::Map<String, Value>)| {
+        // Drops a numeric timeout: other hosts use different units for it.
         server.retain(|key, value| {
             KEYS.contains(&key.as_str()) && !(key == "timeout" && value.is_number())
         });
@@ -185,54 +185,50 @@ fn parse_mcp_json(text: &str) -> Result<BTreeMap<String, RawMcpServer>, String> 
             }
         }
     };
-    familiar.servers.into_iter().map(read).collect()
+    json.servers.into_iter().map(parse_server).collect()
 }
 
 fn resolve(
     name: &str,
-    written: RawMcpServer,
-    surroundings: &LoadContext<'_>,
+    raw: RawMcpServer,
+    context: &LoadContext<'_>,
 ) -> Result<McpServerConfig, String> {
     let characters = name.chars().count();
     if name == RESERVED || !(1..=NAME_CHARS_MAX).contains(&characters) {
         return Err(format!(
-            "a server's name has 1 to {NAME_CHARS_MAX} characters and is not `{RESERVED}`"
+            "the server name must have 1 to {NAME_CHARS_MAX} characters and must not be `{RESERVED}`"
         ));
     }
-    if let Some(kind) = &written.kind
+    if let Some(kind) = &raw.kind
         && !matches!(kind.as_str(), "stdio" | "http" | "streamable-http" | "streamableHttp")
     {
-        return Err(format!("the transport `{kind}` is not known; there are stdio and http"));
+        return Err(format!("unknown transport `{kind}`; the transports are stdio and http"));
     }
-    let mut taken = Vec::new();
-    let mut expand = |text: &str| expand(text, surroundings.environment, &mut taken);
-    let transport = match (&written.command, &written.url) {
+    let mut env_secrets = Vec::new();
+    let mut expand = |text: &str| expand(text, context.environment, &mut env_secrets);
+    let transport = match (&raw.command, &raw.url) {
         (Some(command), None) => {
             let command = expand(command)?;
-            let cwd = written.cwd.as_deref().map(&mut expand).transpose()?;
+            let cwd = raw.cwd.as_deref().map(&mut expand).transpose()?;
             McpTransportConfig::Stdio {
-                command: resolve_command(&command, surroundings.base_folder),
-                args: written
-                    .args
-                    .iter()
-                    .map(|argument| expand(argument))
-                    .collect::<Result<_, _>>()?,
-                env: expand_values(written.env, &mut expand)?,
-                cwd: cwd.map(|cwd| surroundings.base_folder.join(cwd)),
+                command: resolve_command(&command, context.base_folder),
+                args: raw.args.iter().map(|argument| expand(argument)).collect::<Result<_, _>>()?,
+                env: expand_values(raw.env, &mut expand)?,
+                cwd: cwd.map(|cwd| context.base_folder.join(cwd)),
             }
         }
         (None, Some(url)) => {
             let url = expand(url)?;
             if !(url.starts_with("http://") || url.starts_with("https://")) {
-                return Err("url must start with http:// or https://".to_owned());
+                return Err(format!("url must start with http:// or https://, not `{url}`"));
             }
-            McpTransportConfig::Http { url, headers: expand_values(written.headers, &mut expand)? }
+            McpTransportConfig::Http { url, headers: expand_values(raw.headers, &mut expand)? }
         }
         (None, None) | (Some(_), Some(_)) => {
-            return Err("give either `command` or `url`".to_owned());
+            return Err("set exactly one of `command` and `url`".to_owned());
         }
     };
-    taken.retain(|secret| {
+    env_secrets.retain(|secret| {
         let value = secret.expose();
         let is_origin = match &transport {
             McpTransportConfig::Http { url, .. } => secrets::is_in_origin(value, url),
@@ -243,11 +239,11 @@ fn resolve(
     Ok(McpServerConfig {
         name: name.to_owned(),
         transport,
-        trusted: written.trusted,
-        lifecycle: written.lifecycle,
-        timeout: written.timeout.map(|timeout| timeout.0),
-        allow_private: written.allow_private,
-        env_secrets: taken,
+        trusted: raw.trusted,
+        lifecycle: raw.lifecycle,
+        timeout: raw.timeout.map(|timeout| timeout.0),
+        allow_private: raw.allow_private,
+        env_secrets,
     })
 }
 
@@ -261,12 +257,13 @@ fn expand_values(
         .collect()
 }
 
-/// A bare name is found on the path; a path is relative to the file that names it.
+/// Resolves a program: a bare name is searched on the path when the server starts; a path is relative
+/// to the file that contains it.
 fn resolve_command(command: &str, folder: &Path) -> String {
     if !command.contains('/') {
         return command.to_owned();
     }
     let path = folder.join(command);
-    // A child may get another working folder, which must not change the program.
+    // Absolute, because the child process may run in another working folder.
     std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned()
 }

@@ -1,10 +1,10 @@
-//! Everything that is configured, typed and checked once at the start.
+//! The configuration: loaded, typed and validated once at start.
 //!
-//! [`Configuration::load`] reads files and nothing else: the environment is handed in as a map, so
-//! that loading is a function of it and of the files. `document` is what a file may say, `source`
-//! finds and layers what is said (files, includes, environment) and knows where it was said,
-//! `mistake` says what of it makes no sense, and the other rooms turn it into what the rest of
-//! Greenroom uses. What a file means is told to people in `docs/configuration.md`.
+//! [`Configuration::load`] is a function of the files and of the environment, which the caller passes
+//! as a map. `config_file` defines the keys of a file, `source` locates and merges the sources (files,
+//! includes, environment) and records locations for errors, `toml_error` explains invalid values, and
+//! the other modules convert the raw values to the types that the rest of Greenroom uses.
+//! `docs/configuration.md` documents the keys.
 
 mod agents;
 mod approvals;
@@ -41,109 +41,110 @@ use std::{
     time::Duration,
 };
 
-/// The environment, as a map.
+/// The environment variables, by name.
 pub type Environment = BTreeMap<String, String>;
 
-/// The file that is read where none is named.
+/// The configuration file that is loaded if none is named.
 pub const FILE_DEFAULT: &str = "greenroom.toml";
 
-/// The agent of sessions that name none; it always exists.
+/// The agent of sessions that name none. It always exists.
 pub const AGENT_DEFAULT: &str = "default";
 
-/// Folders of skills, and of workflows.
+/// Maximum number of skill folders, and of workflow folders.
 const FOLDERS_MAX: usize = 64;
 
-/// Everything that is configured.
+/// The complete configuration.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// The file it came from, if there is one.
+    /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// Where the server listens.
+    /// The address that the server listens on.
     pub listen: SocketAddr,
-    /// The database: a path, relative to the working folder, or a PostgreSQL server's.
+    /// The database: the path of a file, relative to the working folder, or a PostgreSQL URL.
     pub database: DatabaseLocation,
-    /// What a commit waits for (D4).
+    /// The durability that a commit waits for (D4).
     pub durability: Durability,
-    /// How long steps may go on after the server was told to stop (D8).
+    /// Maximum time for running attempts to end after a shutdown request (D8).
     pub drain_timeout: Duration,
-    /// How long text and the progress of tools are collected before they are sent (E5).
+    /// Time for which text deltas and tool progress are collected before they are sent (E5).
     pub flush_interval: Duration,
-    /// Where traces go: the base address of a collector that speaks OTLP over HTTP (A4).
+    /// The base URL of the OTLP/HTTP collector that receives traces (A4).
     pub otlp_endpoint: Option<String>,
-    /// The administrator's token where the environment sets it (X1).
+    /// The administrator's token, if the environment sets it (X1).
     pub admin_token: Option<Secret>,
-    /// Agents by name; [`AGENT_DEFAULT`] is among them (S7).
+    /// Agents by name, including [`AGENT_DEFAULT`] (S7).
     pub agents: BTreeMap<AgentName, AgentProfile>,
-    /// Models by name; every agent's are among them, but [`REHEARSAL`].
+    /// Models by name: all models that agents use, except [`REHEARSAL`].
     pub models: BTreeMap<String, ModelEndpoint>,
-    /// The rehearsal's script; `None` is the one that is built in (M5).
+    /// The rehearsal's script; `None` selects the built-in script (M5).
     pub rehearsal: Option<PathBuf>,
-    /// What every agent is told, before its own prompt (C1).
+    /// The system prompt of all agents, placed before an agent's own prompt (C1).
     pub system_prompt: String,
-    /// Percent of a conversation's room at which its older part is summarised; `None` is never (C4).
+    /// Percentage of the available context at which older messages are summarized; `None` disables
+    /// compaction (C4).
     pub compact_at: Option<u8>,
-    /// Folders in which skills are found (C2).
+    /// The folders that are scanned for skills (C2).
     pub skills: Vec<PathBuf>,
-    /// Folders in which workflows are found (C3).
+    /// The folders that are scanned for workflows (C3).
     pub workflows: Vec<PathBuf>,
     /// MCP servers by name (T1).
     pub mcp_servers: BTreeMap<String, McpServerConfig>,
-    /// Autonomy × risk (G3).
+    /// The policy matrix, autonomy level × risk (G3).
     pub matrix: Matrix,
-    /// What is said of tools (G1).
+    /// The configured properties of tools (G1).
     pub catalog: Catalog,
-    /// Bounds on what clients may ask for (X4).
+    /// Limits on client requests (X4).
     pub limits: Limits,
-    /// Who may agree to critical steps (G12).
+    /// The rule for who may approve critical calls (G12).
     pub critical_approval: CriticalApprovalRule,
     /// The settings of users who have stored none (G4).
     pub default_settings: Settings,
-    /// What is blacked out besides secrets (E7).
+    /// Patterns that are redacted in addition to secrets (E7).
     pub redaction_patterns: Vec<Regex>,
 }
 
-/// Why there is no configuration.
+/// The reason why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// A file that is named can't be read.
-    #[error("{named_by} names {}, which can't be read", path.display())]
+    /// A referenced file cannot be read.
+    #[error("{named_by}: can't read {}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Who names it: a file, or the command line.
+        /// The source of the reference: a file or the command line.
         named_by: String,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// Something that is said makes no sense.
+    /// A value is invalid.
     #[error("{location}: {problem}")]
     Invalid {
         /// File and line, or the environment variable.
         location: String,
-        /// What is wrong.
+        /// The description of the problem.
         problem: String,
     },
-    /// The server would be open to others without a lock (X1).
+    /// The server would accept remote connections without authentication (X1).
     #[error(
-        "listening on {0} would let others in without authentication; set GREENROOM_TOKEN, make an \
-         API key with `greenroom key create`, or listen on 127.0.0.1"
+        "listening on {0} would expose the server without authentication; set GREENROOM_TOKEN, \
+         create an API key with `greenroom key create`, or listen on 127.0.0.1"
     )]
     UnauthenticatedExposure(SocketAddr),
 }
 
 impl ConfigurationError {
-    fn invalid(place: impl fmt::Display, problem: impl fmt::Display) -> Self {
-        Self::Invalid { location: place.to_string(), problem: problem.to_string() }
+    fn invalid(location: impl fmt::Display, problem: impl fmt::Display) -> Self {
+        Self::Invalid { location: location.to_string(), problem: problem.to_string() }
     }
 }
 
-/// A text that is never printed.
+/// A secret text. Its `Debug` form does not contain the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The text, for the one place that needs it.
+    /// Returns the text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -161,15 +162,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where traces go: the document's word, else the variable that OpenTelemetry names.
+/// Returns the OTLP endpoint: from the configuration file, else from OpenTelemetry's environment
+/// variable.
 fn otlp_endpoint(
-    written: Option<String>,
-    surroundings: &LoadContext<'_>,
+    configured: Option<String>,
+    context: &LoadContext<'_>,
 ) -> Result<Option<String>, ConfigurationError> {
     const VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    let said = surroundings.environment.get(VARIABLE).filter(|said| !said.is_empty());
-    let (place, endpoint) = match (written, said) {
-        (Some(endpoint), _) => (format!("{}, otlp_endpoint", surroundings.location), endpoint),
+    let variable = context.environment.get(VARIABLE).filter(|value| !value.is_empty());
+    let (location, endpoint) = match (configured, variable) {
+        (Some(endpoint), _) => (format!("{}, otlp_endpoint", context.location), endpoint),
         (None, Some(endpoint)) => (VARIABLE.to_owned(), endpoint.clone()),
         (None, None) => return Ok(None),
     };
@@ -177,54 +179,52 @@ fn otlp_endpoint(
     match url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) {
         Some(_) => Ok(Some(endpoint)),
         None => Err(ConfigurationError::invalid(
-            place,
-            "must be an address such as http://localhost:4318",
+            location,
+            "must be an HTTP URL such as http://localhost:4318",
         )),
     }
 }
 
 impl Configuration {
-    /// Reads the file and everything it names, and lays `environment` over it.
+    /// Loads the file and all files that it references, then applies `environment`.
     ///
-    /// Without `file` it is `GREENROOM_CONFIG`'s, else [`FILE_DEFAULT`] in the working folder if
-    /// there is one, else nothing: every key has a default.
+    /// Without `file`, loads the file that `GREENROOM_CONFIG` names, else [`FILE_DEFAULT`] in the
+    /// working folder if it exists, else no file: every key has a default.
     pub fn load(
         file: Option<&Path>,
         environment: &Environment,
     ) -> Result<Self, ConfigurationError> {
         let source = source::ConfigSource::load(file, environment)?;
-        let place = source.location();
+        let location = source.location();
         let document = source.document;
         document.defaults.settings.validate().map_err(|error| {
-            ConfigurationError::invalid(format_args!("{place}, defaults.settings"), error)
+            ConfigurationError::invalid(format_args!("{location}, defaults.settings"), error)
         })?;
-        let surroundings =
-            LoadContext { location: &place, base_folder: &source.folder, environment };
-        let models = models::endpoints(document.models, &surroundings)?;
-        let choice =
+        let context = LoadContext { location: &location, base_folder: &source.folder, environment };
+        let models = models::endpoints(document.models, &context)?;
+        let selector =
             models::ModelSelector { models: &models, has_rehearsal: document.rehearsal.is_some() };
-        let for_all = agents::AgentDefaults {
+        let defaults = agents::AgentDefaults {
             approvals: &document.approvals.rules,
             budgets: &document.budgets,
         };
-        let agents = agents::profiles(document.agents, &choice, &for_all, &surroundings)?;
+        let agents = agents::profiles(document.agents, &selector, &defaults, &context)?;
         let depth_max = document.limits.delegation_depth.get();
-        delegates::validate_delegates(&agents, depth_max, &place, &source.text)?;
-        let mcp_servers = mcp_servers::load_servers(
-            document.mcp_servers,
-            document.mcp_servers_file,
-            &surroundings,
-        )?;
-        let system = load_system_prompt(&document.context, &surroundings)?;
+        delegates::validate_delegates(&agents, depth_max, &location, &source.text)?;
+        let mcp_servers =
+            mcp_servers::load_servers(document.mcp_servers, document.mcp_servers_file, &context)?;
+        let system = load_system_prompt(&document.context, &context)?;
         let compact_at = document.context.compact_at.unwrap_or(COMPACT_AT_DEFAULT);
         if !(compact_at == 0 || (40..=95).contains(&compact_at)) {
-            let problem = "compact_at must be 40 to 95 (percent), or 0 for never";
-            return Err(ConfigurationError::invalid(format_args!("{place}, context"), problem));
+            let problem =
+                format!("compact_at must be 40 to 95 (percent) or 0 (never), not {compact_at}");
+            return Err(ConfigurationError::invalid(format_args!("{location}, context"), problem));
         }
         for (key, folders) in [("skills", &document.skills), ("workflows", &document.workflows)] {
             if folders.len() > FOLDERS_MAX {
-                let problem = format!("{key} may name at most {FOLDERS_MAX} folders");
-                return Err(ConfigurationError::invalid(&place, problem));
+                let problem =
+                    format!("{key} has {} entries; the limit is {FOLDERS_MAX}", folders.len());
+                return Err(ConfigurationError::invalid(&location, problem));
             }
         }
         let folders = |paths: &[PathBuf]| -> Vec<PathBuf> {
@@ -233,7 +233,7 @@ impl Configuration {
         document
             .limits
             .validate()
-            .map_err(|problem| ConfigurationError::invalid(&place, problem))?;
+            .map_err(|problem| ConfigurationError::invalid(&location, problem))?;
         Ok(Self {
             file: source.file,
             listen: document.listen,
@@ -241,7 +241,7 @@ impl Configuration {
             durability: document.durability,
             drain_timeout: document.drain.0,
             flush_interval: document.flush.0,
-            otlp_endpoint: otlp_endpoint(document.otlp_endpoint, &surroundings)?,
+            otlp_endpoint: otlp_endpoint(document.otlp_endpoint, &context)?,
             admin_token: environment
                 .get("GREENROOM_TOKEN")
                 .filter(|token| !token.is_empty())
@@ -264,13 +264,15 @@ impl Configuration {
             },
             default_settings: document.defaults.settings,
             redaction_patterns: redaction::compile_patterns(&document.redaction).map_err(
-                |problem| ConfigurationError::invalid(format_args!("{place}, redaction"), problem),
+                |problem| {
+                    ConfigurationError::invalid(format_args!("{location}, redaction"), problem)
+                },
             )?,
         })
     }
 
-    /// Refuses to listen where others reach unless somebody must show who they are (X1).
-    /// `has_keys` says that authentication beyond the token is configured.
+    /// Rejects a listen address that other machines can reach unless requests must be authenticated
+    /// (X1): by the administrator's token from the environment, or by an API key (`has_keys`).
     pub fn validate_exposure(&self, has_keys: bool) -> Result<(), ConfigurationError> {
         if self.listen.ip().to_canonical().is_loopback() || self.admin_token.is_some() || has_keys {
             Ok(())
@@ -280,27 +282,28 @@ impl Configuration {
     }
 }
 
-/// What every agent is told.
+/// Returns the system prompt of all agents.
 fn load_system_prompt(
-    written: &config_file::RawContext,
-    surroundings: &LoadContext<'_>,
+    raw: &config_file::RawContext,
+    context: &LoadContext<'_>,
 ) -> Result<String, ConfigurationError> {
-    let place = format!("{}, context", surroundings.location);
-    match (&written.system, &written.system_file) {
-        (Some(_), Some(_)) => {
-            Err(ConfigurationError::invalid(place, "give either `system` or `system_file`"))
-        }
+    let location = format!("{}, context", context.location);
+    match (&raw.system, &raw.system_file) {
+        (Some(_), Some(_)) => Err(ConfigurationError::invalid(
+            location,
+            "set either `system` or `system_file`, not both",
+        )),
         (Some(system), None) => Ok(system.clone()),
-        (None, Some(file)) => source::read_text(&surroundings.base_folder.join(file), &place),
+        (None, Some(file)) => source::read_text(&context.base_folder.join(file), &location),
         (None, None) => Ok(String::new()),
     }
 }
 
-/// What is around a document: where it was said, and what it may refer to.
+/// The context of a configuration file while it is loaded.
 struct LoadContext<'a> {
-    /// The file, for errors.
+    /// The path of the file, for errors.
     location: &'a str,
-    /// Where relative paths start.
+    /// The folder that relative paths start from.
     base_folder: &'a Path,
     environment: &'a Environment,
 }

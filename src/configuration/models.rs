@@ -1,22 +1,22 @@
-//! Models: what is configured of them, what is built in, and which an agent gets that names none.
+//! Models: the configured and the built-in models, and the selection of an agent's models.
 
 use super::{ConfigurationError, Environment, LoadContext, Secret};
 use greenroom_core::{duration::ConfigDuration, usage::ModelPrice};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-/// The name of the scripted model (M5). It has no endpoint of its own in configuration.
+/// The name of the scripted model (M5), which has no configured endpoint.
 pub const REHEARSAL: &str = "rehearsal";
 
-/// Tokens that a model's context must hold.
+/// Minimum of `context_tokens`.
 const CONTEXT_TOKENS_MIN: u64 = 1_000;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// Models that think may be silent for long.
+/// The default allows for reasoning models, which can be silent for long.
 const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
-/// The most of either.
+/// Maximum of both timeouts.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// The language a model's server speaks (M1).
+/// The API of a model's server (M1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelWireFormat {
@@ -27,48 +27,48 @@ pub enum ModelWireFormat {
     OpenAi,
 }
 
-/// How a request bounds its output tokens in OpenAI's language.
+/// The request parameter that limits output tokens in the OpenAI API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxTokensParameter {
     /// `max_completion_tokens`.
     #[default]
     Current,
-    /// `max_tokens`, for servers that know only this one.
+    /// `max_tokens`, for servers that do not support the current parameter.
     Legacy,
 }
 
-/// A model and how to reach it.
+/// A model and its endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelEndpoint {
-    /// Its name in configuration.
+    /// The configured name.
     pub name: String,
-    /// The language its server speaks.
+    /// The API of its server.
     pub wire: ModelWireFormat,
-    /// The provider's name for it.
+    /// The provider's name of the model.
     pub model: String,
-    /// Where the provider's own software would be pointed: `https://api.anthropic.com`,
-    /// `https://api.openai.com/v1`. Without a slash at the end.
+    /// The base URL as the provider's own SDKs use it: `https://api.anthropic.com`,
+    /// `https://api.openai.com/v1`. Without a trailing slash.
     pub base_url: String,
-    /// Sent with requests, where there is one.
+    /// The API key that is sent with requests, if any.
     pub api_key: Option<Secret>,
-    /// Whether it can be called: a key that is asked for is there.
+    /// True if the model can be called: no key is required, or the key is set.
     pub usable: bool,
-    /// The environment variable its key is in, if it needs one.
+    /// The environment variable of the key, if a key is required.
     pub api_key_env: Option<String>,
-    /// How output tokens are bounded.
+    /// The parameter that limits output tokens.
     pub max_tokens_parameter: MaxTokensParameter,
-    /// Time to connect.
+    /// Timeout for connecting.
     pub connect_timeout: Duration,
-    /// Time without a byte.
+    /// Maximum time without a received byte.
     pub idle_timeout: Duration,
-    /// What it costs; absent, the cost is unknown.
+    /// The price; `None` if the cost is unknown.
     pub price: Option<ModelPrice>,
-    /// Tokens that its context holds; absent, the usual.
+    /// The size of the context window in tokens; `None` selects the default.
     pub context_tokens: Option<u64>,
 }
 
 impl ModelEndpoint {
-    /// A model that needs no key, with default limits.
+    /// Creates a model that requires no key, with default timeouts.
     pub fn without_key(name: &str, wire: ModelWireFormat, base_url: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -102,9 +102,9 @@ pub(super) struct RawModel {
     context_tokens: Option<u64>,
 }
 
-/// A provider whose model needs no word of configuration.
+/// A provider with a built-in model.
 struct Provider {
-    /// Also the name of its built-in model.
+    /// The name of the provider and of its built-in model.
     name: &'static str,
     wire: ModelWireFormat,
     model: &'static str,
@@ -132,16 +132,16 @@ const PROVIDERS: [Provider; 2] = [
     },
 ];
 
-/// Every model: those that are configured, and the providers' own where their key is set.
+/// Returns all configured models, and the built-in models whose provider's key is set.
 pub(super) fn endpoints(
-    written: BTreeMap<String, RawModel>,
-    surroundings: &LoadContext<'_>,
+    raw: BTreeMap<String, RawModel>,
+    context: &LoadContext<'_>,
 ) -> Result<BTreeMap<String, ModelEndpoint>, ConfigurationError> {
     let mut endpoints = BTreeMap::new();
-    for (name, model) in written {
-        let endpoint = endpoint(&name, model, surroundings.environment).map_err(|problem| {
+    for (name, model) in raw {
+        let endpoint = endpoint(&name, model, context.environment).map_err(|problem| {
             ConfigurationError::invalid(
-                format_args!("{}, models.{name}", surroundings.location),
+                format_args!("{}, models.{name}", context.location),
                 problem,
             )
         })?;
@@ -149,9 +149,9 @@ pub(super) fn endpoints(
     }
     for provider in &PROVIDERS {
         if !endpoints.contains_key(provider.name)
-            && non_empty_variable(surroundings.environment, provider.api_key_env).is_some()
+            && non_empty_variable(context.environment, provider.api_key_env).is_some()
         {
-            let built_in = endpoint(provider.name, RawModel::default(), surroundings.environment);
+            let built_in = endpoint(provider.name, RawModel::default(), context.environment);
             let built_in = built_in
                 .map_err(|problem| ConfigurationError::invalid(provider.base_url_env, problem))?;
             endpoints.insert(provider.name.to_owned(), built_in);
@@ -160,28 +160,26 @@ pub(super) fn endpoints(
     Ok(endpoints)
 }
 
-fn endpoint(
-    name: &str,
-    written: RawModel,
-    environment: &Environment,
-) -> Result<ModelEndpoint, String> {
+fn endpoint(name: &str, raw: RawModel, environment: &Environment) -> Result<ModelEndpoint, String> {
     if name == REHEARSAL {
-        return Err(format!("`{REHEARSAL}` is the scripted model; choose another name"));
+        return Err(format!(
+            "`{REHEARSAL}` is the name of the scripted model; choose another name"
+        ));
     }
-    let own = PROVIDERS.iter().find(|provider| provider.name == name);
-    let wire = written.wire.or(own.map(|provider| provider.wire));
-    let wire = wire.ok_or("it needs `wire = \"anthropic\"` or `wire = \"openai\"`")?;
-    let model = written.model.or(own.map(|provider| provider.model.to_owned()));
-    let model = model.ok_or("it needs `model`, the provider's name for it")?;
+    let built_in = PROVIDERS.iter().find(|provider| provider.name == name);
+    let wire = raw.wire.or(built_in.map(|provider| provider.wire));
+    let wire = wire.ok_or("`wire` is missing; it must be \"anthropic\" or \"openai\"")?;
+    let model = raw.model.or(built_in.map(|provider| provider.model.to_owned()));
+    let model = model.ok_or("`model` is missing; it must be the provider's name of the model")?;
     let provider = PROVIDERS.iter().find(|provider| provider.wire == wire);
-    let provider = provider.expect("every wire has its provider");
-    // The provider's key goes to the provider alone: another server gets a key if it is named.
-    let (base_url, key_env_default) = match written.base_url {
+    let provider = provider.expect("every wire format has a provider");
+    // The provider's key is only sent to the provider; a configured base_url requires api_key_env.
+    let (base_url, key_env_default) = match raw.base_url {
         Some(base_url) => (base_url, None),
         None => {
-            let elsewhere = non_empty_variable(environment, provider.base_url_env);
+            let override_url = non_empty_variable(environment, provider.base_url_env);
             (
-                elsewhere.unwrap_or(provider.base_url).to_owned(),
+                override_url.unwrap_or(provider.base_url).to_owned(),
                 Some(provider.api_key_env.to_owned()),
             )
         }
@@ -189,27 +187,26 @@ fn endpoint(
     if !(base_url.starts_with("http://") || base_url.starts_with("https://")) {
         return Err(format!("base_url must start with http:// or https://, not `{base_url}`"));
     }
-    if let Some(price) = written.price {
+    if let Some(price) = raw.price {
         let parts = [price.input, price.output, price.cached.unwrap_or(0.0)];
         if !parts.iter().all(|part| part.is_finite() && *part >= 0.0) {
-            return Err("prices must be numbers of 0 or more".to_owned());
+            return Err("prices must be finite numbers of 0 or more".to_owned());
         }
     }
-    if written.context_tokens.is_some_and(|tokens| tokens < CONTEXT_TOKENS_MIN) {
-        return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}"));
+    if let Some(tokens) = raw.context_tokens.filter(|tokens| *tokens < CONTEXT_TOKENS_MIN) {
+        return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}, not {tokens}"));
     }
-    let timeouts =
-        [("connect_timeout", written.connect_timeout), ("idle_timeout", written.idle_timeout)];
+    let timeouts = [("connect_timeout", raw.connect_timeout), ("idle_timeout", raw.idle_timeout)];
     for (key, timeout) in timeouts {
-        if timeout.is_some_and(|ConfigDuration(timeout)| timeout.is_zero() || timeout > TIMEOUT_MAX)
-        {
+        let is_invalid = |timeout: &ConfigDuration| timeout.0.is_zero() || timeout.0 > TIMEOUT_MAX;
+        if let Some(timeout) = timeout.filter(is_invalid) {
             return Err(format!(
-                "{key} must be longer than 0 and at most {}",
+                "{key} must be longer than 0 and at most {}, not {timeout}",
                 ConfigDuration(TIMEOUT_MAX)
             ));
         }
     }
-    let api_key_env = written.api_key_env.or(key_env_default);
+    let api_key_env = raw.api_key_env.or(key_env_default);
     let api_key =
         api_key_env.as_deref().and_then(|variable| non_empty_variable(environment, variable));
     Ok(ModelEndpoint {
@@ -220,46 +217,48 @@ fn endpoint(
         usable: api_key.is_some() || api_key_env.is_none(),
         api_key: api_key.map(|key| Secret::from(key.to_owned())),
         api_key_env,
-        max_tokens_parameter: if written.legacy_max_tokens {
+        max_tokens_parameter: if raw.legacy_max_tokens {
             MaxTokensParameter::Legacy
         } else {
             MaxTokensParameter::Current
         },
-        connect_timeout: written.connect_timeout.map_or(CONNECT_TIMEOUT_DEFAULT, |span| span.0),
-        idle_timeout: written.idle_timeout.map_or(IDLE_TIMEOUT_DEFAULT, |span| span.0),
-        price: written.price,
-        context_tokens: written.context_tokens,
+        connect_timeout: raw.connect_timeout.map_or(CONNECT_TIMEOUT_DEFAULT, |span| span.0),
+        idle_timeout: raw.idle_timeout.map_or(IDLE_TIMEOUT_DEFAULT, |span| span.0),
+        price: raw.price,
+        context_tokens: raw.context_tokens,
     })
 }
 
-/// A variable that is set to something.
+/// Returns the value of a variable that is set and not empty.
 fn non_empty_variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-/// What agents may choose from.
+/// Selects the models of agents.
 pub(super) struct ModelSelector<'a> {
     pub(super) models: &'a BTreeMap<String, ModelEndpoint>,
-    /// Whether a script is configured to stand in for models without a key.
+    /// True if a rehearsal script is configured to replace models without a key.
     pub(super) has_rehearsal: bool,
 }
 
 impl ModelSelector<'_> {
-    /// The models of an agent that names `wanted`, or none.
-    pub(super) fn select(&self, wanted: Option<Vec<String>>) -> Result<Vec<String>, String> {
-        match wanted {
-            Some(wanted) if wanted.is_empty() => Err("models must name at least one".to_owned()),
-            Some(wanted) => self.select_named(wanted),
+    /// Returns the models of an agent that configures `names`, in order of preference.
+    pub(super) fn select(&self, names: Option<Vec<String>>) -> Result<Vec<String>, String> {
+        match names {
+            Some(names) if names.is_empty() => {
+                Err("models must contain at least one model".to_owned())
+            }
+            Some(names) => self.select_named(names),
             None => self.select_default(),
         }
     }
 
-    fn select_named(&self, wanted: Vec<String>) -> Result<Vec<String>, String> {
+    fn select_named(&self, names: Vec<String>) -> Result<Vec<String>, String> {
         let mut usable: Vec<String> = Vec::new();
         let mut missing_key = None;
-        for name in wanted {
+        for name in names {
             if usable.contains(&name) {
-                return Err(format!("models names `{name}` twice"));
+                return Err(format!("models contains `{name}` twice"));
             }
             match self.models.get(&name) {
                 _ if name == REHEARSAL => usable.push(name),
@@ -267,23 +266,24 @@ impl ModelSelector<'_> {
                 Some(endpoint) => missing_key = endpoint.api_key_env.clone().map(|key| (name, key)),
                 None => match PROVIDERS.iter().find(|provider| provider.name == name) {
                     Some(provider) => missing_key = Some((name, provider.api_key_env.to_owned())),
-                    None => return Err(format!("there is no model `{name}`")),
+                    None => return Err(format!("unknown model `{name}`")),
                 },
             }
         }
         match missing_key {
-            // A list is an order of preference; one of them is enough.
+            // The list is an order of preference, so one usable model is sufficient.
             _ if !usable.is_empty() => Ok(usable),
-            // Never the script by surprise: it must be configured.
+            // The rehearsal replaces models without a key only if its script is configured.
             _ if self.has_rehearsal => Ok(vec![REHEARSAL.to_owned()]),
             Some((name, key)) => {
-                Err(format!("the model `{name}` needs the environment variable {key}"))
+                Err(format!("the model `{name}` requires the environment variable {key}"))
             }
-            None => Err("no model can be used".to_owned()),
+            None => Err("no model is usable".to_owned()),
         }
     }
 
-    /// One model, where there is no doubt which; the rehearsal where there is none.
+    /// Returns the only configured model, else the first usable built-in model, else the rehearsal.
+    /// Fails if several models are configured.
     fn select_default(&self) -> Result<Vec<String>, String> {
         let usable: Vec<&String> = self
             .models
@@ -292,14 +292,15 @@ impl ModelSelector<'_> {
             .map(|(name, _)| name)
             .collect();
         let is_provider = |name: &str| PROVIDERS.iter().any(|provider| provider.name == name);
-        let own: Vec<&String> = usable.iter().copied().filter(|name| !is_provider(name)).collect();
-        match (own.as_slice(), usable.as_slice()) {
+        let configured: Vec<&String> =
+            usable.iter().copied().filter(|name| !is_provider(name)).collect();
+        match (configured.as_slice(), usable.as_slice()) {
             ([only], _) => Ok(vec![(*only).clone()]),
             ([], [first, ..]) => Ok(vec![(*first).clone()]),
             ([], []) => Ok(vec![REHEARSAL.to_owned()]),
             ([_, _, ..], _) => {
                 let names: Vec<&str> = usable.iter().map(|name| name.as_str()).collect();
-                Err(format!("it names no model, and there are several: {}", names.join(", ")))
+                Err(format!("no model is set, and several are usable: {}", names.join(", ")))
             }
         }
     }

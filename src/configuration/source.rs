@@ -1,4 +1,4 @@
-//! Finds what is said, in files and the environment, and where it was said.
+//! Loads and merges the configuration sources: files, includes and environment variables.
 
 use super::{
     ConfigurationError, Environment, FILE_DEFAULT,
@@ -15,38 +15,38 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// Bytes of any file that is read.
+/// Maximum bytes of a configuration file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Files that include each other in a chain.
+/// Maximum depth of nested includes.
 const INCLUDE_DEPTH_MAX: usize = 16;
-/// Files that are included, all told.
+/// Maximum number of included files.
 const INCLUDES_MAX: usize = 256;
 
 const PREFIX: &str = "GREENROOM_";
-/// Variables with our prefix that are no keys of the document.
+/// Variables with the prefix that are not keys of the configuration file.
 const NON_CONFIG_VARIABLES: &[&str] = &[
     "TOKEN",
     "CONFIG",
     "LOG",
-    // Of `greenroom rehearse`.
+    // Belongs to `greenroom rehearse`.
     "REHEARSE_LISTEN",
-    // A release build has no faults, and says that it knows of none.
+    // A release build has no fault injection and rejects the variable as unknown.
     #[cfg(debug_assertions)]
     "FAULT",
 ];
-/// Keys that hold a path of a file to read. From the environment it is relative to the working
-/// folder, as on any command line.
+/// Keys that hold the path of a file to load. A path from the environment is relative to the working
+/// folder, as on a command line.
 const PATH_KEYS: [&str; 3] = ["rehearsal", "mcp_servers_file", "system_file"];
 
-/// What is said.
+/// The merged configuration sources.
 pub(super) struct ConfigSource {
     pub(super) file: Option<PathBuf>,
-    /// Where the file's relative paths start.
+    /// The folder that the file's relative paths start from.
     pub(super) folder: PathBuf,
     pub(super) document: ConfigFile,
     /// The file's text.
     pub(super) text: String,
-    /// The document's tools and those it includes.
+    /// The tools of the file and of its includes.
     pub(super) tools: BTreeMap<String, CatalogEntry>,
 }
 
@@ -56,21 +56,21 @@ impl ConfigSource {
         environment: &Environment,
     ) -> Result<Self, ConfigurationError> {
         let (file, text) = find_file(file, environment)?;
-        let place = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
-        let document: ConfigFile = parse(&text, &place)?;
+        let location = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let document: ConfigFile = parse(&text, &location)?;
         let document = apply_environment(document, &text, environment)?;
         let folder = file.as_deref().map(folder_of).unwrap_or_default();
         let mut includes = IncludeResolver::default();
         if let Some(file) = &file {
             includes.include_stack.push(canonical_path(file));
         }
-        includes.resolve(&document.include, &folder, &place)?;
+        includes.resolve(&document.include, &folder, &location)?;
         let mut tools = includes.tools;
         tools.extend(document.tools.clone());
         Ok(Self { file, folder, document, text, tools })
     }
 
-    /// The file, for errors.
+    /// Returns the path of the file, for errors.
     pub(super) fn location(&self) -> String {
         match &self.file {
             Some(file) => file.display().to_string(),
@@ -103,13 +103,13 @@ fn find_file(
     }
 }
 
-/// The text of a file that `named_by` names.
+/// Reads the file at `path`, which `named_by` references.
 pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, ConfigurationError> {
     let read = || {
         let mut text = String::new();
         File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if text.len() as u64 > FILE_BYTES_MAX {
-            let problem = format!("it has more than {FILE_BYTES_MAX} bytes");
+            let problem = format!("the file exceeds the limit of {FILE_BYTES_MAX} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
         }
         Ok(text)
@@ -121,19 +121,19 @@ pub(super) fn read_text(path: &Path, named_by: &str) -> Result<String, Configura
     })
 }
 
-/// The folder a file is in.
+/// Returns the folder of a file.
 pub(super) fn folder_of(file: &Path) -> PathBuf {
     file.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-fn parse<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, ConfigurationError> {
-    toml_error::parse_toml(text).map_err(|mistake| {
-        ConfigurationError::invalid(format_args!("{place}:{}", mistake.line), mistake.problem)
+fn parse<T: DeserializeOwned>(text: &str, location: &str) -> Result<T, ConfigurationError> {
+    toml_error::parse_toml(text).map_err(|error| {
+        ConfigurationError::invalid(format_args!("{location}:{}", error.line), error.problem)
     })
 }
 
-/// The document with what the environment says in place of what the file says. Variables are laid
-/// over it one by one, so that an error can name its variable.
+/// Returns the document with the values of environment variables, which override those of the file.
+/// Variables are applied one by one, so that an error can name its variable.
 fn apply_environment(
     document: ConfigFile,
     text: &str,
@@ -152,27 +152,27 @@ fn apply_environment(
     Ok(document)
 }
 
-/// The table with one more value, and what it means then. What the key wants decides whether `7`
-/// is a number or a text.
+/// Returns the table with one more value, and the document parsed from it. Tries the text as a TOML
+/// value first and as a string second, so that the type of the key decides.
 fn apply_variable(table: &Table, key: &str, text: &str) -> Result<(Table, ConfigFile), String> {
     let typed = format!("value = {text}").parse::<Table>().ok();
     let typed = typed.and_then(|mut table| table.remove("value"));
     let plain = Value::String(text.to_owned());
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for value in typed.into_iter().chain([plain]) {
         let mut table = table.clone();
         set_key(&mut table, key, value)?;
         match toml_error::parse_table(table.clone()) {
             Ok(document) => return Ok((table, document)),
-            Err(mistake) => mistakes.push(mistake),
+            Err(error) => errors.push(error),
         }
     }
-    // What is wrong with a value of the right type says more than that another's is wrong.
-    mistakes.sort_by_key(|mistake| mistake.is_type_mismatch);
-    Err(mistakes.into_iter().next().map(|mistake| mistake.problem).unwrap_or_default())
+    // The error of a value of the right type is more specific than a type mismatch.
+    errors.sort_by_key(|error| error.is_type_mismatch);
+    Err(errors.into_iter().next().map(|error| error.problem).unwrap_or_default())
 }
 
-/// Sets the value at `A__B__C`. Names that exist are found whatever their case.
+/// Sets the value at the key path `A__B__C`. Existing names match in any case.
 fn set_key(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     let mut parts: Vec<&str> = key.split("__").collect();
     let last = parts.pop().unwrap_or_default();
@@ -180,7 +180,7 @@ fn set_key(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     for part in parts {
         let name = canonical_key(table, part);
         let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
-        table = inner.as_table_mut().ok_or_else(|| format!("`{part}` has no keys in it"))?;
+        table = inner.as_table_mut().ok_or_else(|| format!("`{part}` is not a table"))?;
     }
     let name = canonical_key(table, last);
     let value = if let (true, Some(path)) = (PATH_KEYS.contains(&name.as_str()), value.as_str()) {
@@ -202,11 +202,12 @@ fn canonical_key(table: &Table, part: &str) -> String {
     })
 }
 
-/// Follows `include`. The nearer file's word on a tool stands, and of two neighbours the later's.
+/// Resolves `include`. The including file overrides the included files; of two files included by the
+/// same file, the later one overrides the earlier one.
 #[derive(Default)]
 struct IncludeResolver {
     tools: BTreeMap<String, CatalogEntry>,
-    /// The files we are inside of.
+    /// The files that are currently being resolved.
     include_stack: Vec<PathBuf>,
     count: usize,
 }
@@ -216,24 +217,28 @@ impl IncludeResolver {
         &mut self,
         include: &[PathBuf],
         folder: &Path,
-        place: &str,
+        location: &str,
     ) -> Result<(), ConfigurationError> {
         for path in include {
             let path = folder.join(path);
             let identity = canonical_path(&path);
             if self.include_stack.contains(&identity) {
-                let problem = format!("it includes {}, which includes it", path.display());
-                return Err(ConfigurationError::invalid(place, problem));
+                let problem = format!("circular include of {}", path.display());
+                return Err(ConfigurationError::invalid(location, problem));
             }
             self.count += 1;
             if self.include_stack.len() > INCLUDE_DEPTH_MAX || self.count > INCLUDES_MAX {
-                return Err(ConfigurationError::invalid(place, "too many files are included"));
+                let problem = format!(
+                    "too many included files; the limits are {INCLUDES_MAX} files and a depth of \
+                     {INCLUDE_DEPTH_MAX}"
+                );
+                return Err(ConfigurationError::invalid(location, problem));
             }
-            let text = read_text(&path, place)?;
-            let inner_place = path.display().to_string();
-            let included: IncludedFile = parse(&text, &inner_place)?;
+            let text = read_text(&path, location)?;
+            let inner_location = path.display().to_string();
+            let included: IncludedFile = parse(&text, &inner_location)?;
             self.include_stack.push(identity);
-            self.resolve(&included.include, &folder_of(&path), &inner_place)?;
+            self.resolve(&included.include, &folder_of(&path), &inner_location)?;
             self.include_stack.pop();
             self.tools.extend(included.tools);
         }
@@ -241,7 +246,7 @@ impl IncludeResolver {
     }
 }
 
-/// The same for two names of one file.
+/// Returns a path that is the same for all names of one file.
 fn canonical_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

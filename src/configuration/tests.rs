@@ -1,4 +1,4 @@
-//! What files and variables lead to what configuration.
+//! Tests of configurations loaded from files and environment variables.
 
 mod models;
 
@@ -9,7 +9,7 @@ use greenroom_core::policy::{Autonomy, BudgetPeriod, MatrixCell, MatrixPreset, R
 use greenroom_core::usage::ModelPrice;
 use std::fs;
 
-/// Loads `files`, of which the first is the configuration; `{}` in an error is their folder.
+/// Loads `files`, the first of which is the configuration file. `{}` replaces their folder in errors.
 fn load(files: &[(&str, &str)], environment: &[(&str, &str)]) -> Result<Configuration, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -29,8 +29,8 @@ fn file(text: &str) -> Result<Configuration, String> {
 }
 
 fn rules_with_deadline(seconds: Option<u64>) -> ApprovalDeadlines {
-    let deadline = seconds.map(Duration::from_secs);
-    ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, ..DeadlineRule::default() })
+    let timeout = seconds.map(Duration::from_secs);
+    ApprovalDeadlines::uniform(DeadlineRule { timeout, ..DeadlineRule::default() })
 }
 
 fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
@@ -38,7 +38,7 @@ fn agent(configuration: &Configuration, name: &str) -> AgentProfile {
 }
 
 #[test]
-fn with_no_file_everything_has_a_default() {
+fn defaults_apply_without_a_file() {
     let configuration = load(&[], &[]).unwrap();
     assert_eq!(configuration.listen.to_string(), "127.0.0.1:7878");
     assert_eq!(configuration.database, Path::new("greenroom.db").into());
@@ -55,7 +55,7 @@ fn with_no_file_everything_has_a_default() {
 }
 
 #[test]
-fn every_table_is_read() {
+fn all_tables_are_loaded() {
     let configuration = load(
         &[
             (
@@ -171,7 +171,7 @@ fn every_table_is_read() {
 }
 
 #[test]
-fn mistakes_are_errors_that_say_where_and_what() {
+fn invalid_files_are_rejected_with_location_and_problem() {
     for (text, expected) in [
         ("\nlisten = 'here'", "{}/greenroom.toml:2: "),
         ("x = ", "{}/greenroom.toml:1: "),
@@ -181,7 +181,7 @@ fn mistakes_are_errors_that_say_where_and_what() {
         ),
         (
             "[limits]\nqueued = 1",
-            "{}/greenroom.toml:2: unknown key `queued`; there are request_body_bytes, ",
+            "{}/greenroom.toml:2: unknown key `queued`; known keys: request_body_bytes, ",
         ),
         (
             "[limits]\nqueued_messages = 0",
@@ -197,7 +197,7 @@ fn mistakes_are_errors_that_say_where_and_what() {
         ),
         ("skills = 'here'", "{}/greenroom.toml:1: skills must be a list, not \"here\""),
         ("limits = 3", "{}/greenroom.toml:1: limits must be a table, not 3"),
-        ("otlp_endpoint = 1.5", "otlp_endpoint must be a text in quotes, not 1.5"),
+        ("otlp_endpoint = 1.5", "otlp_endpoint must be a string in quotes, not 1.5"),
         ("drain = 30", "{}/greenroom.toml:1: drain must be a duration such as \"30s\", not 30"),
         (
             "[tools.x]\n\nretry = { base = 5 }",
@@ -217,7 +217,8 @@ fn mistakes_are_errors_that_say_where_and_what() {
         ),
         (
             "[limits]\nmessage_bytes = 2000000",
-            "{}/greenroom.toml: limits.message_bytes must be at most",
+            "{}/greenroom.toml: limits.message_bytes must be at most limits.request_body_bytes \
+             (1048576), not 2000000",
         ),
         ("policy = 'strikt'", "strikt"),
         ("[policy.L1]\ncritical = 'alow'", "unknown value `alow`; did you mean `allow`?"),
@@ -232,48 +233,45 @@ fn mistakes_are_errors_that_say_where_and_what() {
         ),
         (
             "# a\n[agents.a]\ndelegates = ['b']",
-            "{}/greenroom.toml:3, agents.a: delegates names `b`, and there is no such agent",
+            "{}/greenroom.toml:3, agents.a: delegates contains the unknown agent `b`",
         ),
         (
             "[agents.a]\ndelegates = ['b']\n[agents.b]\n\ndelegates = ['a']",
-            "{}/greenroom.toml:2, agents.a: delegates leads in a circle: a → b → a",
+            "{}/greenroom.toml:2, agents.a: delegates form a cycle: a → b → a",
         ),
         (
             "[agents.a]\ndelegates = ['a']",
-            "{}/greenroom.toml:2, agents.a: delegates leads in a circle: a → a",
+            "{}/greenroom.toml:2, agents.a: delegates form a cycle: a → a",
         ),
         (
             "limits.delegation_depth = 1\nagents.c = {}\nagents.b.delegates = ['c']\n\
              agents.a.delegates = ['b']",
-            "{}/greenroom.toml:4, agents.a: delegates leads deeper than limits.delegation_depth, \
-             which is 1: a → b → c",
+            "{}/greenroom.toml:4, agents.a: delegates exceed limits.delegation_depth, which is 1: \
+             a → b → c",
         ),
         (
             "[agents.a]\ndelegates = ['b']\n[agents.b]\nworkflow = 'w'",
-            "{}/greenroom.toml:2, agents.a: delegates names `b`, whose runs begin with a workflow",
+            "{}/greenroom.toml:2, agents.a: delegates contains `b`, whose runs start with a workflow",
         ),
-        ("limits.delegation_depth = 9", "limits.delegation_depth must be at most 8"),
+        ("limits.delegation_depth = 9", "limits.delegation_depth must be at most 8, not 9"),
         (
             "[agents.a]\nmodel = 'a'\nmodels = ['b']",
-            "{}/greenroom.toml, agents.a: give either `model` or",
+            "{}/greenroom.toml, agents.a: set either `model` or",
         ),
-        ("[agents.a]\nmodel = 'nope'", "agents.a: there is no model `nope`"),
+        ("[agents.a]\nmodel = 'nope'", "agents.a: unknown model `nope`"),
         (
             "[agents.a]\nmodel = 'openai'",
-            "agents.a: the model `openai` needs the environment variable OPENAI_API_KEY",
+            "agents.a: the model `openai` requires the environment variable OPENAI_API_KEY",
         ),
-        (
-            "[agents.a]\nsystem_file = 'no.md'",
-            "{}/greenroom.toml, agents.a names {}/no.md, which can't be read",
-        ),
-        ("[models.x]\nmodel = 'y'", "models.x: it needs `wire ="),
-        ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the scripted model"),
-        ("[mcpServers.a]\nargs = []", "mcpServers.a: give either `command` or `url`"),
+        ("[agents.a]\nsystem_file = 'no.md'", "{}/greenroom.toml, agents.a: can't read {}/no.md"),
+        ("[models.x]\nmodel = 'y'", "models.x: `wire` is missing"),
+        ("[models.rehearsal]\nmodel = 'y'", "models.rehearsal: `rehearsal` is the name of the"),
+        ("[mcpServers.a]\nargs = []", "mcpServers.a: set exactly one of `command` and `url`"),
         (
             "[redaction]\npatterns = ['a', '(b']",
-            "{}/greenroom.toml, redaction: the pattern `(b` can't be used: unclosed group",
+            "{}/greenroom.toml, redaction: invalid pattern `(b`: unclosed group",
         ),
-        ("[redaction]\npatterns = ['a*']", "redaction: the pattern `a*` is found in every text"),
+        ("[redaction]\npatterns = ['a*']", "redaction: the pattern `a*` matches every text"),
         (
             "[mcpServers.a]\ncommand = '${NOT_SET}'",
             "mcpServers.a: the environment variable NOT_SET is not set",
@@ -282,10 +280,10 @@ fn mistakes_are_errors_that_say_where_and_what() {
             "[mcpServers.a]\ncommand = 'x'\ntrustd = true",
             "{}/greenroom.toml:3: unknown key `trustd`; did you mean `trusted`?",
         ),
-        ("include = ['no.toml']", "{}/greenroom.toml names {}/no.toml, which can't be read"),
+        ("include = ['no.toml']", "{}/greenroom.toml: can't read {}/no.toml"),
         (
             "include = ['greenroom.toml']",
-            "{}/greenroom.toml: it includes {}/greenroom.toml, which includes it",
+            "{}/greenroom.toml: circular include of {}/greenroom.toml",
         ),
     ] {
         let error = file(text).unwrap_err();
@@ -294,19 +292,19 @@ fn mistakes_are_errors_that_say_where_and_what() {
 }
 
 #[test]
-fn an_error_in_an_included_file_names_that_file() {
+fn error_in_an_included_file_names_that_file() {
     let main = ("greenroom.toml", "include = ['a.toml']");
     let error = load(&[main, ("a.toml", "\n[tools.x]\nrisc = 'low'")], &[]).unwrap_err();
     assert_eq!(error, "{}/a.toml:3: unknown key `risc`; did you mean `risk`?");
     let error = load(&[main, ("a.toml", "listen = 'x'")], &[]).unwrap_err();
     assert!(error.starts_with("{}/a.toml:1: unknown key `listen`"), "{error}");
-    let circle = [main, ("a.toml", "include = ['b.toml']"), ("b.toml", "include = ['./a.toml']")];
-    let error = load(&circle, &[]).unwrap_err();
-    assert_eq!(error, "{}/b.toml: it includes {}/./a.toml, which includes it");
+    let cycle = [main, ("a.toml", "include = ['b.toml']"), ("b.toml", "include = ['./a.toml']")];
+    let error = load(&cycle, &[]).unwrap_err();
+    assert_eq!(error, "{}/b.toml: circular include of {}/./a.toml");
 }
 
 #[test]
-fn the_environment_wins_over_the_file() {
+fn environment_overrides_the_file() {
     let text = "listen = '127.0.0.1:1'\n[agents.Trader]\nmax_steps = 2\n[tools.get_it]\nrisk='low'";
     let configuration = load(
         &[("greenroom.toml", text)],
@@ -339,7 +337,7 @@ fn the_environment_wins_over_the_file() {
 }
 
 #[test]
-fn a_mistake_in_the_environment_names_its_variable() {
+fn error_in_the_environment_names_its_variable() {
     for (variable, value, expected) in [
         ("GREENROOM_LSTEN", "x", "GREENROOM_LSTEN: unknown key `lsten`; did you mean `listen`?"),
         ("GREENROOM_LISTEN", "x", "GREENROOM_LISTEN: "),
@@ -410,7 +408,7 @@ fn mcp_json_errors_are_readable() {
     for (server, expected) in [
         (r#"{"command": "x", "trusted": "yes"}"#, "trusted must be true or false, not \"yes\""),
         (r#"{"command": "x", "args": "-y"}"#, "args must be a list, not \"-y\""),
-        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a text in quotes, not 1"),
+        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a string in quotes, not 1"),
         (r#"{"command": "x", "lifecycle": "atuo"}"#, "unknown value `atuo`; did you mean `auto`?"),
     ] {
         let json = format!(r#"{{"mcpServers": {{"a": {server}}}}}"#);
@@ -420,7 +418,7 @@ fn mcp_json_errors_are_readable() {
 }
 
 #[test]
-fn a_server_beside_the_file_is_found_from_anywhere() {
+fn server_command_is_resolved_relative_to_its_file() {
     let text = "[mcpServers.a]\ncommand = './bin/a'\nlifecycle = 'initialize'\ntrusted = true";
     let configuration = file(text).unwrap();
     let server = &configuration.mcp_servers["a"];
@@ -436,16 +434,16 @@ fn a_server_beside_the_file_is_found_from_anywhere() {
 #[test]
 fn x1_public_address_requires_authentication() {
     let text = "listen = '0.0.0.0:7878'";
-    let open = file(text).unwrap();
+    let exposed = file(text).unwrap();
     assert!(matches!(
-        open.validate_exposure(false),
+        exposed.validate_exposure(false),
         Err(ConfigurationError::UnauthenticatedExposure(_))
     ));
-    open.validate_exposure(true).unwrap();
-    let locked = load(&[("g.toml", text)], &[("GREENROOM_TOKEN", "t")]).unwrap();
-    locked.validate_exposure(false).unwrap();
-    for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-        file(&format!("listen = '{own}'")).unwrap().validate_exposure(false).unwrap();
+    exposed.validate_exposure(true).unwrap();
+    let with_token = load(&[("g.toml", text)], &[("GREENROOM_TOKEN", "t")]).unwrap();
+    with_token.validate_exposure(false).unwrap();
+    for loopback in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        file(&format!("listen = '{loopback}'")).unwrap().validate_exposure(false).unwrap();
     }
 }
 
@@ -472,7 +470,7 @@ fn example_configuration_loads() {
 }
 
 #[test]
-fn g5_an_expression_that_is_wrong_stops_the_start_and_says_where() {
+fn g5_invalid_expression_is_rejected_with_its_location() {
     let broken = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
     let error = file(broken).unwrap_err();
     let expected = "{}/greenroom.toml:3: the expression `args.price *` is not valid: ";
@@ -489,7 +487,7 @@ fn g5_an_expression_that_is_wrong_stops_the_start_and_says_where() {
 }
 
 #[test]
-fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
+fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
     use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge_call};
     use serde_json::json;
 
@@ -502,7 +500,7 @@ fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
     };
     let name = "market_order_create".parse().unwrap();
     let tool = configuration.catalog.resolve_tool(&Default::default(), &remote, name);
-    let judging = JudgeContext {
+    let context = JudgeContext {
         settings: &configuration.default_settings,
         matrix: &configuration.matrix,
         headless: false,
@@ -518,7 +516,7 @@ fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
         (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
     ] {
-        match (judge_call(&tool, &order, &judging), expected) {
+        match (judge_call(&tool, &order, &context), expected) {
             (Verdict::Ask { cost: Some(cost), .. }, Ok(amount)) => {
                 assert_eq!((cost.amount, cost.unit.as_str()), (amount, "ISK"), "{order}");
             }

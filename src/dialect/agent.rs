@@ -1,5 +1,5 @@
-//! The native dialect `agent`: every event by its own name, but for the few that clients know by
-//! a better one. `docs/protocol.md` lists the frames; the table in the tests shows each.
+//! The native dialect `agent`: one frame per feed item. Most frames have the event's own type and
+//! payload; a few have another name. `docs/protocol.md` lists the frames, and the tests check each.
 
 use super::{Frame, approval_request::ApprovalRequestView, member_writer::MemberNaming};
 use crate::redaction::Redactor;
@@ -18,16 +18,16 @@ use greenroom_core::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The frame of a question that waits.
+/// The frame type of a pending approval.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
 /// The control frame of a server that shuts down (D8).
 pub const SERVER_DRAINING: &str = "server_draining";
 /// The control frame of a session that was purged.
 pub const SESSION_PURGED: &str = "session_purged";
-/// The control frame of a stream that can't go on; the client reconnects with its cursor.
+/// The control frame of a stream that cannot continue; the client reconnects with its cursor.
 pub const STREAM_BROKEN: &str = "stream_broken";
 
-/// What the dialect says of `item`: always exactly one frame.
+/// Encodes `item` as exactly one frame. `sent_at` is the time of text and control frames.
 pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor) -> Frame<'a> {
     let frame = |kind, payload| Frame {
         kind,
@@ -44,31 +44,31 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
         redactor,
     };
     let control = |kind, payload| Frame { seq: None, cursor: None, ..frame(kind, payload) };
-    let nothing = || Payload::Other(Map::new());
+    let empty = || Payload::Other(Map::new());
     match &item.kind {
         FeedKind::Event(record) => {
-            let said = encode_event(record);
+            let encoded = encode_event(record);
             Frame {
                 run_id: record.run_id,
                 step: record.step,
-                plan_id: said.plan_id,
+                plan_id: encoded.plan_id,
                 at: record.at,
-                ..frame(said.kind, said.payload)
+                ..frame(encoded.kind, encoded.payload)
             }
         }
         FeedKind::Delta { run_id, step, message_id, text } => {
             let payload = Payload::TextDelta { message_id, text };
             Frame { run_id: Some(*run_id), step: Some(*step), ..frame("text", payload) }
         }
-        FeedKind::Draining => control(SERVER_DRAINING, nothing()),
-        FeedKind::Purged => control(SESSION_PURGED, nothing()),
+        FeedKind::Draining => control(SERVER_DRAINING, empty()),
+        FeedKind::Purged => control(SESSION_PURGED, empty()),
         FeedKind::Broken(error) => {
             control(STREAM_BROKEN, Payload::Other(into_map(json!({ "error": error }))))
         }
     }
 }
 
-/// Every `type` of a frame.
+/// All frame types of this dialect, in alphabetical order.
 pub const FRAME_TYPES: [&str; 47] = [
     "approval_cancelled",
     "approval_decided",
@@ -119,31 +119,31 @@ pub const FRAME_TYPES: [&str; 47] = [
     WAITING_FOR_APPROVAL,
 ];
 
-/// JSON, or a text where there is none.
+/// A JSON value, or text if there is no JSON value.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 pub enum JsonOrText<'a> {
-    /// JSON.
+    /// A JSON value.
     Json(&'a Value),
-    /// A text.
+    /// Text.
     Text(&'a str),
 }
 
 impl From<JsonOrText<'_>> for Value {
-    fn from(either: JsonOrText<'_>) -> Self {
-        match either {
+    fn from(json_or_text: JsonOrText<'_>) -> Self {
+        match json_or_text {
             JsonOrText::Json(value) => value.clone(),
             JsonOrText::Text(text) => text.into(),
         }
     }
 }
 
-/// A tool's result as clients see it: structured where it can be, else text.
+/// Returns a tool's result as clients receive it: the structured result if there is one, else text.
 pub fn tool_result(output: &ToolOutput) -> JsonOrText<'_> {
     output.structured.as_ref().map_or(JsonOrText::Text(&output.text), JsonOrText::Json)
 }
 
-/// A call's arguments as clients see them.
+/// Returns a call's arguments as clients receive them: JSON, or the raw text of malformed arguments.
 pub fn call_arguments(arguments: &Arguments) -> JsonOrText<'_> {
     match arguments {
         Arguments::Json(value) => JsonOrText::Json(value),
@@ -157,26 +157,26 @@ struct EncodedEvent<'a> {
     payload: Payload<'a>,
 }
 
-/// What a frame says beside its envelope.
+/// The content of a frame without its envelope.
 #[derive(Clone, Debug)]
 pub(super) enum Payload<'a> {
-    /// What the event is stored with.
+    /// The payload of the stored event.
     Stored(&'a SessionEvent),
-    /// What else every run has.
+    /// A payload of a frequent event type that differs from the stored payload.
     Typed(TypedPayload<'a>),
-    /// Anything else.
+    /// Any other payload, as a JSON object.
     Other(Map<String, Value>),
-    /// A piece of an open message.
+    /// A text delta of an open message.
     TextDelta {
-        /// The message.
+        /// The id of the message.
         message_id: &'a MessageId,
-        /// The piece.
+        /// The text.
         text: &'a str,
     },
 }
 
-/// The payloads of which every run has some, and that are not as they are stored. They are told where
-/// they lie; what is rarer may be put together as it reads best.
+/// Payloads of frequent event types that differ from the stored payloads. They borrow from the event
+/// so that encoding builds no JSON tree; rarer payloads use [`Payload::Other`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum TypedPayload<'a> {
@@ -221,11 +221,11 @@ pub(super) enum TypedPayload<'a> {
     },
 }
 
-fn typed_event<'a>(kind: &'static str, common: TypedPayload<'a>) -> EncodedEvent<'a> {
-    EncodedEvent { kind, plan_id: None, payload: Payload::Typed(common) }
+fn typed_event<'a>(kind: &'static str, payload: TypedPayload<'a>) -> EncodedEvent<'a> {
+    EncodedEvent { kind, plan_id: None, payload: Payload::Typed(payload) }
 }
 
-/// `payload` must be an object.
+/// Returns an event with a JSON payload, which must be an object.
 fn json_event(kind: &'static str, payload: Value) -> EncodedEvent<'static> {
     EncodedEvent { kind, plan_id: None, payload: Payload::Other(into_map(payload)) }
 }
@@ -242,7 +242,7 @@ fn approval_event(
     EncodedEvent { kind, plan_id: Some(plan_id), payload: Payload::Other(payload) }
 }
 
-/// The event with the payload it is stored with.
+/// Returns an event with its stored payload.
 fn stored_event<'a>(kind: &'static str, event: &'a SessionEvent) -> EncodedEvent<'a> {
     EncodedEvent { kind, plan_id: None, payload: Payload::Stored(event) }
 }
@@ -256,8 +256,9 @@ fn into_map(value: Value) -> Map<String, Value> {
     }
 }
 
-/// What happened in a child: the frame that a listener of that child is sent, but for what was said.
-/// Whatever mirrors it came through, it is told as from the session it happened in (S8).
+/// Encodes an event of a child session: the frame that a subscriber of the child receives, without
+/// message texts. An event that was mirrored several times is attributed to the session in which it
+/// occurred (S8).
 fn encode_child_event(
     session_id: SessionId,
     agent: &AgentName,
@@ -268,7 +269,7 @@ fn encode_child_event(
         return encode_child_event(*session_id, agent, *call_id, event);
     }
     let inner = encode_event(record);
-    // What is configured is blacked out in the frame around it.
+    // The configured secrets are redacted when the enclosing frame is serialized.
     let redactor = &Redactor::default();
     let frame = Frame {
         kind: inner.kind,
@@ -284,13 +285,13 @@ fn encode_child_event(
         naming: MemberNaming::WithoutText,
         redactor,
     };
-    // Plain data: serialising it can't fail.
+    // Serializing the frame cannot fail, because it contains only plain data.
     let event = serde_json::to_value(frame.flat()).unwrap_or_default();
     let payload = Payload::Other(into_map(json!({"call_id": call_id, "event": event})));
     EncodedEvent { kind: "child_event", plan_id: inner.plan_id, payload }
 }
 
-/// The vocabulary. Long because it is a table.
+/// Maps each event type to its frame type and payload.
 fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
     use SessionEvent as E;
     let event = &record.event;
@@ -307,7 +308,7 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
         }
         E::SessionSettingsChanged { .. } => stored_event("session_settings_changed", event),
         E::SessionClosed { .. } => stored_event("session_closed", event),
-        // Digests of messages are ours, to tell a repetition from a new body.
+        // The digest of a message only serves to distinguish a repetition from a different message.
         E::MessageQueued {
             message_id,
             text,
@@ -322,18 +323,18 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
                 Some(steering) if steering.after_decision => "after_decision",
                 Some(_) => "next_step",
             };
-            let told = json!({"message_id": message_id, "text": text, "delivery": delivery});
-            json_event("message_queued", told)
+            let payload = json!({"message_id": message_id, "text": text, "delivery": delivery});
+            json_event("message_queued", payload)
         }
         E::MessageAccepted { message_id, text, digest: _ } => {
             typed_event("message_accepted", TypedPayload::MessageAccepted { message_id, text })
         }
         E::MessageStarted { .. } => stored_event("message_started", event),
-        // Thinking blocks stay inside: they are the provider's, and signed.
+        // Reasoning blocks are not published: they are signed by the provider.
         E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => {
             let (stop_reason, stopped) = (*stop_reason, *stopped);
-            let told = TypedPayload::MessageCompleted { message_id, text, stop_reason, stopped };
-            typed_event("message_completed", told)
+            let payload = TypedPayload::MessageCompleted { message_id, text, stop_reason, stopped };
+            typed_event("message_completed", payload)
         }
         E::MessageDiscarded { .. } => stored_event("message_discarded", event),
         E::RunStarted { message_id, preflight: false, workflow: None, title, traceparent: _ } => {
@@ -342,19 +343,19 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
                 TypedPayload::RunStarted { message_id, title: title.as_deref() },
             )
         }
-        // What its model is told of a workflow is the operator's.
+        // The workflow's instructions to the model are not published.
         E::RunStarted { message_id, preflight, workflow, title, traceparent: _ } => {
-            let mut told = json!({ "message_id": message_id });
+            let mut payload = json!({ "message_id": message_id });
             if let Some(title) = title {
-                told["title"] = json!(title);
+                payload["title"] = json!(title);
             }
             if *preflight {
-                told["preflight"] = json!(true);
+                payload["preflight"] = json!(true);
             }
-            if let Some(started) = workflow {
-                told["workflow"] = json!({ "name": started.name, "inputs": started.inputs });
+            if let Some(workflow) = workflow {
+                payload["workflow"] = json!({ "name": workflow.name, "inputs": workflow.inputs });
             }
-            json_event("run_started", told)
+            json_event("run_started", payload)
         }
         E::RunCompleted { message_id, usage } => typed_event(
             "done",
@@ -365,7 +366,7 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
             "done",
             json!({"message_id": message_id, "outcome": "cancelled", "by": by, "usage": usage}),
         ),
-        // The iteration is the step; a further attempt of it is not another iteration.
+        // An iteration is a step; only its first attempt is published as `thinking`.
         E::StepStarted { attempt: 1, model, attempt_id: _, planning: _, compacting: Some(_) } => {
             let iteration = record.step.unwrap_or(0);
             json_event(
@@ -385,10 +386,10 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
         E::ContextCompacted { .. } => stored_event("context_compacted", event),
         E::ContextCompactionFailed { .. } => stored_event("context_compaction_failed", event),
         E::StepModelFallback { .. } => stored_event("step_model_fallback", event),
-        E::ToolCallStarted { call_id, tool, arguments: passed, digest, risk, .. } => {
-            let (call_id, arguments, risk) = (*call_id, call_arguments(passed), *risk);
-            let told = TypedPayload::ToolCallStarted { call_id, tool, arguments, digest, risk };
-            typed_event("tool_call_started", told)
+        E::ToolCallStarted { call_id, tool, arguments, digest, risk, .. } => {
+            let (call_id, arguments, risk) = (*call_id, call_arguments(arguments), *risk);
+            let payload = TypedPayload::ToolCallStarted { call_id, tool, arguments, digest, risk };
+            typed_event("tool_call_started", payload)
         }
         E::ToolCallAllowed { by, .. } => EncodedEvent {
             plan_id: match by {
@@ -405,8 +406,9 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
         E::ToolCallCompleted { call_id, tool, output } => {
             let (call_id, result) = (*call_id, tool_result(output));
             let (truncated, cached) = (output.truncated, output.cached);
-            let told = TypedPayload::ToolCallCompleted { call_id, tool, result, truncated, cached };
-            typed_event("tool_call_completed", told)
+            let payload =
+                TypedPayload::ToolCallCompleted { call_id, tool, result, truncated, cached };
+            typed_event("tool_call_completed", payload)
         }
         E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted, maybe_ran } => {
             json_event(
@@ -422,9 +424,9 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
             let payload = json!({"plan": ApprovalRequestView::from(&**approval)});
             approval_event(WAITING_FOR_APPROVAL, approval.approval_id, payload)
         }
-        E::ApprovalDecided { approval_id, steps, answer: word, closed } => {
-            let payload = match word {
-                Some(word) => json!({"answer": word, "closed": closed}),
+        E::ApprovalDecided { approval_id, steps, answer, closed } => {
+            let payload = match answer {
+                Some(answer) => json!({"answer": answer, "closed": closed}),
                 None => json!({"steps": steps, "closed": closed}),
             };
             approval_event("approval_decided", *approval_id, payload)

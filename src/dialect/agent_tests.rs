@@ -1,10 +1,10 @@
-//! Every event with the exact frame it becomes.
+//! Tests of the exact frame of each event type.
 
 use super::*;
 use crate::dialect::samples::{AT, DIGEST, ID, RUN, SESSION, item};
 use greenroom_core::{cursor::Cursor, ids::Seq};
 
-/// The frame of an event: flat and nested.
+/// Encodes an event as a flat and a nested frame.
 fn encode_flat_and_nested(kind: &str, payload: &Value) -> [Value; 2] {
     let record: EventRecord = serde_json::from_value(json!({
         "seq": 7, "at": AT, "run_id": RUN, "step": 2, "type": kind, "payload": payload,
@@ -16,7 +16,7 @@ fn encode_flat_and_nested(kind: &str, payload: &Value) -> [Value; 2] {
     [serde_json::to_value(frame.flat()), serde_json::to_value(frame.nested())].map(Result::unwrap)
 }
 
-/// Checks the frame of an event: `expected` is its `type` and what it says beside the envelope.
+/// Checks the flat frame of an event: `expected` holds the payload members, without the envelope.
 fn check(kind: &str, payload: &Value, frame_kind: &str, expected: Value) {
     let mut expected = expected;
     for (name, value) in [
@@ -35,7 +35,7 @@ fn check(kind: &str, payload: &Value, frame_kind: &str, expected: Value) {
     assert_eq!(flat, expected, "{kind}");
 }
 
-/// The frame has the event's own name and payload.
+/// Checks that the frame has the event's own type and payload.
 fn assert_stored_frame(kind: &str, payload: Value) {
     check(kind, &payload, kind, payload.clone());
 }
@@ -52,7 +52,7 @@ fn usage() -> Value {
 }
 
 #[test]
-fn e1_events_of_sessions_and_messages() {
+fn e1_session_and_message_events_are_encoded() {
     assert_stored_frame(
         "session_created",
         json!({"owner": "u", "agent": "trader", "title": "t", "settings": settings()}),
@@ -62,17 +62,22 @@ fn e1_events_of_sessions_and_messages() {
         json!({"settings": settings(), "title": "t", "by": "u"}),
     );
     assert_stored_frame("session_closed", json!({"by": "u"}));
-    let taken = json!({"message_id": "m", "text": "hi", "digest": DIGEST});
-    check("message_accepted", &taken, "message_accepted", json!({"message_id": "m", "text": "hi"}));
+    let accepted = json!({"message_id": "m", "text": "hi", "digest": DIGEST});
+    check(
+        "message_accepted",
+        &accepted,
+        "message_accepted",
+        json!({"message_id": "m", "text": "hi"}),
+    );
     for (steers, delivery) in [
         (json!(null), "next_run"),
         (json!({"own_run_id": RUN, "after_decision": false}), "next_step"),
         (json!({"own_run_id": RUN, "after_decision": true}), "after_decision"),
     ] {
-        let mut taken = taken.clone();
-        taken["steers"] = steers;
-        let shown = json!({"message_id": "m", "text": "hi", "delivery": delivery});
-        check("message_queued", &taken, "message_queued", shown);
+        let mut queued = accepted.clone();
+        queued["steers"] = steers;
+        let expected = json!({"message_id": "m", "text": "hi", "delivery": delivery});
+        check("message_queued", &queued, "message_queued", expected);
     }
     assert_stored_frame("message_started", json!({"message_id": "m"}));
     check(
@@ -88,7 +93,7 @@ fn e1_events_of_sessions_and_messages() {
 }
 
 #[test]
-fn e1_events_of_runs_and_steps() {
+fn e1_run_and_step_events_are_encoded() {
     assert_stored_frame("run_started", json!({"message_id": "m"}));
     assert_stored_frame("run_started", json!({"message_id": "m", "title": "Buy ore"}));
     assert_stored_frame(
@@ -127,7 +132,7 @@ fn e1_events_of_runs_and_steps() {
 }
 
 #[test]
-fn g9_events_of_grants() {
+fn g9_grant_events_are_encoded() {
     let grant = json!({
         "grant_id": ID, "tool": "t", "server": "s", "where": "args.n < 3", "by": "u", "at": AT,
     });
@@ -136,23 +141,23 @@ fn g9_events_of_grants() {
 }
 
 #[test]
-fn e1_events_of_calls() {
+fn e1_call_events_are_encoded() {
     let started = |arguments: Value| {
         json!({
             "call_id": ID, "provider_id": "toolu_1", "tool": "buy", "arguments": arguments,
             "digest": DIGEST, "risk": "write_high_risk", "parallel": false, "repeatable": false,
         })
     };
-    let said = |arguments: Value| {
+    let started_frame = |arguments: Value| {
         json!({
             "call_id": ID, "tool": "buy", "arguments": arguments, "digest": DIGEST,
             "risk": "write_high_risk",
         })
     };
     let kind = "tool_call_started";
-    check(kind, &started(json!({"json": {"n": 1}})), kind, said(json!({"n": 1})));
+    check(kind, &started(json!({"json": {"n": 1}})), kind, started_frame(json!({"n": 1})));
     let malformed = json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}});
-    check(kind, &started(malformed), kind, said(json!("{\"n\":")));
+    check(kind, &started(malformed), kind, started_frame(json!("{\"n\":")));
     assert_stored_frame(
         "tool_call_allowed",
         json!({"call_id": ID, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),
@@ -174,11 +179,12 @@ fn e1_events_of_calls() {
     );
     assert_stored_frame("late_result", json!({"call_id": ID, "attempt_id": ID, "summary": "ok"}));
     let completed = |output: Value| json!({"call_id": ID, "tool": "buy", "output": output});
-    let told = |result: Value, cut| json!({"call_id": ID, "tool": "buy", "result": result, "truncated": cut});
+    let completed_frame = |result: Value, truncated| json!({"call_id": ID, "tool": "buy", "result": result, "truncated": truncated});
     let kind = "tool_call_completed";
-    check(kind, &completed(json!({"text": "5", "truncated": true})), kind, told(json!("5"), true));
+    let truncated = completed(json!({"text": "5", "truncated": true}));
+    check(kind, &truncated, kind, completed_frame(json!("5"), true));
     let structured = completed(json!({"text": "x", "structured": {"n": 5}}));
-    check(kind, &structured, kind, told(json!({"n": 5}), false));
+    check(kind, &structured, kind, completed_frame(json!({"n": 5}), false));
     check(
         "tool_call_failed",
         &json!({"call_id": ID, "tool": "buy", "reason": "rejected", "error": "no"}),
@@ -207,14 +213,14 @@ fn approval() -> Value {
 }
 
 #[test]
-fn e1_events_of_approvals() {
+fn e1_approval_events_are_encoded() {
     let mut plan = approval();
     plan["plan_id"] = json!(ID);
     plan["tool_count"] = json!(1);
-    let asked = json!({"approval": approval()});
+    let requested = json!({"approval": approval()});
     check(
         "approval_requested",
-        &asked,
+        &requested,
         "waiting_for_approval",
         json!({"plan_id": ID, "approval_id": ID, "plan": plan}),
     );
@@ -235,7 +241,7 @@ fn e1_events_of_approvals() {
 }
 
 #[test]
-fn g14_events_of_preflights() {
+fn g14_preflight_events_are_encoded() {
     let checklist = json!({
         "steps": [{
             "position": 1, "description": "Buys", "toolName": "buy", "arguments": {"n": 1},
@@ -245,27 +251,28 @@ fn g14_events_of_preflights() {
         "requiredPermissions": ["autonomy level ASSISTED (L2)"],
         "warnings": ["the price is not known"],
     });
-    let mut asked = json!({
+    let mut approval = json!({
         "approval_id": ID, "kind": "preflight", "purpose": "Carry out a plan of 1 step",
         "max_risk_level": "write_high_risk", "requested_at": AT, "deadline": null,
     });
     for name in ["steps", "estimatedCost", "requiredPermissions", "warnings"] {
-        asked[name] = checklist[name].clone();
+        approval[name] = checklist[name].clone();
     }
-    let mut plan = asked.clone();
+    let mut plan = approval.clone();
     plan["plan_id"] = json!(ID);
     plan["on_deadline"] = json!("deny");
     let expected = json!({"plan_id": ID, "approval_id": ID, "plan": plan});
-    check("approval_requested", &json!({"approval": asked}), "waiting_for_approval", expected);
+    let requested = json!({"approval": approval});
+    check("approval_requested", &requested, "waiting_for_approval", expected);
     let change = json!({"position": 1, "arguments": {"n": 2}});
-    let word = json!({
+    let answer = json!({
         "decision": "approve", "value": [change], "by": "u", "surface": "rest", "at": AT,
     });
     check(
         "approval_decided",
-        &json!({"approval_id": ID, "answer": word, "closed": true}),
+        &json!({"approval_id": ID, "answer": answer, "closed": true}),
         "approval_decided",
-        json!({"plan_id": ID, "approval_id": ID, "answer": word, "closed": true}),
+        json!({"plan_id": ID, "approval_id": ID, "answer": answer, "closed": true}),
     );
     let step = json!({
         "position": 1, "description": "Buys", "toolName": "buy", "arguments": {"n": 2},
@@ -300,17 +307,17 @@ fn nested_frame_separates_payload_and_summarizes_plan() {
 }
 
 #[test]
-fn text_and_control_frames() {
+fn e1_text_and_control_frames_are_encoded() {
     let delta = FeedKind::Delta {
         run_id: RUN.parse().unwrap(),
         step: 2,
         message_id: greenroom_core::ids::MessageId::parse("m").unwrap(),
         text: "hé".into(),
     };
-    let item_ = item(delta, Cursor { seq: Seq(7), offset: 3 });
+    let delta_item = item(delta, Cursor { seq: Seq(7), offset: 3 });
     let sent_at: Timestamp = serde_json::from_value(json!(AT)).unwrap();
     let redactor = Redactor::default();
-    let frame = encode(&item_, sent_at, &redactor);
+    let frame = encode(&delta_item, sent_at, &redactor);
     let expected = json!({
         "type": "text", "text": "hé", "message_id": "m", "seq": 7, "session_id": SESSION,
         "run_id": RUN, "step": 2, "agent_id": SESSION, "agent_type": "trader", "at": AT,

@@ -1,4 +1,4 @@
-//! A question to a person, as clients see it, whatever the dialect; not yet redacted.
+//! The client view of an approval, shared by all dialects; not redacted yet.
 
 use greenroom_core::{
     Timestamp,
@@ -14,52 +14,52 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A question to a person. `plan_id` and `approval_id` are the same.
+/// A pending approval. `plan_id` and `approval_id` have the same value.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ApprovalRequestView {
     plan_id: ApprovalId,
     approval_id: ApprovalId,
     #[serde(flatten)]
     subject: ApprovalSubjectView,
-    /// What for.
+    /// A one-line summary of the requested decision.
     purpose: String,
-    /// The highest risk in it.
+    /// The highest risk of its calls.
     max_risk_level: Risk,
-    /// When it was asked.
+    /// Time of the request.
     requested_at: Timestamp,
-    /// Until when it can be answered.
+    /// Time until which it can be answered; `null` if there is no deadline.
     pub deadline: Option<Timestamp>,
-    /// What happens then: `deny`, `escalate` or `wait`.
+    /// Action at the deadline: `deny`, `escalate` or `wait`.
     on_deadline: &'static str,
 }
 
-/// What is asked, by kind.
+/// The subject of the decision, by kind.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum ApprovalSubjectView {
-    /// Whether calls may run.
+    /// Permission to run calls.
     Plan {
         /// The calls.
         steps: Vec<PlanStep>,
-        /// How many they are.
+        /// The number of calls.
         tool_count: usize,
     },
-    /// Whether more may be spent.
+    /// Permission to raise a budget.
     Budget(BudgetRaiseRequest),
-    /// What became of a call.
+    /// The outcome of a call whose outcome is unknown.
     UnknownOutcome {
         /// The call.
         call: UnknownOutcomeCallView,
-        /// Why it is not known.
+        /// The reason why the outcome is unknown.
         why: String,
     },
-    /// Whether what the model means to do is right.
+    /// Permission to carry out the model's plan.
     Preflight(Checklist),
-    /// What a running tool wants to know.
+    /// Input that a running tool requests.
     Elicitation(ElicitationRequestView),
 }
 
-/// A call of which nobody knows what became of it.
+/// A call whose outcome is unknown.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct UnknownOutcomeCallView {
     call_id: CallId,
@@ -67,11 +67,11 @@ struct UnknownOutcomeCallView {
     arguments: Value,
     digest: Digest,
     risk: Risk,
-    /// How often it was tried.
+    /// The number of attempts.
     attempts: u32,
 }
 
-/// A question of a running tool. Which attempt asks is ours.
+/// A request of a running tool for input. The requesting attempt is not published.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct ElicitationRequestView {
     call_id: CallId,
@@ -97,22 +97,22 @@ impl From<&Approval> for ApprovalRequestView {
 }
 
 impl From<&ApprovalSubject> for ApprovalSubjectView {
-    fn from(question: &ApprovalSubject) -> Self {
-        match question {
+    fn from(subject: &ApprovalSubject) -> Self {
+        match subject {
             ApprovalSubject::Plan { steps } => {
                 Self::Plan { steps: steps.clone(), tool_count: steps.len() }
             }
-            ApprovalSubject::Budget(asked) => Self::Budget(asked.clone()),
+            ApprovalSubject::Budget(request) => Self::Budget(request.clone()),
             ApprovalSubject::Preflight(checklist) => Self::Preflight(checklist.clone()),
-            ApprovalSubject::Elicitation(asked) => Self::Elicitation(ElicitationRequestView {
-                call_id: asked.call_id,
-                tool: asked.tool.clone(),
-                server: asked.server.clone(),
-                elicitation: asked.elicitation.clone(),
+            ApprovalSubject::Elicitation(request) => Self::Elicitation(ElicitationRequestView {
+                call_id: request.call_id,
+                tool: request.tool.clone(),
+                server: request.server.clone(),
+                elicitation: request.elicitation.clone(),
             }),
-            ApprovalSubject::UnknownOutcome(asked) => {
+            ApprovalSubject::UnknownOutcome(request) => {
                 let UnknownOutcome { call_id, tool, arguments, digest, risk, attempts, why } =
-                    asked.clone();
+                    request.clone();
                 Self::UnknownOutcome {
                     call: UnknownOutcomeCallView {
                         call_id,

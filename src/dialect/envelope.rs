@@ -1,14 +1,14 @@
-//! The members of a flat frame that say where it belongs, not what it tells.
+//! The envelope of a flat frame: the members that identify its session, run, step and time.
 //!
-//! They are most of a piece of text's frame, and most of them are ids, which need no escapes: where
-//! frames are told they are written by hand (docs/performance.md).
+//! The envelope is the largest part of a text delta's frame and consists mostly of ids, which need
+//! no JSON escaping. It is therefore written without serde (docs/performance.md).
 
 use super::Frame;
 use greenroom_core::{Timestamp, ids::AgentName};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A member's value.
+/// The value of an envelope member.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum EnvelopeValue<'a> {
@@ -20,33 +20,33 @@ pub(super) enum EnvelopeValue<'a> {
 }
 
 impl Frame<'_> {
-    /// Hands each member to `put`, in order.
+    /// Calls `visit` with each member, in order. Stops at the first error.
     pub(super) fn visit_envelope<E>(
         &self,
-        mut put: impl FnMut(&'static str, EnvelopeValue<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(&'static str, EnvelopeValue<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(seq) = self.seq {
-            put("seq", EnvelopeValue::Number(seq.0))?;
+            visit("seq", EnvelopeValue::Number(seq.0))?;
         }
-        put("session_id", EnvelopeValue::Id(self.session_id.0))?;
+        visit("session_id", EnvelopeValue::Id(self.session_id.0))?;
         if !self.is_control() {
-            put(
+            visit(
                 "run_id",
                 self.run_id.map_or(EnvelopeValue::Null, |run_id| EnvelopeValue::Id(run_id.0)),
             )?;
-            put(
+            visit(
                 "step",
                 self.step.map_or(EnvelopeValue::Null, |step| EnvelopeValue::Number(step.into())),
             )?;
-            put("agent_id", EnvelopeValue::Id(self.session_id.0))?;
-            put("agent_type", EnvelopeValue::Name(self.agent))?;
+            visit("agent_id", EnvelopeValue::Id(self.session_id.0))?;
+            visit("agent_type", EnvelopeValue::Name(self.agent))?;
         }
-        put("at", EnvelopeValue::Instant(self.at))
+        visit("at", EnvelopeValue::Instant(self.at))
     }
 }
 
 impl EnvelopeValue<'_> {
-    /// Adds it to the text of an object that has a member.
+    /// Appends the member `name` to the text of an unclosed JSON object that already has a member.
     pub(super) fn write_json(
         self,
         name: &'static str,

@@ -1,7 +1,7 @@
-//! What a frame says beside its envelope, written member by member and blacked out on the way (E7).
+//! Writes the payload members of a frame and redacts each (E7).
 //!
-//! Frames are views: what they tell of is serialised where it lies, and into no tree of its own
-//! before, since every client is sent one of every event (docs/performance.md).
+//! Serializes the event in place, without building a JSON tree first, because each client receives
+//! a frame of each event (docs/performance.md).
 
 use super::task::CallEventKind;
 use crate::redaction::Redactor;
@@ -11,29 +11,30 @@ use serde::{
     ser::{Error as _, Impossible, SerializeMap, SerializeStruct},
 };
 
-/// In which words.
+/// The member names of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MemberNaming {
-    /// The events' own.
+    /// The names of the stored events.
     Native,
-    /// The same, without what was said: who hears of a child hears that there.
+    /// The same names, without message texts and summaries, for events of a child session. Clients
+    /// receive these texts from the child's own stream.
     WithoutText,
-    /// Those of the dialect `task`.
+    /// The names of the dialect `task`.
     Task(CallEventKind),
 }
 
 impl MemberNaming {
-    /// What it calls the member `name`, if it tells of it.
+    /// Returns the wire name of the member `name`, or `None` if the member is omitted.
     fn wire_name(self, name: &str) -> Option<&str> {
         match (self, name) {
             (Self::WithoutText, "text" | "summary") => None,
             (Self::Native | Self::WithoutText, name) => Some(name),
-            (Self::Task(part), name) => Some(part.member_name(name)),
+            (Self::Task(kind), name) => Some(kind.member_name(name)),
         }
     }
 }
 
-/// An open object that members are put into.
+/// Writes members into an open JSON object.
 pub(super) struct MemberWriter<'m, 'a, M> {
     map: &'m mut M,
     naming: MemberNaming,
@@ -41,46 +42,49 @@ pub(super) struct MemberWriter<'m, 'a, M> {
 }
 
 impl<'m, 'a, M: SerializeMap> MemberWriter<'m, 'a, M> {
-    /// Those of `map`.
+    /// Creates a writer into `map`.
     pub(super) fn new(map: &'m mut M, naming: MemberNaming, redactor: &'a Redactor) -> Self {
         Self { map, naming, redactor }
     }
 
-    /// Adds a member, as it may be shown.
+    /// Writes a member in redacted form.
     pub(super) fn write_member<T: Serialize + ?Sized>(
         &mut self,
         name: &str,
         value: &T,
     ) -> Result<(), M::Error> {
         match self.naming.wire_name(name) {
-            Some(word) => self.map.serialize_entry(word, &self.redactor.redact_member(name, value)),
+            Some(wire_name) => {
+                self.map.serialize_entry(wire_name, &self.redactor.redact_member(name, value))
+            }
             None => Ok(()),
         }
     }
 
-    /// Adds a piece of text, of which nothing can be told but whether a secret is in it: a piece of
-    /// JSON is none.
-    pub(super) fn write_text_delta(&mut self, name: &str, piece: &str) -> Result<(), M::Error> {
-        self.map.serialize_entry(name, &self.redactor.redact_text(piece))
+    /// Writes a text delta. Only configured secrets and patterns are redacted, because a fragment
+    /// of JSON cannot be parsed.
+    pub(super) fn write_text_delta(&mut self, name: &str, delta: &str) -> Result<(), M::Error> {
+        self.map.serialize_entry(name, &self.redactor.redact_text(delta))
     }
 
-    /// Adds the fields of a struct or map.
+    /// Writes the fields of a struct or map as members.
     pub(super) fn write_fields<T: Serialize>(&mut self, value: &T) -> Result<(), M::Error> {
         value.serialize(FieldSerializer { members: self, is_event: false, pending_key: None })
     }
 
-    /// Adds what the event is stored with.
+    /// Writes the stored payload of `event` as members.
     pub(super) fn write_event_payload(&mut self, event: &SessionEvent) -> Result<(), M::Error> {
         event.serialize(FieldSerializer { members: self, is_event: true, pending_key: None })
     }
 }
 
-/// Makes members of the fields of a struct or map.
+/// A serializer that writes the fields of a struct or map as members.
 struct FieldSerializer<'f, 'm, 'a, M> {
     members: &'f mut MemberWriter<'m, 'a, M>,
-    /// The struct is an event, whose fields are its type and its payload: those of the latter count.
+    /// True if the struct is an event with the fields `type` and `payload`; only the fields of the
+    /// payload are written.
     is_event: bool,
-    /// Whose value comes next, in a map.
+    /// The key whose value is serialized next, in a map.
     pending_key: Option<String>,
 }
 
@@ -120,8 +124,10 @@ impl<M: SerializeMap> SerializeMap for FieldSerializer<'_, '_, '_, M> {
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), M::Error> {
-        let key =
-            self.pending_key.take().ok_or_else(|| M::Error::custom("a member's name is a text"))?;
+        let key = self
+            .pending_key
+            .take()
+            .ok_or_else(|| M::Error::custom("a member name must be a string"))?;
         self.members.write_member(&key, value)
     }
 
@@ -133,7 +139,7 @@ impl<M: SerializeMap> SerializeMap for FieldSerializer<'_, '_, '_, M> {
 macro_rules! reject_non_objects {
     ($($method:ident($($type:ty),*) -> $ok:ty;)*) => {
         $(fn $method(self, $(_: $type),*) -> Result<$ok, M::Error> {
-            Err(M::Error::custom("only a struct or a map has members"))
+            Err(M::Error::custom("only a struct or a map has fields"))
         })*
     };
 }

@@ -1,10 +1,10 @@
-//! Dialects: wire vocabularies for the same events. Pure functions from what happened to frames;
-//! no transport, no clock, no state.
+//! Dialects: wire vocabularies for the same events. Pure functions from feed items to frames, without
+//! transport, clock or state.
 //!
-//! [`Frame`] is what the dialects that can be asked for make of one [`FeedItem`]; the transports in
-//! [`crate::http`] write it with a cursor. [`gateway`] has messages of its own. Each dialect is a
-//! file beside this one; a new event says what it is in [`agent`] and in [`gateway`], where the
-//! compiler asks, and in `samples`, from which every test here is made.
+//! The dialects `agent` and `task` encode a [`FeedItem`] as [`Frame`]s, which the transports in
+//! [`crate::http`] write with a cursor. [`gateway`] has its own message types. A new event must be
+//! added to [`agent`], to [`gateway`] and to `samples`, from which the tests are generated; the
+//! compiler reports each of these places.
 
 pub mod agent;
 pub mod approval_request;
@@ -36,16 +36,16 @@ use utoipa::{
 /// A wire vocabulary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// The native one.
+    /// The native dialect.
     #[default]
     Agent,
     /// Tool calls as pairs of `tool_call` and `tool_result`.
     Task,
 }
 
-/// No dialect that a stream can be asked for has that name.
+/// Error of an unknown dialect name. Holds at most 32 characters of the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no dialect `{0}` to ask for; there are `agent` and `task`")]
+#[error("unknown dialect `{0}`; the dialects are `agent` and `task`")]
 pub struct UnknownDialect(String);
 
 impl FromStr for Dialect {
@@ -60,23 +60,23 @@ impl FromStr for Dialect {
 }
 
 impl Dialect {
-    /// Tells what this dialect says of `item`. `sent_at` is the time of what has none of its own:
-    /// text and control frames.
+    /// Encodes `item` and passes each frame to `emit`. `sent_at` is the time of text and control
+    /// frames, which have no time of their own.
     pub fn encode<'a>(
         self,
         item: &'a FeedItem,
         sent_at: Timestamp,
         redactor: &'a Redactor,
-        mut tell: impl FnMut(Frame<'a>),
+        mut emit: impl FnMut(Frame<'a>),
     ) {
         match self {
-            Self::Agent => tell(agent::encode(item, sent_at, redactor)),
-            Self::Task => task::encode(item, sent_at, redactor, &mut tell),
+            Self::Agent => emit(agent::encode(item, sent_at, redactor)),
+            Self::Task => task::encode(item, sent_at, redactor, &mut emit),
         }
     }
 }
 
-/// One thing said to a client: a view of what it tells of, blacked out where it is serialised.
+/// A message to a client: a view of a feed item that is redacted when it is serialized.
 #[derive(Clone, Debug)]
 pub struct Frame<'a> {
     /// The `type`.
@@ -85,17 +85,17 @@ pub struct Frame<'a> {
     pub session_id: SessionId,
     /// The session's profile.
     pub agent: &'a AgentName,
-    /// The event it tells of, or the last one before it; `None` for control frames.
+    /// The `seq` of the event, or of the last event before a text delta; `None` for control frames.
     pub seq: Option<Seq>,
-    /// Where the client is once it has this; `None` for control frames, which have no place.
+    /// The client's position after this frame; `None` for control frames.
     pub cursor: Option<Cursor>,
-    /// The run it belongs to.
+    /// The run that the frame belongs to.
     pub run_id: Option<RunId>,
     /// The step of that run.
     pub step: Option<u32>,
-    /// The question it is about.
+    /// The approval that the frame is about.
     pub plan_id: Option<ApprovalId>,
-    /// When.
+    /// The time of the event, or the time of sending.
     pub at: Timestamp,
     payload: Payload<'a>,
     naming: MemberNaming,
@@ -103,22 +103,22 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// As one flat JSON object, the form of SSE and JSON pages.
+    /// Returns the frame as one flat JSON object, the form of SSE and JSON pages.
     pub fn flat(&self) -> FlatFrame<'_> {
         FlatFrame(self)
     }
 
-    /// Adds what [`Self::flat`] is as text.
+    /// Appends the JSON of [`Self::flat`] to `text`.
     pub fn write_flat(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(&mut *text, &FlatBody(self))?;
-        // Its brace; it has a member, so a comma may follow.
+        // Removes the closing brace. The object has a member, so a comma may follow.
         text.pop();
         self.visit_envelope(|name, member| member.write_json(name, text))?;
         text.push(b'}');
         Ok(())
     }
 
-    /// As an object with a `payload`, the form of WebSockets.
+    /// Returns the frame as an object with a `payload`, the form of WebSockets.
     pub fn nested(&self) -> NestedFrame<'_> {
         NestedFrame(self)
     }
@@ -136,7 +136,7 @@ impl Frame<'_> {
         let mut members = self.member_writer(map);
         match &self.payload {
             Payload::Stored(event) => members.write_event_payload(event)?,
-            Payload::Typed(common) => members.write_fields(common)?,
+            Payload::Typed(payload) => members.write_fields(payload)?,
             Payload::Other(payload) => {
                 payload.iter().try_for_each(|(name, value)| members.write_member(name, value))?;
             }
@@ -146,7 +146,7 @@ impl Frame<'_> {
             }
         }
         match self.naming {
-            MemberNaming::Task(part) => part.write_extra_members(self, &mut members),
+            MemberNaming::Task(kind) => kind.write_extra_members(self, &mut members),
             MemberNaming::Native | MemberNaming::WithoutText => Ok(()),
         }
     }
@@ -156,7 +156,7 @@ impl Frame<'_> {
     }
 }
 
-/// See [`Frame::flat`].
+/// A frame in its flat form. See [`Frame::flat`].
 #[derive(Debug)]
 pub struct FlatFrame<'a>(&'a Frame<'a>);
 
@@ -166,8 +166,8 @@ impl PartialSchema for FlatFrame<'_> {
         let kinds = agent::FRAME_TYPES.into_iter().chain([task::TOOL_CALL, task::TOOL_RESULT]);
         ObjectBuilder::new()
             .description(Some(
-                "What happened, by its `type`. The members beside the envelope depend on the type; \
-                 `docs/protocol.md` lists them. Control frames have no `seq`",
+                "An event, delta or control frame, by its `type`. The members beside the envelope \
+                 depend on the type; `docs/protocol.md` lists them. Control frames have no `seq`",
             ))
             .property("type", text().enum_values(Some(kinds)))
             .property("session_id", Ref::from_schema_name(SessionId::name()))
@@ -211,7 +211,7 @@ impl Serialize for FlatFrame<'_> {
     }
 }
 
-/// What a flat frame says before its envelope.
+/// The members of a flat frame before its envelope.
 struct FlatBody<'a>(&'a Frame<'a>);
 
 impl Serialize for FlatBody<'_> {
@@ -222,7 +222,7 @@ impl Serialize for FlatBody<'_> {
     }
 }
 
-/// See [`Frame::nested`].
+/// A frame in its nested form. See [`Frame::nested`].
 #[derive(Debug)]
 pub struct NestedFrame<'a>(&'a Frame<'a>);
 
@@ -252,7 +252,7 @@ impl Serialize for NestedPayload<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let frame = self.0;
         let mut map = serializer.serialize_map(None)?;
-        // People who are asked read the purpose and the size of a plan before its steps.
+        // Puts the purpose and the size of a plan before its steps, for readers.
         if frame.kind == agent::WAITING_FOR_APPROVAL
             && let Payload::Other(payload) = &frame.payload
             && let Some(plan) = payload.get("plan")

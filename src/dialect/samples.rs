@@ -1,5 +1,5 @@
-//! One or more of every event there is, for the tests of every dialect. A new event gets its sample
-//! here: the compiler asks in [`number`], and `every_event_has_a_sample` says which one is missing.
+//! Sample events of each type, used by the tests of all dialects. The compiler requires a new event
+//! type in [`event_index`], and `every_event_has_a_sample` reports the type that has no sample.
 
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -19,13 +19,13 @@ pub(super) const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
 pub(super) const AT: &str = "2026-11-21T20:00:00.123Z";
 pub(super) const DIGEST: &str = "0101010101010101010101010101010101010101010101010101010101010101";
 
-/// All of them, numbered from 1.
+/// Returns all samples, with `seq` from 1.
 pub(super) fn all() -> Vec<EventRecord> {
     let numbered = (1..).zip(payloads());
     numbered.map(|(seq, (kind, payload))| record(seq, kind, &payload)).collect()
 }
 
-/// An event of that type.
+/// Creates an event of type `kind`.
 pub(super) fn record(seq: u64, kind: &str, payload: &Value) -> EventRecord {
     serde_json::from_value(json!({
         "seq": seq, "at": AT, "run_id": RUN, "step": 2, "type": kind, "payload": payload,
@@ -33,13 +33,13 @@ pub(super) fn record(seq: u64, kind: &str, payload: &Value) -> EventRecord {
     .unwrap_or_else(|error| panic!("{kind}: {error}"))
 }
 
-/// What a subscriber tells of it.
+/// Returns the feed item of an event.
 pub(super) fn feed_item(record: EventRecord) -> FeedItem {
     let cursor = Cursor::after_seq(record.seq);
     item(FeedKind::Event(record.into()), cursor)
 }
 
-/// A piece of text.
+/// Returns the feed item of a text delta.
 pub(super) fn text(seq: u64, offset: u64, text: &str) -> FeedItem {
     let delta = FeedKind::Delta {
         run_id: RUN.parse().unwrap(),
@@ -55,7 +55,7 @@ pub(super) fn item(kind: FeedKind, cursor: Cursor) -> FeedItem {
     FeedItem { session_id: SESSION.parse().unwrap(), agent, cursor, kind }
 }
 
-/// A plan of two calls.
+/// A plan with two calls.
 pub(super) fn plan() -> Value {
     let step = |call: &str, risk: &str| {
         json!({
@@ -93,17 +93,17 @@ fn unknown_outcome_approval() -> Value {
     })
 }
 
-fn elicitation_approval(wanted: &Value) -> Value {
-    let mut asked = json!({
+fn elicitation_approval(elicitation: &Value) -> Value {
+    let mut approval = json!({
         "approval_id": ID, "kind": "elicitation", "call_id": CALL, "attempt_id": ID, "ask": 1,
         "tool": "store", "server": "market", "message": "Which hangar?",
         "purpose": "Answer store", "max_risk_level": "write_low_risk", "requested_at": AT,
         "deadline": AT,
     });
-    for (name, value) in wanted.as_object().into_iter().flatten() {
-        asked[name] = value.clone();
+    for (name, value) in elicitation.as_object().into_iter().flatten() {
+        approval[name] = value.clone();
     }
-    asked
+    approval
 }
 
 fn usage() -> Value {
@@ -130,8 +130,8 @@ fn payloads() -> Vec<(&'static str, Value)> {
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
-    let taken = json!({"message_id": "r-1", "text": "hi", "digest": DIGEST});
-    let mut steering = taken.clone();
+    let accepted = json!({"message_id": "r-1", "text": "hi", "digest": DIGEST});
+    let mut steering = accepted.clone();
     steering["steers"] = json!({"own_run_id": RUN, "after_decision": false});
     vec![
         (
@@ -148,9 +148,9 @@ fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
         ),
         ("session_settings_changed", json!({"settings": settings(), "title": "t", "by": "u"})),
         ("session_closed", json!({"by": "u"})),
-        ("message_queued", taken.clone()),
+        ("message_queued", accepted.clone()),
         ("message_queued", steering),
-        ("message_accepted", taken),
+        ("message_accepted", accepted),
         ("message_started", json!({"message_id": "m"})),
         (
             "message_completed",
@@ -343,11 +343,11 @@ fn approval_payloads() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What is told of a child: a message, a call and its end, a question; what its own child asks; and
-/// that there is none.
+/// Returns events of a child session: a message, a call and its end, and an approval; an approval of
+/// the child's own child session; and the loss of the child session.
 fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
-    let told = |event: Value| json!({"session_id": CHILD, "agent": "researcher", "call_id": CALL, "event": event});
-    let wanted = [
+    let child_event = |event: Value| json!({"session_id": CHILD, "agent": "researcher", "call_id": CALL, "event": event});
+    let kinds = [
         "message_completed",
         "tool_call_started",
         "tool_call_completed",
@@ -355,28 +355,31 @@ fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
         "approval_requested",
         "step_completed",
     ];
-    let of_child = |(number, kind): (usize, &&str)| {
-        let (kind, payload) = own.iter().find(|(own, _)| *own == *kind).expect("there is one");
+    let child_record = |(number, kind): (usize, &&str)| {
+        let (kind, payload) = own.iter().find(|(own, _)| *own == *kind).expect("a sample exists");
         json!({
             "seq": number + 1, "at": AT, "run_id": ID, "step": 1, "type": kind, "payload": payload,
         })
     };
-    let events: Vec<Value> = wanted.iter().enumerate().map(of_child).collect();
-    let of_grandchild = json!({
+    let events: Vec<Value> = kinds.iter().enumerate().map(child_record).collect();
+    let grandchild_event = json!({
         "seq": 9, "at": AT, "run_id": ID, "step": 1, "type": "child_event",
         "payload": {
             "session_id": ID, "agent": "writer", "call_id": SECOND_CALL, "event": events[4],
         },
     });
-    let events = events.into_iter().chain([of_grandchild]);
-    let gone = json!({"session_id": CHILD, "call_id": CALL});
-    events.map(|event| ("child_event", told(event))).chain([("child_gone", gone)]).collect()
+    let events = events.into_iter().chain([grandchild_event]);
+    let child_gone = json!({"session_id": CHILD, "call_id": CALL});
+    events
+        .map(|event| ("child_event", child_event(event)))
+        .chain([("child_gone", child_gone)])
+        .collect()
 }
 
-/// How many types of events there are.
+/// The number of event types.
 const EVENT_TYPE_COUNT: usize = 43;
 
-/// The number of the event's type: a new one gets the next.
+/// Returns the index of the event's type. A new type gets the next index.
 fn event_index(event: &SessionEvent) -> usize {
     use SessionEvent as E;
     match event {
@@ -428,6 +431,6 @@ fn event_index(event: &SessionEvent) -> usize {
 
 #[test]
 fn every_event_has_a_sample() {
-    let found: BTreeSet<_> = all().iter().map(|record| event_index(&record.event)).collect();
-    assert_eq!(found, (0..EVENT_TYPE_COUNT).collect());
+    let indexes: BTreeSet<_> = all().iter().map(|record| event_index(&record.event)).collect();
+    assert_eq!(indexes, (0..EVENT_TYPE_COUNT).collect());
 }

@@ -1,5 +1,5 @@
-//! Every event in every dialect, as it is on file in `snapshots/`, and what holds of any sequence of
-//! events. `GREENROOM_WRITE_SNAPSHOTS=1` writes the files anew; read what changed.
+//! Tests of all events in all dialects against the files in `snapshots/`, and properties that hold
+//! for any sequence of events. `GREENROOM_WRITE_SNAPSHOTS=1` rewrites the files.
 
 use super::{Dialect, FlatFrame, Frame, gateway, samples};
 use crate::redaction::Redactor;
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
 use utoipa::PartialSchema as _;
 
-/// When what has no time of its own is sent.
+/// The time of sending, for frames that have no time of their own.
 const SENT_AT: Timestamp = Timestamp(1_000);
 
-/// A frame, and what was written of it.
+/// An encoded frame with its JSON forms.
 struct EncodedFrame {
     kind: &'static str,
     seq: Option<Seq>,
@@ -33,13 +33,13 @@ impl EncodedFrame {
         let flat = serde_json::to_value(frame.flat()).unwrap();
         let mut text = Vec::new();
         frame.write_flat(&mut text).unwrap();
-        assert_eq!(text, serde_json::to_vec(&frame.flat()).unwrap(), "the same by hand");
+        assert_eq!(text, serde_json::to_vec(&frame.flat()).unwrap(), "`write_flat` equals serde");
         let nested = serde_json::to_value(frame.nested()).unwrap();
         let Frame { kind, seq, cursor, .. } = *frame;
         Self { kind, seq, cursor, flat, nested }
     }
 
-    /// As SSE and pages have it, and what a WebSocket has besides.
+    /// Returns the flat form, and the members that only the nested form has.
     fn both_forms(&self) -> Value {
         json!({
             "flat": self.flat, "payload": self.nested["payload"], "cursor": self.nested["cursor"],
@@ -53,29 +53,32 @@ fn encode_in_dialect(dialect: Dialect, item: &FeedItem) -> Vec<EncodedFrame> {
     frames
 }
 
-fn followed_run(taken: Seq, details: bool) -> gateway::FollowedRun {
+fn followed_run(accepted_seq: Seq, include_native: bool) -> gateway::FollowedRun {
     gateway::FollowedRun {
         request_id: MessageId::parse("r-1").unwrap(),
-        accepted_seq: taken,
+        accepted_seq,
         model: "small".to_owned(),
-        include_native: details,
+        include_native,
         approvals: gateway::ApprovalSnapshot::default(),
     }
 }
 
-fn encode_for_run(item: &FeedItem, following: &gateway::FollowedRun) -> Vec<gateway::GatewayFrame> {
+fn encode_for_run(
+    item: &FeedItem,
+    followed_run: &gateway::FollowedRun,
+) -> Vec<gateway::GatewayFrame> {
     let mut frames = Vec::new();
     let redactor = Redactor::default();
-    gateway::encode(item, following, SENT_AT, &redactor, &mut |frame| frames.push(frame));
+    gateway::encode(item, followed_run, SENT_AT, &redactor, &mut |frame| frames.push(frame));
     frames
 }
 
-/// With the sample of a message that is accepted as the one that was taken.
-fn encode_in_gateway(item: &FeedItem, details: bool) -> Vec<gateway::GatewayFrame> {
-    encode_for_run(item, &followed_run(Seq(6), details))
+/// Encodes `item` for a run whose accepted message is sample number 6.
+fn encode_in_gateway(item: &FeedItem, include_native: bool) -> Vec<gateway::GatewayFrame> {
+    encode_for_run(item, &followed_run(Seq(6), include_native))
 }
 
-/// Everything a subscriber may tell.
+/// Returns a feed item of each kind, with its name.
 fn items() -> Vec<(String, FeedItem)> {
     let name = |record: &EventRecord| serde_json::to_value(record).unwrap()["type"].to_string();
     let events = samples::all().into_iter();
@@ -96,52 +99,52 @@ fn check(dialect: &str, frames: impl Fn(&FeedItem) -> Vec<Value>) {
     compare(dialect, items().into_iter().map(line).collect());
 }
 
-/// Holds these lines against those on file under that name.
-pub(super) fn compare(name: &str, found: Vec<String>) {
+/// Compares `lines` with the snapshot file `name`.
+pub(super) fn compare(name: &str, lines: Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dialect/snapshots");
     let path = path.join(name).with_extension("jsonl");
     if std::env::var_os("GREENROOM_WRITE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, found.join("\n") + "\n").unwrap();
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
     }
     let recorded = std::fs::read_to_string(&path).unwrap();
     let recorded: Vec<_> = recorded.lines().collect();
-    for (found, recorded) in found.iter().zip(&recorded) {
-        assert_eq!(found, recorded, "{name}");
+    for (line, recorded) in lines.iter().zip(&recorded) {
+        assert_eq!(line, recorded, "{name}");
     }
-    assert_eq!(found.len(), recorded.len(), "{name}");
+    assert_eq!(lines.len(), recorded.len(), "{name}");
 }
 
 #[test]
-fn e1_every_event_in_the_dialect_agent() {
+fn e1_agent_dialect_matches_snapshot_for_every_event() {
     check("agent", |item| {
         encode_in_dialect(Dialect::Agent, item).iter().map(EncodedFrame::both_forms).collect()
     });
 }
 
 #[test]
-fn e1_every_event_in_the_dialect_task() {
+fn e1_task_dialect_matches_snapshot_for_every_event() {
     check("task", |item| {
         encode_in_dialect(Dialect::Task, item).iter().map(EncodedFrame::both_forms).collect()
     });
 }
 
 #[test]
-fn e1_every_event_in_the_dialect_gateway() {
+fn e1_gateway_dialect_matches_snapshot_for_every_event() {
     let json = |frame: &gateway::GatewayFrame| serde_json::to_value(frame).unwrap();
     check("gateway", |item| encode_in_gateway(item, false).iter().map(json).collect());
     check("gateway-details", |item| encode_in_gateway(item, true).iter().map(json).collect());
 }
 
-/// Any events and texts one after the other, as if they were a session.
+/// Generates arbitrary sequences of events and text deltas with consecutive cursors.
 fn streams() -> impl Strategy<Value = Vec<FeedItem>> {
     let samples = samples::all();
-    let one = prop_oneof![
+    let sample_index = prop_oneof![
         4 => (0..samples.len()).prop_map(Some),
         1 => Just(None),
     ];
-    proptest::collection::vec(one, 0..80).prop_map(move |picked| {
+    proptest::collection::vec(sample_index, 0..80).prop_map(move |indexes| {
         let (mut seq, mut offset) = (0, 0);
-        let tell = |picked: Option<usize>| match picked {
+        let feed_item = |index: Option<usize>| match index {
             Some(index) => {
                 (seq, offset) = (seq + 1, 0);
                 samples::feed_item(EventRecord { seq: Seq(seq), ..samples[index].clone() })
@@ -151,12 +154,12 @@ fn streams() -> impl Strategy<Value = Vec<FeedItem>> {
                 samples::text(seq, offset, "hé")
             }
         };
-        picked.into_iter().map(tell).collect()
+        indexes.into_iter().map(feed_item).collect()
     })
 }
 
 proptest! {
-    /// One item, one frame at its place.
+    /// Each item is encoded as one frame with the item's cursor.
     #[test]
     fn e1_native_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
@@ -167,26 +170,26 @@ proptest! {
         }
     }
 
-    /// What is no tool call is as in the native dialect; each proposal is one `tool_call`, each end
-    /// one `tool_result`, in their order.
+    /// Items other than tool calls are encoded as in the native dialect. Each proposal is one
+    /// `tool_call` and each end one `tool_result`, in order.
     #[test]
     fn e1_task_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
             let native = encode_in_dialect(Dialect::Agent, item);
             let mut frames = encode_in_dialect(Dialect::Task, item);
             prop_assert_eq!(frames.last().unwrap().cursor, Some(item.cursor));
-            let tool = match native[0].kind {
+            let expected_kind = match native[0].kind {
                 "tool_call_started" => Some("tool_call"),
                 "tool_call_completed" | "tool_call_failed" | "authorization_denied" => {
                     Some("tool_result")
                 }
                 _ => None,
             };
-            if let Some(kind) = tool {
+            if let Some(kind) = expected_kind {
                 let last = frames.pop().unwrap();
                 prop_assert_eq!(last.kind, kind);
-                for (ours, theirs) in [("call_id", "call_id"), ("tool_name", "tool")] {
-                    prop_assert_eq!(&last.flat[ours], &native[0].flat[theirs]);
+                for (name, native_name) in [("call_id", "call_id"), ("tool_name", "tool")] {
+                    prop_assert_eq!(&last.flat[name], &native[0].flat[native_name]);
                 }
                 if native[0].kind == "authorization_denied" {
                     let first = frames.pop().unwrap();
@@ -201,8 +204,8 @@ proptest! {
         }
     }
 
-    /// With details every item is told, by its own words or by the native frame and never by both;
-    /// without, only the latter are missing.
+    /// With native frames included, each item is encoded either as frames of this dialect or as one
+    /// native frame; without, only the native frames are missing.
     #[test]
     fn e1_gateway_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
@@ -220,10 +223,10 @@ proptest! {
     }
 }
 
-/// A whole session, as it was recorded: every call has its pair in order, and what is streamed of a
-/// run is between its start and its one end.
+/// In a recorded session, each call has its pair of frames in order, and the frames of a run are
+/// between its start and its single end.
 #[test]
-fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
+fn e1_recorded_session_keeps_its_order_in_every_dialect() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/v0_1_every_event.jsonl");
     let log = std::fs::read_to_string(path).unwrap();
     let log: Vec<EventRecord> =
@@ -235,14 +238,14 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
             if frame.kind == "tool_call" {
                 calls.push(call_id);
             } else if frame.kind == "tool_result" {
-                assert!(calls.contains(&call_id), "its call comes before {}", frame.flat);
+                assert!(calls.contains(&call_id), "no call before {}", frame.flat);
                 results.push(call_id);
             }
         }
     }
     assert!(!calls.is_empty() && calls.len() == results.len());
     results.sort_by_key(|id| calls.iter().position(|call| call == id));
-    assert_eq!(results, calls, "each has one result");
+    assert_eq!(results, calls, "each call has one result");
 
     let runs: BTreeSet<_> = log.iter().filter_map(|record| record.run_id).collect();
     for run_id in runs {
@@ -250,8 +253,8 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
         let frames: Vec<_> = run
             .iter()
             .flat_map(|record| {
-                let following = followed_run(run[0].seq, false);
-                encode_for_run(&samples::feed_item((*record).clone()), &following)
+                let followed_run = followed_run(run[0].seq, false);
+                encode_for_run(&samples::feed_item((*record).clone()), &followed_run)
             })
             .map(|frame| serde_json::to_value(&frame).unwrap()["type"].clone())
             .collect();
@@ -268,15 +271,15 @@ fn e1_a_recorded_session_keeps_its_order_in_every_dialect() {
     }
 }
 
-/// How many frames of its own the dialect `gateway` has for an item.
+/// Returns the number of frames of the dialect `gateway` for an item, native frames excluded.
 fn expected_frame_count(item: &FeedItem) -> usize {
     let FeedKind::Event(record) = &item.kind else { return 1 };
-    // Calls and questions are told of children, too.
+    // Calls and approvals of child sessions are encoded too.
     let event = record.event.source_event();
     if let SessionEvent::ApprovalRequested { approval } = event {
         return match &approval.subject {
             ApprovalSubject::Plan { steps } => steps.len(),
-            // Told as an `error` with the question in it.
+            // Encoded as one frame each.
             ApprovalSubject::Budget(_)
             | ApprovalSubject::Preflight(_)
             | ApprovalSubject::UnknownOutcome(_)
@@ -285,43 +288,43 @@ fn expected_frame_count(item: &FeedItem) -> usize {
     } else if let SessionEvent::RunFailed { .. } = &record.event {
         return 2;
     }
-    let taken = matches!(
+    let accepts_message = matches!(
         record.event,
         SessionEvent::MessageQueued { .. } | SessionEvent::MessageAccepted { .. }
     );
-    let ends = matches!(
+    let ends_stream = matches!(
         record.event,
         SessionEvent::MessageDiscarded { .. }
             | SessionEvent::RunCompleted { .. }
             | SessionEvent::RunCancelled { .. }
     );
-    let of_call = matches!(
+    let is_call_event = matches!(
         event,
         SessionEvent::ToolCallStarted { .. }
             | SessionEvent::ToolCallCompleted { .. }
             | SessionEvent::ToolCallFailed { .. }
             | SessionEvent::AuthorizationDenied { .. }
     );
-    usize::from(ends || of_call || (taken && record.seq == Seq(6)))
+    usize::from(ends_stream || is_call_event || (accepts_message && record.seq == Seq(6)))
 }
 
-/// `/openapi.json` knows every type of frame, and no other.
+/// `/openapi.json` lists exactly the existing frame types.
 #[test]
 fn e1_openapi_lists_every_frame_type() {
     let schema = json!(FlatFrame::schema());
-    let known: BTreeSet<_> = schema["properties"]["type"]["enum"]
+    let listed: BTreeSet<_> = schema["properties"]["type"]["enum"]
         .as_array()
         .unwrap()
         .iter()
         .map(|kind| kind.as_str().unwrap().to_owned())
         .collect();
     let dialects = [Dialect::Agent, Dialect::Task];
-    let told: BTreeSet<_> = dialects
+    let encoded: BTreeSet<_> = dialects
         .into_iter()
         .flat_map(|dialect| {
             items().into_iter().flat_map(move |(_, item)| encode_in_dialect(dialect, &item))
         })
         .map(|frame| frame.kind.to_owned())
         .collect();
-    assert_eq!(told, known);
+    assert_eq!(encoded, listed);
 }

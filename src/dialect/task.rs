@@ -1,8 +1,9 @@
-//! The dialect `task`: the native one, but that a tool call is a `tool_call` and a `tool_result`,
-//! in the words of who runs several agents on tasks. A task is a run.
+//! The dialect `task`: the native dialect, but a tool call is a `tool_call` and a `tool_result`, with
+//! the member names of multi-agent task runners. A task is a run.
 //!
-//! Each call has one of both, in that order, since its proposal comes before its one end. A denial
-//! is told twice: by its own name, and as the result that the model reads, too.
+//! Each call has exactly one `tool_call` and then one `tool_result`, because its proposal precedes
+//! its single end. A denial is encoded twice: as its native frame and as the `tool_result` that the
+//! model receives.
 
 use super::{
     Frame, agent,
@@ -19,37 +20,37 @@ use greenroom_core::{
 };
 use serde::ser::SerializeMap;
 
-/// A call that is proposed.
+/// The frame type of a proposed call.
 pub const TOOL_CALL: &str = "tool_call";
-/// The one end of a call.
+/// The frame type of the end of a call.
 pub const TOOL_RESULT: &str = "tool_result";
 
-/// Tells what the dialect says of `item`: one frame; of a denial two.
+/// Encodes `item` and passes each frame to `emit`: two frames for a denial, else one.
 pub fn encode<'a>(
     item: &'a FeedItem,
     sent_at: Timestamp,
     redactor: &'a Redactor,
-    tell: &mut impl FnMut(Frame<'a>),
+    emit: &mut impl FnMut(Frame<'a>),
 ) {
     let frame = agent::encode(item, sent_at, redactor);
-    let FeedKind::Event(record) = &item.kind else { return tell(frame) };
-    let Some(part) = CallEventKind::from_record(record) else { return tell(frame) };
-    if let CallEventKind::Denied = part {
-        // A client that is cut off between the two gets both again.
+    let FeedKind::Event(record) = &item.kind else { return emit(frame) };
+    let Some(call_event) = CallEventKind::from_record(record) else { return emit(frame) };
+    if let CallEventKind::Denied = call_event {
+        // A client that disconnects between the two frames receives both again.
         let cursor = frame.cursor.map(|_| Cursor::after_seq(Seq(record.seq.0.saturating_sub(1))));
-        tell(Frame { cursor, ..frame.clone() });
+        emit(Frame { cursor, ..frame.clone() });
     }
-    let kind = if let CallEventKind::Proposed = part { TOOL_CALL } else { TOOL_RESULT };
-    tell(Frame { kind, naming: MemberNaming::Task(part), ..frame });
+    let kind = if let CallEventKind::Proposed = call_event { TOOL_CALL } else { TOOL_RESULT };
+    emit(Frame { kind, naming: MemberNaming::Task(call_event), ..frame });
 }
 
-/// What an event is to a call.
+/// The kind of an event in the life cycle of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CallEventKind {
     Proposed,
     Completed,
     Failed,
-    /// A person let it not run, or nobody answered.
+    /// Rejected by a human, or the approval expired.
     NotApproved,
     Denied,
 }
@@ -57,8 +58,9 @@ pub(super) enum CallEventKind {
 impl CallEventKind {
     fn from_record(record: &EventRecord) -> Option<Self> {
         if let SessionEvent::ToolCallFailed { reason, .. } = &record.event {
-            let asked = matches!(reason, CallFailureReason::Rejected | CallFailureReason::Expired);
-            return Some(if asked { Self::NotApproved } else { Self::Failed });
+            let is_not_approved =
+                matches!(reason, CallFailureReason::Rejected | CallFailureReason::Expired);
+            return Some(if is_not_approved { Self::NotApproved } else { Self::Failed });
         } else if let SessionEvent::ToolCallStarted { .. } = &record.event {
             return Some(Self::Proposed);
         } else if let SessionEvent::ToolCallCompleted { .. } = &record.event {
@@ -67,7 +69,7 @@ impl CallEventKind {
         matches!(record.event, SessionEvent::AuthorizationDenied { .. }).then_some(Self::Denied)
     }
 
-    /// What the native dialect's member `name` is called.
+    /// Returns the name in this dialect of the native dialect's member `name`.
     pub(super) fn member_name(self, name: &str) -> &str {
         match (self, name) {
             (_, "tool") => "tool_name",
@@ -78,7 +80,7 @@ impl CallEventKind {
         }
     }
 
-    /// Adds what the native dialect has no member for.
+    /// Writes the members that the native dialect does not have.
     pub(super) fn write_extra_members<M: SerializeMap>(
         self,
         frame: &Frame<'_>,

@@ -1,4 +1,4 @@
-//! The bytes of an answer, for as long as they keep coming (M3).
+//! A byte stream of a model's response with an idle timeout (M3).
 
 use super::connection_failure;
 use bytes::Bytes;
@@ -12,10 +12,10 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Bytes that fail once none have come for a while.
+/// A byte stream that fails if no bytes arrive within the idle timeout.
 ///
-/// A timer that is put off with every piece would cost more than the piece: it is left to go off, and
-/// put off then.
+/// Resetting the timer for every chunk would cost more than the chunk: the timer is left to fire and
+/// only then reset to the remaining time.
 pub(super) struct IdleTimeoutStream<S> {
     bytes: S,
     idle_timeout: Duration,
@@ -34,10 +34,10 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for IdleTimeoutStr
     type Item = Result<Bytes, ModelFailure>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Poll::Ready(heard) = self.bytes.poll_next_unpin(cx) {
+        if let Poll::Ready(item) = self.bytes.poll_next_unpin(cx) {
             self.last_read_at = Instant::now();
             return Poll::Ready(
-                heard.map(|bytes| bytes.map_err(|error| connection_failure(&error))),
+                item.map(|bytes| bytes.map_err(|error| connection_failure(&error))),
             );
         }
         loop {
@@ -51,10 +51,10 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for IdleTimeoutStr
     }
 }
 
-/// The failure of a model that says nothing.
-pub(super) fn idle_timeout_failure(silence_max: Duration) -> ModelFailure {
-    let seconds = silence_max.as_secs_f64();
-    ModelFailure::temporary(format!("the model did not answer in time: nothing for {seconds} s"))
+/// Returns the failure of a model that sent no data within the idle timeout.
+pub(super) fn idle_timeout_failure(idle_timeout: Duration) -> ModelFailure {
+    let seconds = idle_timeout.as_secs_f64();
+    ModelFailure::temporary(format!("the model did not answer in time: no data for {seconds} s"))
 }
 
 #[cfg(test)]
@@ -64,16 +64,16 @@ mod tests {
 
     #[tokio::test]
     async fn m3_idle_stream_fails_and_slow_stream_does_not() {
-        let silence_max = Duration::from_millis(500);
-        // Together they take longer than that.
-        let slow = stream::unfold(0, |pieces| async move {
-            let pause = if pieces < 120 { Duration::from_millis(5) } else { Duration::MAX };
+        let idle_timeout = Duration::from_millis(500);
+        // All chunks together take longer than the timeout.
+        let slow = stream::unfold(0, |chunks| async move {
+            let pause = if chunks < 120 { Duration::from_millis(5) } else { Duration::MAX };
             sleep(pause).await;
-            Some((Ok(Bytes::from_static(b"x")), pieces + 1))
+            Some((Ok(Bytes::from_static(b"x")), chunks + 1))
         });
-        let heard: Vec<_> =
-            IdleTimeoutStream::new(Box::pin(slow), silence_max).take(121).collect().await;
-        assert!(heard[..120].iter().all(Result::is_ok));
-        assert_eq!(heard[120], Err(idle_timeout_failure(silence_max)));
+        let items: Vec<_> =
+            IdleTimeoutStream::new(Box::pin(slow), idle_timeout).take(121).collect().await;
+        assert!(items[..120].iter().all(Result::is_ok));
+        assert_eq!(items[120], Err(idle_timeout_failure(idle_timeout)));
     }
 }

@@ -1,7 +1,7 @@
-//! Models over HTTP (M1, M3): opens the connection and feeds the core's parsers.
+//! The HTTP client of models (M1, M3): opens connections and feeds the core's parsers.
 //!
-//! Called by `LlmStream` through the port [`ModelClient`]. What is asked and what an answer means
-//! is the core's; here are only addresses, headers, bounds and time limits.
+//! The actor `LlmStream` calls it through the port [`ModelClient`]. The core encodes requests and
+//! interprets responses; this module only knows addresses, headers, size limits and timeouts.
 
 mod idle_timeout;
 
@@ -29,12 +29,12 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes read of an error answer's body.
+/// Maximum bytes read of the body of an error response.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
-/// The revision of Anthropic's interface that requests are written for.
+/// The version of the Anthropic API that requests use.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// The configured models, ready to be called.
+/// The client of the configured models.
 pub struct HttpModelClient {
     endpoints: BTreeMap<String, Arc<ModelConnection>>,
     clock: Arc<dyn Clock>,
@@ -42,16 +42,16 @@ pub struct HttpModelClient {
 
 struct ModelConnection {
     config: ModelEndpoint,
-    /// Where every request goes.
+    /// The URL of all requests.
     url: reqwest::Url,
     http: reqwest::Client,
-    /// Time from a request to the first text or call.
+    /// Histogram of the time from a request to the first text or call.
     first_token: metrics::Histogram,
 }
 
 impl HttpModelClient {
-    /// Clients for these models. Errs when an address is none, or no TLS can be set up. Metrics must
-    /// have been started.
+    /// Creates clients of `models`. Fails if a URL is invalid or TLS cannot be initialized. Requires
+    /// started metrics.
     pub fn new(
         models: impl IntoIterator<Item = ModelEndpoint>,
         clock: Arc<dyn Clock>,
@@ -62,10 +62,11 @@ impl HttpModelClient {
                 ModelWireFormat::OpenAi => "/chat/completions",
             };
             let url = format!("{}{path}", model.base_url);
-            let url = url.parse().with_context(|| format!("the base_url of {}", model.name))?;
+            let url =
+                url.parse().with_context(|| format!("invalid base_url of model {}", model.name))?;
             let http = reqwest::Client::builder()
                 .connect_timeout(model.connect_timeout)
-                // A key must not follow where a server points.
+                // A redirect must not receive the key.
                 .redirect(reqwest::redirect::Policy::none())
                 .tcp_nodelay(true)
                 .build()?;
@@ -90,17 +91,17 @@ impl ModelClient for HttpModelClient {
         };
         request.model.clone_from(&endpoint.config.model);
         let clock = self.clock.clone();
-        let (asked_at, first_token) = (Instant::now(), endpoint.first_token.clone());
-        // Boxed: a connection that opens needs more room than one that streams, and gives it back.
+        let (requested_at, first_token) = (Instant::now(), endpoint.first_token.clone());
+        // Boxed, because opening a connection needs more memory than streaming and releases it.
         let opened = Box::pin(async move { endpoint.open_stream(&request, clock.as_ref()).await });
-        let mut waits = true;
-        let heard = move |item: &Result<Vec<Delta>, ModelFailure>| {
-            if waits && item.as_ref().is_ok_and(|deltas| deltas.iter().any(has_output)) {
-                waits = false;
-                first_token.record(asked_at.elapsed().as_secs_f64());
+        let mut is_pending = true;
+        let record_first_token = move |item: &Result<Vec<Delta>, ModelFailure>| {
+            if is_pending && item.as_ref().is_ok_and(|deltas| deltas.iter().any(has_output)) {
+                is_pending = false;
+                first_token.record(requested_at.elapsed().as_secs_f64());
             }
         };
-        stream::once(opened).try_flatten().inspect(heard).boxed()
+        stream::once(opened).try_flatten().inspect(record_first_token).boxed()
     }
 }
 
@@ -122,16 +123,16 @@ impl ModelConnection {
         request: &ModelRequest,
         clock: &dyn Clock,
     ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
-        let silence_max = self.config.idle_timeout;
-        let answered = timeout(silence_max, self.request(request).send()).await;
-        let response = answered
-            .map_err(|_| idle_timeout_failure(silence_max))?
+        let idle_timeout = self.config.idle_timeout;
+        let response = timeout(idle_timeout, self.request(request).send()).await;
+        let response = response
+            .map_err(|_| idle_timeout_failure(idle_timeout))?
             .map_err(|error| connection_failure(&error))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(response_failure(response, silence_max, clock).await);
+            return Err(response_failure(response, idle_timeout, clock).await);
         }
-        let bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), silence_max);
+        let bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), idle_timeout);
         Ok(match self.config.wire {
             ModelWireFormat::Anthropic => parse_stream(bytes, anthropic::Parser::new()),
             ModelWireFormat::OpenAi => parse_stream(bytes, openai::Parser::new()),
@@ -141,11 +142,11 @@ impl ModelConnection {
     fn request(&self, request: &ModelRequest) -> reqwest::RequestBuilder {
         let key = self.config.api_key.as_ref().map(|key| key.expose());
         let post = self.http.post(self.url.clone()).header("content-type", "application/json");
-        let traced = |post: reqwest::RequestBuilder| match request.trace_context {
+        let with_trace = |post: reqwest::RequestBuilder| match request.trace_context {
             Some(trace) => post.header("traceparent", trace.to_string()),
             None => post,
         };
-        traced(match self.config.wire {
+        with_trace(match self.config.wire {
             ModelWireFormat::Anthropic => {
                 let post = post.header("anthropic-version", ANTHROPIC_VERSION);
                 let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
@@ -162,11 +163,11 @@ impl ModelConnection {
     }
 }
 
-/// The stream of one answer: its bytes, and what reads them.
+/// Reads one response: its byte stream and the parser.
 struct ResponseReader<W> {
     bytes: IdleTimeoutStream<BoxStream<'static, reqwest::Result<Bytes>>>,
     parser: model_stream::StreamParser<W>,
-    /// What ended it, to be told after what was read before.
+    /// The failure that ended the stream, returned after the deltas that precede it.
     failure: Option<ModelFailure>,
     ended: bool,
 }
@@ -177,36 +178,36 @@ fn parse_stream<W: model_stream::EventDecoder + Send + 'static>(
     bytes: IdleTimeoutStream<BoxStream<'static, reqwest::Result<Bytes>>>,
     parser: model_stream::StreamParser<W>,
 ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
-    let reading = ResponseReader { bytes, parser, failure: None, ended: false };
-    stream::unfold(reading, |mut reading| async move {
+    let reader = ResponseReader { bytes, parser, failure: None, ended: false };
+    stream::unfold(reader, |mut reader| async move {
         loop {
-            if let Some(failure) = reading.failure.take() {
-                return Some((Err(failure), reading));
+            if let Some(failure) = reader.failure.take() {
+                return Some((Err(failure), reader));
             }
-            if reading.ended {
+            if reader.ended {
                 return None;
             }
             let mut deltas = Vec::new();
-            let result = match reading.bytes.next().await {
-                Some(Ok(bytes)) => reading.parser.push(&bytes, &mut deltas),
+            let result = match reader.bytes.next().await {
+                Some(Ok(bytes)) => reader.parser.push(&bytes, &mut deltas),
                 Some(Err(failure)) => Err(failure),
-                None => reading.parser.finish(&mut deltas),
+                None => reader.parser.finish(&mut deltas),
             };
-            reading.ended = result.is_err() || reading.parser.is_finished();
-            reading.failure = result.err();
-            // Half an event says nothing yet.
+            reader.ended = result.is_err() || reader.parser.is_finished();
+            reader.failure = result.err();
+            // An incomplete event yields no deltas.
             if !deltas.is_empty() {
-                return Some((Ok(deltas), reading));
+                return Some((Ok(deltas), reader));
             }
         }
     })
     .boxed()
 }
 
-/// What an answer with an error status tells of.
+/// Converts a response with an error status to a failure.
 async fn response_failure(
     response: reqwest::Response,
-    silence_max: Duration,
+    idle_timeout: Duration,
     clock: &dyn Clock,
 ) -> ModelFailure {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
@@ -214,10 +215,10 @@ async fn response_failure(
         failure::parse_retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    let mut bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), silence_max);
-    while let Some(Ok(more)) = bytes.next().await {
+    let mut bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), idle_timeout);
+    while let Some(Ok(chunk)) = bytes.next().await {
         let room = ERROR_BODY_BYTES_MAX - body.len();
-        body.extend_from_slice(&more[..more.len().min(room)]);
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if body.len() == ERROR_BODY_BYTES_MAX {
             break;
         }
@@ -225,14 +226,14 @@ async fn response_failure(
     failure::from_response(status, &body, wait)
 }
 
-/// A connection that failed. The address is left out: it may hold a key.
+/// Converts a connection error to a failure. Omits the URL, which may contain a key.
 fn connection_failure(error: &reqwest::Error) -> ModelFailure {
     let kind = if error.is_timeout() {
         "the model did not answer in time"
     } else if error.is_connect() {
         "the model's server can't be reached"
     } else {
-        "the connection to the model broke"
+        "the connection to the model was lost"
     };
     let mut source = error.source();
     while let Some(deeper) = source.and_then(|source| source.source()) {
@@ -251,19 +252,19 @@ mod tests {
     use std::net::TcpListener;
 
     #[actix_web::test]
-    async fn m3_a_server_that_never_answers_is_given_up() {
+    async fn m3_server_without_response_times_out() {
         crate::install_crypto();
-        // Connections are taken by the system, and read by nobody.
+        // The system accepts connections, but nothing reads from them.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let idle_timeout = Duration::from_millis(200);
         let endpoint = ModelEndpoint {
             idle_timeout,
-            ..ModelEndpoint::without_key("deaf", ModelWireFormat::OpenAi, address)
+            ..ModelEndpoint::without_key("silent", ModelWireFormat::OpenAi, address)
         };
         let models = HttpModelClient::new([endpoint], Arc::new(SystemClock)).unwrap();
-        let request = ModelRequest { model: "deaf".to_owned(), ..ModelRequest::default() };
-        let heard: Vec<_> = models.stream(request).collect().await;
-        assert_eq!(heard, [Err(idle_timeout_failure(idle_timeout))]);
+        let request = ModelRequest { model: "silent".to_owned(), ..ModelRequest::default() };
+        let items: Vec<_> = models.stream(request).collect().await;
+        assert_eq!(items, [Err(idle_timeout_failure(idle_timeout))]);
     }
 }

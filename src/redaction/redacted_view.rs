@@ -1,5 +1,5 @@
-//! A value as it may be shown: what serialises it blacks out as it goes, so that nobody needs a
-//! copy of it to look for secrets in (docs/performance.md).
+//! A view of a value that redacts it during serialization, so that no copy of the value is needed
+//! to remove its secrets (docs/performance.md).
 
 use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, is_secret_key};
 use serde::{
@@ -11,25 +11,25 @@ use serde::{
 };
 use serde_json::Value;
 
-/// See [`Redactor::shown`].
+/// A value that is redacted when it is serialized. See [`Redactor::redact`].
 #[derive(Debug)]
 pub struct RedactedView<'a, T: ?Sized> {
     redactor: &'a Redactor,
     value: &'a T,
-    /// Arrays and objects around it.
+    /// Number of enclosing arrays and objects.
     depth: usize,
-    /// It stands under a secret key.
+    /// True if the value is under a secret key.
     is_secret: bool,
 }
 
 impl Redactor {
-    /// `value`, without what stands under secret keys, and without configured secrets. Text that is
-    /// itself a JSON object or array, as tools like to answer, is treated as one.
+    /// Returns a view of `value` without the values of secret keys and without configured secrets.
+    /// Text that is itself a JSON object or array, such as a tool's result, is redacted as JSON.
     pub fn redact<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> RedactedView<'a, T> {
         RedactedView { redactor: self, value, depth: 0, is_secret: false }
     }
 
-    /// The same of what stands under `key`.
+    /// Returns a redacted view of a value under `key`.
     pub fn redact_member<'a, T: Serialize + ?Sized>(
         &'a self,
         key: &str,
@@ -50,28 +50,28 @@ impl Redactor {
 impl<T: Serialize + ?Sized> Serialize for RedactedView<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { redactor, value, depth, is_secret } = *self;
-        let says_nothing = || matches!(serde_json::to_value(value), Ok(Value::Null));
-        if depth > DEPTH_MAX || (is_secret && !says_nothing()) {
+        let is_null = || matches!(serde_json::to_value(value), Ok(Value::Null));
+        if depth > DEPTH_MAX || (is_secret && !is_null()) {
             return serializer.serialize_str(REDACTED);
         }
         value.serialize(RedactingSerializer { redactor, depth, inner: serializer })
     }
 }
 
-/// Serialises what it is given as it may be shown.
+/// Serializes values in redacted form to `inner`.
 struct RedactingSerializer<'a, S> {
     redactor: &'a Redactor,
     depth: usize,
     inner: S,
 }
 
-/// What stands in an array or object.
+/// An array or object that is being serialized.
 struct RedactingCompound<'a, C> {
     redactor: &'a Redactor,
     depth: usize,
     inner: C,
     keys: RedactedKeys,
-    /// The key that was told last is secret.
+    /// True if the key that was serialized last is secret.
     is_secret: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'a, C> RedactingCompound<'a, C> {
     }
 }
 
-/// What has no text in it passes.
+/// Forwards values that contain no text.
 macro_rules! forward_scalars {
     ($($method:ident($type:ty)),* $(,)?) => {
         $(fn $method(self, value: $type) -> Result<S::Ok, S::Error> {
@@ -161,7 +161,7 @@ impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
         self.inner.serialize_unit()
     }
 
-    // Names of variants are ours.
+    // Variant names are defined in this code base, so they contain no secrets.
     fn serialize_unit_variant(
         self,
         name: &'static str,
@@ -358,7 +358,7 @@ mod tests {
         Fields { secret: u8, n: f64 },
     }
 
-    /// Whatever form a value has, it is shown as its JSON would be.
+    /// Typed values serialize to the same redacted JSON as their untyped form.
     #[test]
     fn e7_typed_values_are_redacted_while_serialized() {
         let redactor = Redactor::new(["hunter2hunter2".to_owned()]);

@@ -1,13 +1,14 @@
-//! What a person who saw a value redacted means by what they send back (E7).
+//! Restores redacted values in an edited value that a user sends back (E7).
 
 use super::{REDACTED, RedactedKeys, Redactor, view_to_value};
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap};
 
 impl Redactor {
-    /// `edited`, in which all that is as it was shown of `original` is what it was: they send the
-    /// replacement back where they changed nothing. Also in text that is JSON, which is shown
-    /// redacted inside. A replacement that was not shown there stays, for who refuses it.
+    /// Returns `edited` with each part that equals the redacted form of `original` replaced by the
+    /// original part. Users send the placeholder back for values that they did not change. Also
+    /// applies inside text that is JSON, because such text is redacted inside. A placeholder in
+    /// any other position remains, so that the caller can reject it.
     pub fn restore(&self, original: &Value, edited: Value) -> Value {
         self.restore_value(original, &view_to_value(&self.redact(original)), edited)
     }
@@ -24,24 +25,25 @@ impl Redactor {
                 let mut keys = RedactedKeys::default();
                 let known: BTreeMap<Cow<'_, str>, _> = original
                     .iter()
-                    .map(|(key, was)| (keys.redact_next(self, key), (key, was)))
+                    .map(|(key, value)| (keys.redact_next(self, key), (key, value)))
                     .collect();
-                let one = |(key, value): (String, Value)| match (known.get(&*key), shown.get(&key))
-                {
-                    (Some(&(real, was)), Some(shown)) => {
-                        (real.clone(), self.restore_value(was, shown, value))
-                    }
-                    _ => (key, value),
-                };
-                edited.into_iter().map(one).collect()
+                let restore_member =
+                    |(key, value): (String, Value)| match (known.get(&*key), shown.get(&key)) {
+                        (Some(&(real_key, original)), Some(shown)) => {
+                            (real_key.clone(), self.restore_value(original, shown, value))
+                        }
+                        _ => (key, value),
+                    };
+                edited.into_iter().map(restore_member).collect()
             }
-            // Of another length, an element may have another place than it had.
+            // If the length differs, elements may have moved, so nothing can be restored by index.
             (Value::Array(original), Value::Array(shown), Value::Array(edited))
                 if original.len() == edited.len() =>
             {
-                let seen = original.iter().zip(shown);
-                seen.zip(edited)
-                    .map(|((was, shown), value)| self.restore_value(was, shown, value))
+                let pairs = original.iter().zip(shown);
+                pairs
+                    .zip(edited)
+                    .map(|((original, shown), value)| self.restore_value(original, shown, value))
                     .collect()
             }
             (.., edited) => edited,
@@ -52,20 +54,20 @@ impl Redactor {
         if !edited.contains(REDACTED) {
             return edited;
         }
-        let (Some(was), Some(shown), Some(inner)) = (
+        let (Some(original_value), Some(shown), Some(edited_value)) = (
             parse_json_container(original),
             parse_json_container(shown),
             parse_json_container(&edited),
         ) else {
             return edited;
         };
-        let inner = self.restore_value(&was, &shown, inner);
-        // As it was written, where nothing was changed.
-        if inner == was { original.to_owned() } else { inner.to_string() }
+        let restored = self.restore_value(&original_value, &shown, edited_value);
+        // Unchanged JSON keeps its original formatting.
+        if restored == original_value { original.to_owned() } else { restored.to_string() }
     }
 }
 
-/// What a text is, if that is a JSON object or array.
+/// Parses `text` if it is a JSON object or array.
 fn parse_json_container(text: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(text).ok()?;
     (value.is_object() || value.is_array()).then_some(value)
@@ -76,14 +78,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is passed where `edited` is sent back for `original`.
+    /// Restores `edited` against `original` with a redactor that has two configured secrets.
     fn restored(original: &Value, edited: Value) -> Value {
         let redactor = Redactor::new(["k3y-k3y-k3y", "s3cr3t-s3cr3t"].map(str::to_owned));
         redactor.restore(original, edited)
     }
 
     #[test]
-    fn e7_what_was_only_seen_redacted_is_kept() {
+    fn e7_values_under_secret_keys_are_restored() {
         let original = json!({"to": "ann", "token": "s3cret", "list": ["a", {"password": ["p"]}]});
         let edited = json!({"to": "bob", "token": REDACTED, "list": ["a", {"password": REDACTED}], "new": 1});
         let expected =
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_a_value_that_was_shown_is_not_kept_by_the_replacement() {
+    fn e7_placeholder_for_a_visible_value_is_not_restored() {
         let original =
             json!({"say": "to all", "n": 7, "inner": r#"{"n":1,"pin":"p"}"#, "password": null});
         let edited = json!({"say": REDACTED, "n": REDACTED, "inner": r#"{"n":1,"pin":"[redacted]"}"#, "password": REDACTED});
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_no_value_is_put_in_the_place_of_another() {
+    fn e7_values_are_not_restored_at_other_positions() {
         let original = json!({"to": [{"token": "1111"}, {"token": "2222"}]});
         let shorter = json!({"to": [{"token": REDACTED}]});
         assert_eq!(restored(&original, shorter.clone()), shorter);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_what_was_redacted_in_json_within_text_is_kept() {
+    fn e7_redacted_values_in_json_text_are_restored() {
         let inner = r#"{"password": "hunter2", "n": 1, "t": "{\"token\":\"x\"}"}"#;
         let original = json!({"text": inner});
         let shown = |n: u8| json!({"password": REDACTED, "n": n, "t": r#"{"token":"[redacted]"}"#});

@@ -1,14 +1,14 @@
-//! What a request says, whichever wire it came on.
+//! A decoded request, independent of the wire format.
 //!
-//! Owns the neutral form of a conversation and what rules look at: the last user message, the
-//! steps since, the tool results. Knows no JSON of either provider: `anthropic` and `openai`
-//! decode into it.
+//! Owns the neutral form of the chat history and the values that rules evaluate: the last user
+//! message, the steps since, the tool results. Does not know the JSON of either provider;
+//! `anthropic` and `openai` decode into it.
 
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// One of the two provider protocols.
+/// One of the two provider APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderProtocol {
@@ -18,99 +18,101 @@ pub enum ProviderProtocol {
     OpenAi,
 }
 
-/// A request, decoded.
+/// A decoded request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct DecodedRequest {
-    /// The model asked for.
+    /// The requested model.
     pub model: String,
-    /// System prompt, joined.
+    /// The system prompt, joined.
     pub system: String,
-    /// The conversation, in order.
+    /// The chat history, in order.
     pub messages: Vec<ChatMessage>,
-    /// Names of the tools offered.
+    /// The names of the offered tools.
     pub tools: Vec<String>,
     /// The tool that `tool_choice` forces.
     pub forced_tool: Option<String>,
-    /// Most output tokens.
+    /// Maximum number of output tokens.
     pub max_tokens: Option<u64>,
-    /// Answer as SSE.
+    /// True if the response is streamed as SSE.
     pub stream: bool,
     /// OpenAI's `stream_options.include_usage`.
     pub include_usage: bool,
 }
 
-/// One entry of a conversation.
+/// One message of the chat history.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ChatMessage {
-    /// The person spoke.
+    /// A message of the user.
     User(String),
-    /// The model spoke, perhaps calling tools.
+    /// A message of the model, with its tool calls.
     Assistant {
-        /// Its text.
+        /// The text.
         text: String,
-        /// Its calls.
+        /// The tool calls.
         calls: Vec<AssistantToolCall>,
     },
     /// A tool's result.
     ToolResult {
-        /// Which call it answers.
+        /// The id of the call.
         call_id: String,
-        /// Its text.
+        /// The text.
         text: String,
-        /// Whether it is an error.
+        /// True if the result is an error.
         error: bool,
     },
 }
 
-/// A tool call of an earlier model turn.
+/// A tool call in a message of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AssistantToolCall {
-    /// Its id on the wire.
+    /// The id in the wire format.
     pub id: String,
-    /// Tool name.
+    /// The name of the tool.
     pub tool: String,
-    /// Arguments as sent back to us.
+    /// The arguments as the client sent them back.
     pub arguments: Value,
 }
 
-/// A tool result together with the call it answers.
+/// A tool result with its call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AnsweredCall {
-    /// Tool name; empty if the call is not in the conversation.
+    /// The name of the tool; empty if the call is not in the chat history.
     pub tool: String,
-    /// Arguments of the call.
+    /// The arguments of the call.
     pub arguments: Value,
     /// The result: parsed if its text is JSON, else the text.
     pub result: Value,
-    /// The result's text.
+    /// The text of the result.
     pub text: String,
-    /// Whether it is an error.
+    /// True if the result is an error.
     pub error: bool,
-    /// Model turns since the last user message when it was called, from 0.
+    /// The number of model messages between the last user message and the call's message.
     pub step: usize,
 }
 
 impl DecodedRequest {
-    /// The last message of the person.
+    /// Returns the last message of the user.
     pub(super) fn last_user(&self) -> &str {
-        match self.run_start().and_then(|at| self.messages.get(at)) {
+        match self.run_start().and_then(|index| self.messages.get(index)) {
             Some(ChatMessage::User(text)) => text,
             Some(ChatMessage::Assistant { .. } | ChatMessage::ToolResult { .. }) | None => "",
         }
     }
 
-    /// How many times the model has spoken since the last user message.
+    /// Returns the number of model messages since the last user message.
     pub(super) fn step(&self) -> usize {
-        self.run_messages().filter(|turn| matches!(turn, ChatMessage::Assistant { .. })).count()
+        self.run_messages()
+            .filter(|message| matches!(message, ChatMessage::Assistant { .. }))
+            .count()
     }
 
-    /// Tool results since the last user message, in order.
+    /// Returns the tool results since the last user message, in order.
     pub(super) fn answered_calls(&self) -> Vec<AnsweredCall> {
         let mut calls: Vec<(usize, &AssistantToolCall)> = Vec::new();
-        let mut outcomes = Vec::new();
+        let mut answered = Vec::new();
         let mut step = 0;
-        for turn in self.run_messages() {
-            match turn {
+        for message in self.run_messages() {
+            match message {
                 ChatMessage::User(_) => {}
                 ChatMessage::Assistant { calls: new, .. } => {
                     calls.extend(new.iter().map(|call| (step, call)));
@@ -118,7 +120,7 @@ impl DecodedRequest {
                 }
                 ChatMessage::ToolResult { call_id, text, error } => {
                     let call = calls.iter().rev().find(|(_, call)| call.id == *call_id);
-                    outcomes.push(AnsweredCall {
+                    answered.push(AnsweredCall {
                         tool: call.map(|(_, c)| c.tool.clone()).unwrap_or_default(),
                         arguments: call.map(|(_, c)| c.arguments.clone()).unwrap_or_default(),
                         result: serde_json::from_str(text)
@@ -130,21 +132,21 @@ impl DecodedRequest {
                 }
             }
         }
-        outcomes
+        answered
     }
 
-    /// The results of the last model turn only.
+    /// Returns the tool results of the last model message.
     pub(super) fn last_answered_calls(&self) -> Vec<AnsweredCall> {
         let Some(last) = self.step().checked_sub(1) else { return Vec::new() };
         self.answered_calls().into_iter().filter(|outcome| outcome.step == last).collect()
     }
 
-    /// Characters of everything the model would read.
+    /// Returns the number of characters of the request's messages and system prompt.
     pub(super) fn length(&self) -> usize {
-        let turns: usize = self
+        let message_chars: usize = self
             .messages
             .iter()
-            .map(|turn| match turn {
+            .map(|message| match message {
                 ChatMessage::User(text) | ChatMessage::ToolResult { text, .. } => {
                     text.chars().count()
                 }
@@ -157,10 +159,10 @@ impl DecodedRequest {
                 }
             })
             .sum();
-        turns + self.system.chars().count()
+        message_chars + self.system.chars().count()
     }
 
-    /// A digest of the conversation: the same for a repeated request.
+    /// Returns a digest of the chat history. It is the same for a repeated request.
     pub(super) fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(format!("{:?}", (&self.system, &self.messages)));
@@ -168,10 +170,10 @@ impl DecodedRequest {
     }
 
     fn run_start(&self) -> Option<usize> {
-        self.messages.iter().rposition(|turn| matches!(turn, ChatMessage::User(_)))
+        self.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)))
     }
 
     fn run_messages(&self) -> impl Iterator<Item = &ChatMessage> {
-        self.messages.iter().skip(self.run_start().map_or(0, |at| at + 1))
+        self.messages.iter().skip(self.run_start().map_or(0, |index| index + 1))
     }
 }

@@ -1,7 +1,7 @@
-//! What goes wrong, and when: which fault an attempt meets, and where it breaks a stream.
+//! Fault injection: selects the fault of an attempt and applies it to a stream.
 //!
-//! Pure but for the bounded count of attempts. Knows neither wire's vocabulary. Called by the
-//! server between the reply and the socket.
+//! Pure, except for the bounded attempt counter. Does not know either wire format. Called by `server`
+//! after a reply is encoded.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use bytes::Bytes;
 
 use super::script::{FaultSpec, StatusFault, StreamBreak, StreamPacing};
 
-/// Most conversations whose attempts are counted; the oldest is forgotten.
+/// Maximum number of chat histories whose attempts are counted; the oldest is dropped.
 pub(super) const CONVERSATIONS_MAX: usize = 10_000;
 
-/// The fault that one attempt meets.
+/// The fault of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptedFault {
     /// An error status.
     Fail(StatusFault),
     /// An error event inside the stream.
     Error(StreamBreak),
-    /// The connection is cut inside the stream.
+    /// The connection is closed inside the stream.
     Cut(StreamBreak),
-    /// The stream stops without ending.
+    /// The stream stalls without ending.
     Stall(StreamBreak),
 }
 
 impl FaultSpec {
-    /// The fault of the n-th attempt (from 0); `None` = it gets through.
+    /// Returns the fault of attempt number `attempt` (from 0); `None` if the attempt succeeds.
     pub fn for_attempt(&self, attempt: u32) -> Option<ScriptedFault> {
         let schedule = [
             self.fail.clone().map(|fail| (fail.times, ScriptedFault::Fail(fail))),
@@ -47,10 +47,10 @@ impl FaultSpec {
     }
 }
 
-/// Which request this is of its rule and conversation.
+/// The index of a rule and the digest of a chat history.
 type AttemptKey = (usize, [u8; 32]);
 
-/// Counts attempts by rule and conversation, so that conversations do not disturb each other.
+/// Counts attempts by rule and chat history, so that concurrent chats do not affect each other.
 #[derive(Debug, Default)]
 pub(super) struct AttemptCounter {
     counts: HashMap<AttemptKey, u32>,
@@ -58,7 +58,7 @@ pub(super) struct AttemptCounter {
 }
 
 impl AttemptCounter {
-    /// The fault that the next attempt meets. Once one gets through, counting starts again.
+    /// Returns the fault of the next attempt. Resets the count when an attempt succeeds.
     pub(super) fn next(
         &mut self,
         rule: usize,
@@ -86,45 +86,45 @@ impl AttemptCounter {
     }
 }
 
-/// One event of a stream, encoded.
+/// An encoded event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SseFrame {
-    /// Its bytes on the wire.
+    /// The text on the wire.
     pub text: String,
-    /// Characters of content it carries; structure carries none.
+    /// The number of characters of content; 0 for a structural event.
     pub content: usize,
 }
 
 impl SseFrame {
-    /// A frame of structure.
+    /// Creates a structural frame.
     pub(super) fn plain(text: String) -> Self {
         Self { text, content: 0 }
     }
 }
 
-/// One thing to do with the socket.
+/// One action on the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SocketAction {
-    /// Write these bytes, on their own.
+    /// Write these bytes in a separate write.
     Write(Bytes),
     /// Wait.
     Wait(Duration),
-    /// Break the connection.
+    /// Close the connection without completing the response.
     Cut,
-    /// Do nothing more, with the connection open.
+    /// Send nothing more and keep the connection open.
     Stall,
 }
 
-/// Turns a stream's frames into socket actions: pace, then the fault, then byte splitting.
-/// `error` is the frame that a mid-stream error sends.
+/// Converts the frames of a stream to socket actions: applies the pacing, then the fault, then the
+/// byte splitting. `error` is the frame of a mid-stream error.
 pub(super) fn schedule(
     frames: Vec<SseFrame>,
-    pace: &StreamPacing,
+    pacing: &StreamPacing,
     fault: Option<&ScriptedFault>,
     error: Option<SseFrame>,
 ) -> VecDeque<SocketAction> {
     let mut actions = VecDeque::new();
-    let split = pace.wire_split.unwrap_or(usize::MAX);
+    let split = pacing.wire_split.unwrap_or(usize::MAX);
     let after = match fault {
         Some(ScriptedFault::Error(at) | ScriptedFault::Cut(at) | ScriptedFault::Stall(at)) => {
             Some(at.after)
@@ -140,13 +140,13 @@ pub(super) fn schedule(
             push_break(&mut actions, frame, fault, error, split);
             return actions;
         }
-        if frame.content > 0 && sent > 0 && pace.chunk_delay_ms > 0 {
-            actions.push_back(SocketAction::Wait(Duration::from_millis(pace.chunk_delay_ms)));
+        if frame.content > 0 && sent > 0 && pacing.chunk_delay_ms > 0 {
+            actions.push_back(SocketAction::Wait(Duration::from_millis(pacing.chunk_delay_ms)));
         }
         sent += frame.content;
         write(&mut actions, frame.text.as_bytes(), split);
     }
-    // The content was shorter than `after`: break before the very end instead of not at all.
+    // The content is shorter than `after`: the fault occurs before the last write.
     if after.is_some()
         && let Some(last) = actions.pop_back()
     {
@@ -168,7 +168,7 @@ fn push_break(
 ) {
     match fault {
         Some(ScriptedFault::Cut(_)) => {
-            // Half an event, as a dying connection leaves it.
+            // Writes half an event, as an interrupted connection does.
             write(actions, &frame.text.as_bytes()[..frame.text.len() / 2], split);
             actions.push_back(SocketAction::Cut);
         }
@@ -188,12 +188,12 @@ fn write(actions: &mut VecDeque<SocketAction>, bytes: &[u8], split: usize) {
     }
 }
 
-/// Cuts text into pieces of at most `chars` characters.
+/// Splits text into pieces of at most `chars` characters.
 pub(super) fn split_by_chars(text: &str, chars: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.char_indices().nth(chars).map_or(rest.len(), |(at, _)| at);
+        let end = rest.char_indices().nth(chars).map_or(rest.len(), |(index, _)| index);
         let (piece, tail) = rest.split_at(end);
         pieces.push(piece);
         rest = tail;
@@ -201,7 +201,7 @@ pub(super) fn split_by_chars(text: &str, chars: usize) -> Vec<&str> {
     pieces
 }
 
-/// Cuts text into pieces of about `bytes` bytes, never inside a character.
+/// Splits text into pieces of about `bytes` bytes, never inside a character.
 pub(super) fn split_by_bytes(text: &str, bytes: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_take_their_turns_then_the_answer_gets_through() {
+    fn faults_occur_in_order_until_an_attempt_succeeds() {
         let fail = StatusFault { times: Some(2), ..StatusFault::default() };
         let spec = FaultSpec {
             fail: Some(fail.clone()),
@@ -236,26 +236,26 @@ mod tests {
         let mut attempts = AttemptCounter::default();
         let mut next = |conversation: u8| attempts.next(0, [conversation; 32], &spec);
         assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
-        assert_eq!(next(2), Some(ScriptedFault::Fail(fail.clone())), "another conversation");
+        assert_eq!(next(2), Some(ScriptedFault::Fail(fail.clone())), "another chat history");
         assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
         assert_eq!(next(1), Some(ScriptedFault::Cut(at(4, Some(1)))));
         assert_eq!(next(1), None);
-        assert_eq!(next(1), Some(ScriptedFault::Fail(fail)), "counting starts again");
+        assert_eq!(next(1), Some(ScriptedFault::Fail(fail)), "the count is reset");
     }
 
     #[test]
-    fn only_so_many_conversations_are_counted() {
+    fn number_of_counted_chat_histories_is_bounded() {
         let spec = FaultSpec { cut: Some(at(0, Some(1))), ..FaultSpec::default() };
         let mut attempts = AttemptCounter::default();
         for rule in 0..=CONVERSATIONS_MAX {
             assert!(attempts.next(rule, [0; 32], &spec).is_some());
         }
         assert_eq!(attempts.counts.len(), CONVERSATIONS_MAX);
-        assert!(attempts.next(0, [0; 32], &spec).is_some(), "the oldest was forgotten");
+        assert!(attempts.next(0, [0; 32], &spec).is_some(), "the oldest is dropped");
         assert_eq!(attempts.next(CONVERSATIONS_MAX, [0; 32], &spec), None);
     }
 
-    fn played(fault: Option<ScriptedFault>, pace: StreamPacing) -> Vec<SocketAction> {
+    fn played(fault: Option<ScriptedFault>, pacing: StreamPacing) -> Vec<SocketAction> {
         let delta = |text: &str| SseFrame { text: text.to_owned(), content: text.len() };
         let frames = vec![
             SseFrame::plain("<".into()),
@@ -263,7 +263,7 @@ mod tests {
             delta("efgh"),
             SseFrame::plain(">".into()),
         ];
-        schedule(frames, &pace, fault.as_ref(), Some(SseFrame::plain("!".into()))).into()
+        schedule(frames, &pacing, fault.as_ref(), Some(SseFrame::plain("!".into()))).into()
     }
 
     fn writes(texts: &[&'static str]) -> Vec<SocketAction> {
@@ -271,37 +271,37 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_breaks_where_the_script_says() {
-        let pace = StreamPacing::default();
-        let with = |texts: &[&'static str], end: Option<SocketAction>| {
+    fn stream_breaks_at_the_scripted_position() {
+        let pacing = StreamPacing::default();
+        let actions = |texts: &[&'static str], end: Option<SocketAction>| {
             writes(texts).into_iter().chain(end).collect::<Vec<_>>()
         };
         let cases = [
-            (None, with(&["<", "abcd", "efgh", ">"], None)),
-            (Some(ScriptedFault::Cut(at(0, None))), with(&["<", "ab"], Some(SocketAction::Cut))),
+            (None, actions(&["<", "abcd", "efgh", ">"], None)),
+            (Some(ScriptedFault::Cut(at(0, None))), actions(&["<", "ab"], Some(SocketAction::Cut))),
             (
                 Some(ScriptedFault::Cut(at(4, None))),
-                with(&["<", "abcd", "ef"], Some(SocketAction::Cut)),
+                actions(&["<", "abcd", "ef"], Some(SocketAction::Cut)),
             ),
             (
                 Some(ScriptedFault::Stall(at(5, None))),
-                with(&["<", "abcd"], Some(SocketAction::Stall)),
+                actions(&["<", "abcd"], Some(SocketAction::Stall)),
             ),
-            (Some(ScriptedFault::Error(at(4, None))), with(&["<", "abcd", "!"], None)),
-            // Content shorter than `after`: before the end rather than never.
+            (Some(ScriptedFault::Error(at(4, None))), actions(&["<", "abcd", "!"], None)),
+            // The content is shorter than `after`: breaks before the end.
             (
                 Some(ScriptedFault::Stall(at(99, None))),
-                with(&["<", "abcd", "efgh"], Some(SocketAction::Stall)),
+                actions(&["<", "abcd", "efgh"], Some(SocketAction::Stall)),
             ),
-            (Some(ScriptedFault::Error(at(99, None))), with(&["<", "abcd", "efgh", "!"], None)),
+            (Some(ScriptedFault::Error(at(99, None))), actions(&["<", "abcd", "efgh", "!"], None)),
         ];
         for (fault, expected) in cases {
-            assert_eq!(played(fault.clone(), pace), expected, "{fault:?}");
+            assert_eq!(played(fault.clone(), pacing), expected, "{fault:?}");
         }
     }
 
     #[test]
-    fn pace_waits_between_deltas_and_splits_bytes() {
+    fn pacing_waits_between_deltas_and_splits_bytes() {
         let wait = SocketAction::Wait(Duration::from_millis(30));
         let slow = StreamPacing { chunk_delay_ms: 30, ..StreamPacing::default() };
         let mut expected = writes(&["<", "abcd"]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_never_break_a_character() {
+    fn split_never_breaks_a_character() {
         assert_eq!(split_by_chars("äöü🚀x", 2), ["äö", "ü🚀", "x"]);
         assert_eq!(split_by_bytes("aä🚀b", 1), ["a", "ä", "🚀", "b"]);
         assert_eq!(split_by_bytes("abcde", 2), ["ab", "cd", "e"]);

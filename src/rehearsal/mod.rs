@@ -1,9 +1,8 @@
-//! The rehearsal: a scripted model served over real HTTP, in both providers' wire formats.
+//! The rehearsal: a scripted model that is served over HTTP in the wire formats of both providers.
 //!
-//! Owns starting and stopping it. It is what runs when no key is configured, what
-//! `greenroom rehearse` serves, and what tests talk to; nothing in it knows Greenroom's sessions:
-//! it stands on the other side of the model port, like any provider. `docs/rehearsal.md`
-//! describes the script format.
+//! Owns starting and stopping the server. It replaces a model if no key is configured, and
+//! `greenroom rehearse` and tests use it. Like a provider, it is on the other side of the model port
+//! and does not know Greenroom's sessions. `docs/rehearsal.md` describes the script format.
 
 mod anthropic;
 mod decoded_request;
@@ -28,56 +27,57 @@ pub use server::{INVALID_KEY, REQUEST_BYTES_MAX, REQUESTS_MAX, RecordedRequest};
 
 use server::RehearsalState;
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A running rehearsal. Dropping it stops it too, without waiting.
+/// A running rehearsal server. Dropping it stops the server without waiting.
 pub struct RehearsalServer {
     address: SocketAddr,
     handle: ServerHandle,
-    stage: web::Data<RehearsalState>,
+    state: web::Data<RehearsalState>,
 }
 
 impl RehearsalServer {
-    /// Starts serving a script; port 0 picks a free one. Needs a running tokio runtime.
+    /// Starts serving `script`; port 0 selects a free port. Requires a running tokio runtime.
     pub fn start(script: Script, listen: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
-        let stage = web::Data::new(RehearsalState::new(script));
-        let shared = stage.clone();
-        let server =
-            HttpServer::new(move || App::new().app_data(shared.clone()).configure(server::routes))
-                .workers(1)
-                .backlog(BACKLOG)
-                .tcp_nodelay(true)
-                .disable_signals()
-                .listen(listener)?
-                .run();
+        let state = web::Data::new(RehearsalState::new(script));
+        let handler_state = state.clone();
+        let server = HttpServer::new(move || {
+            App::new().app_data(handler_state.clone()).configure(server::routes)
+        })
+        .workers(1)
+        .backlog(BACKLOG)
+        .tcp_nodelay(true)
+        .disable_signals()
+        .listen(listener)?
+        .run();
         let handle = server.handle();
         tokio::spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(%error, "the rehearsal server ended");
+                tracing::error!(%error, "the rehearsal server failed");
             }
         });
-        Ok(Self { address, handle, stage })
+        Ok(Self { address, handle, state })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its base URL, without a path.
+    /// Returns the base URL, without a path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What was received so far, oldest first; at most [`REQUESTS_MAX`].
+    /// Returns the received requests, oldest first; at most [`REQUESTS_MAX`].
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        self.stage.requests()
+        self.state.requests()
     }
 
-    /// Stops at once; open streams are cut.
+    /// Stops the server immediately; open streams are cut.
     pub async fn stop(self) {
         self.handle.stop(false).await;
     }
@@ -85,7 +85,7 @@ impl RehearsalServer {
 
 impl Drop for RehearsalServer {
     fn drop(&mut self) {
-        // The command is sent when `stop` is called; only its completion is not waited for.
+        // `stop` sends the command when it is called; the returned future only waits for completion.
         drop(self.handle.stop(false));
     }
 }

@@ -1,7 +1,7 @@
-//! From a prompt to a reply: which rule answers, and what it says.
+//! Selects the rule that matches a request and renders its reply.
 //!
-//! Pure: the same script and prompt give the same reply, whatever the wire. Knows no JSON of
-//! either provider and no failures (`faults`). Called by the server for each request.
+//! Pure: the same script and request give the same reply in both wire formats. Does not know the
+//! JSON of either provider or faults (`faults`). Called by `server` for each request.
 
 use serde_json::{Map, Value, json};
 
@@ -11,25 +11,25 @@ use super::script::{
 };
 use super::template::Renderer;
 
-/// Most parts in one reply, fan-outs included.
+/// Maximum number of parts of a reply, including those of `for_each`.
 pub(super) const REPLY_PARTS_MAX: usize = 128;
-/// How many characters count as one token.
+/// Number of characters that count as one token.
 pub(super) const CHARS_PER_TOKEN: usize = 4;
-/// Longest piece of a message that the echo repeats, in characters.
+/// Maximum characters of each quoted text in the echo reply.
 const ECHO_CHARS_MAX: usize = 400;
 
-/// What the model answers, in neutral form.
+/// A reply, independent of the wire format.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reply {
-    /// Its parts, in order.
+    /// The parts, in order.
     pub parts: Vec<ReplyPart>,
-    /// Why it stopped.
+    /// The stop reason.
     pub stop: StopReason,
-    /// Token counts.
+    /// The token counts.
     pub usage: TokenCounts,
 }
 
-/// One rendered part.
+/// A rendered part of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ReplyPart {
     /// Visible text.
@@ -40,19 +40,19 @@ pub(super) enum ReplyPart {
     Refusal(String),
     /// A tool call.
     ToolCall {
-        /// The id given by the script.
+        /// The id, if the script sets it.
         id: Option<String>,
-        /// Tool name.
+        /// The name of the tool.
         name: String,
-        /// JSON text, perhaps cut off on purpose.
+        /// The arguments as JSON text; truncated if the script requests malformed arguments.
         arguments: String,
     },
 }
 
-/// Token counts of one exchange.
+/// The token counts of a request and its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TokenCounts {
-    /// All input tokens, cached ones included.
+    /// All input tokens, including cached ones.
     pub input: u64,
     /// Output tokens.
     pub output: u64,
@@ -60,7 +60,7 @@ pub(super) struct TokenCounts {
     pub cached: u64,
 }
 
-/// The first rule that matches, with its position.
+/// Returns the first rule that matches, with its index.
 pub(super) fn find_rule<'s>(
     script: &'s Script,
     prompt: &DecodedRequest,
@@ -68,59 +68,59 @@ pub(super) fn find_rule<'s>(
     script.rules.iter().enumerate().find(|(_, rule)| rule_matches(&rule.conditions, prompt))
 }
 
-fn rule_matches(when: &RuleConditions, prompt: &DecodedRequest) -> bool {
+fn rule_matches(conditions: &RuleConditions, prompt: &DecodedRequest) -> bool {
     let last = prompt.last_answered_calls();
-    let result = |kind| match kind {
+    let result_matches_kind = |kind| match kind {
         ResultKind::Ok => !last.is_empty() && last.iter().all(|outcome| !outcome.error),
         ResultKind::Error => last.iter().any(|outcome| outcome.error),
     };
-    let forced = match (&when.forced, &prompt.forced_tool) {
+    let forced = match (&conditions.forced, &prompt.forced_tool) {
         (Some(pattern), Some(tool)) => pattern.is_match(tool),
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     };
     forced
-        && when.step.is_none_or(|step| step == prompt.step())
-        && when.user.as_ref().is_none_or(|pattern| pattern.is_match(prompt.last_user()))
-        && when.system.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.system))
-        && when.model.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.model))
-        && when.offers.as_ref().is_none_or(|tool| prompt.tools.contains(tool))
-        && when.result.is_none_or(result)
-        && when
+        && conditions.step.is_none_or(|step| step == prompt.step())
+        && conditions.user.as_ref().is_none_or(|pattern| pattern.is_match(prompt.last_user()))
+        && conditions.system.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.system))
+        && conditions.model.as_ref().is_none_or(|pattern| pattern.is_match(&prompt.model))
+        && conditions.offers.as_ref().is_none_or(|tool| prompt.tools.contains(tool))
+        && conditions.result.is_none_or(result_matches_kind)
+        && conditions
             .result_matches
             .as_ref()
             .is_none_or(|pattern| last.iter().any(|outcome| pattern.is_match(&outcome.text)))
 }
 
-/// What a rule answers to a prompt.
+/// Renders the reply of a rule to a request.
 pub(super) fn render_reply(rule: &Rule, prompt: &DecodedRequest) -> Reply {
     let mut renderer = Renderer::new(variables(rule, prompt));
     let mut parts = Vec::new();
     for part in &rule.reply {
-        for said in render_part(part, &mut renderer) {
+        for rendered in render_part(part, &mut renderer) {
             if parts.len() < REPLY_PARTS_MAX {
-                parts.push(said);
+                parts.push(rendered);
             }
         }
     }
     finish_reply(parts, rule.stop, rule.usage, prompt)
 }
 
-/// The answer when no rule matches: it says so, politely.
+/// Returns the reply to a request that no rule matches: it quotes the message or the tool results.
 pub(super) fn echo_reply(prompt: &DecodedRequest) -> Reply {
     let last = prompt.last_answered_calls();
     let text = if last.is_empty() {
         format!(
-            "This is the rehearsal model: I follow a script, and it has no line for \"{}\". \
-             Try one of the messages the script knows, or configure a real model.",
+            "This is the rehearsal model. Its script has no rule for \"{}\". Send a message that \
+             the script handles, or configure a real model.",
             clip(prompt.last_user())
         )
     } else {
         let mut text =
-            "This is the rehearsal model. My script ends here; the tools answered:\n".to_owned();
+            "This is the rehearsal model. Its script ends here. Tool results:\n".to_owned();
         for outcome in &last {
-            let verdict = if outcome.error { "error" } else { "ok" };
-            text.push_str(&format!("- {} ({verdict}): {}\n", outcome.tool, clip(&outcome.text)));
+            let status = if outcome.error { "error" } else { "ok" };
+            text.push_str(&format!("- {} ({status}): {}\n", outcome.tool, clip(&outcome.text)));
         }
         text
     };
@@ -136,9 +136,9 @@ fn clip(text: &str) -> String {
 
 fn variables(rule: &Rule, prompt: &DecodedRequest) -> Value {
     let mut variables = Map::new();
-    let outcomes = prompt.answered_calls();
+    let answered = prompt.answered_calls();
     let mut by_tool: Map<String, Value> = Map::new();
-    for outcome in &outcomes {
+    for outcome in &answered {
         let entry = by_tool.entry(outcome.tool.clone()).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(results) = entry {
             results.push(outcome.result.clone());
@@ -148,9 +148,9 @@ fn variables(rule: &Rule, prompt: &DecodedRequest) -> Value {
     let errors: Vec<&str> =
         last.iter().filter(|outcome| outcome.error).map(|outcome| outcome.text.as_str()).collect();
     variables.insert("errors".to_owned(), json!(errors));
-    variables.insert("results".to_owned(), outcomes.iter().map(|o| o.result.clone()).collect());
+    variables.insert("results".to_owned(), answered.iter().map(|o| o.result.clone()).collect());
     variables.insert("by_tool".to_owned(), Value::Object(by_tool));
-    variables.insert("outcomes".to_owned(), json!(outcomes));
+    variables.insert("outcomes".to_owned(), json!(answered));
     variables.insert("last".to_owned(), json!(last));
     variables.insert("user".to_owned(), json!(prompt.last_user()));
     variables.insert("model".to_owned(), json!(prompt.model));
@@ -161,8 +161,8 @@ fn variables(rule: &Rule, prompt: &DecodedRequest) -> Value {
         && let Some(captures) = pattern.captures(prompt.last_user())
     {
         for name in pattern.capture_names().flatten() {
-            if let Some(found) = captures.name(name) {
-                variables.insert(name.to_owned(), json!(found.as_str()));
+            if let Some(capture) = captures.name(name) {
+                variables.insert(name.to_owned(), json!(capture.as_str()));
             }
         }
     }
@@ -170,7 +170,7 @@ fn variables(rule: &Rule, prompt: &DecodedRequest) -> Value {
 }
 
 fn count_user_messages(prompt: &DecodedRequest) -> usize {
-    prompt.messages.iter().filter(|turn| matches!(turn, ChatMessage::User(_))).count()
+    prompt.messages.iter().filter(|message| matches!(message, ChatMessage::User(_))).count()
 }
 
 fn render_part(part: &PartTemplate, renderer: &mut Renderer) -> Vec<ReplyPart> {
@@ -184,17 +184,17 @@ fn render_part(part: &PartTemplate, renderer: &mut Renderer) -> Vec<ReplyPart> {
         )
         | None => return vec![ReplyPart::Text(format!("⟨missing: {expression}⟩"))],
     };
-    let mut said: Vec<ReplyPart> = Vec::new();
+    let mut rendered: Vec<ReplyPart> = Vec::new();
     for (index, item) in items.into_iter().take(part.limit).enumerate() {
         renderer.set("item", item);
         renderer.set("index", json!(index));
-        // Repeated text is one flowing text; repeated calls are calls of their own.
-        match (render_content(&part.content, renderer), said.last_mut()) {
+        // Repeated text is joined to one part; repeated calls remain separate parts.
+        match (render_content(&part.content, renderer), rendered.last_mut()) {
             (ReplyPart::Text(more), Some(ReplyPart::Text(text))) => text.push_str(&more),
-            (next, _) => said.push(next),
+            (next, _) => rendered.push(next),
         }
     }
-    said
+    rendered
 }
 
 fn render_content(content: &PartContent, renderer: &Renderer) -> ReplyPart {
@@ -216,12 +216,12 @@ fn render_content(content: &PartContent, renderer: &Renderer) -> ReplyPart {
 fn finish_reply(
     mut parts: Vec<ReplyPart>,
     stop: Option<StopReason>,
-    given: UsageSpec,
+    usage_spec: UsageSpec,
     prompt: &DecodedRequest,
 ) -> Reply {
     parts.retain(|part| !part.is_blank());
-    let cut = prompt.max_tokens.is_some_and(|max| truncate(&mut parts, max));
-    let told = if parts.iter().any(|part| matches!(part, ReplyPart::Refusal(_))) {
+    let is_truncated = prompt.max_tokens.is_some_and(|max| truncate(&mut parts, max));
+    let default_stop = if parts.iter().any(|part| matches!(part, ReplyPart::Refusal(_))) {
         StopReason::Refusal
     } else if parts.iter().any(|part| matches!(part, ReplyPart::ToolCall { .. })) {
         StopReason::ToolUse
@@ -229,27 +229,27 @@ fn finish_reply(
         StopReason::EndTurn
     };
     let output: usize = parts.iter().map(ReplyPart::length).sum();
-    let input = given.input.unwrap_or_else(|| estimate_tokens(prompt.length()));
+    let input = usage_spec.input.unwrap_or_else(|| estimate_tokens(prompt.length()));
     let usage = TokenCounts {
         input,
-        output: given.output.unwrap_or_else(|| estimate_tokens(output)),
-        cached: given.cached.unwrap_or(0).min(input),
+        output: usage_spec.output.unwrap_or_else(|| estimate_tokens(output)),
+        cached: usage_spec.cached.unwrap_or(0).min(input),
     };
-    let stop = if cut { StopReason::MaxTokens } else { stop.unwrap_or(told) };
+    let stop = if is_truncated { StopReason::MaxTokens } else { stop.unwrap_or(default_stop) };
     Reply { parts, stop, usage }
 }
 
-/// Cuts the parts at the token limit; tells whether anything was lost.
+/// Truncates the parts at the token limit. True if anything was removed.
 fn truncate(parts: &mut Vec<ReplyPart>, max_tokens: u64) -> bool {
-    let mut left =
+    let mut remaining =
         usize::try_from(max_tokens).unwrap_or(usize::MAX).saturating_mul(CHARS_PER_TOKEN);
     let total: usize = parts.iter().map(ReplyPart::length).sum();
-    if total <= left {
+    if total <= remaining {
         return false;
     }
     for part in parts.iter_mut() {
-        let kept = part.length().min(left);
-        left -= kept;
+        let kept = part.length().min(remaining);
+        remaining -= kept;
         let text = part.text_mut();
         *text = text.chars().take(kept).collect();
     }
@@ -262,7 +262,7 @@ fn estimate_tokens(chars: usize) -> u64 {
 }
 
 impl ReplyPart {
-    /// Characters of content, as counted by token estimates and `after`.
+    /// Returns the number of characters of content, as counted by token estimates and `after`.
     pub(super) fn length(&self) -> usize {
         match self {
             Self::Text(text) | Self::Thinking(text) | Self::Refusal(text) => text.chars().count(),
@@ -270,7 +270,7 @@ impl ReplyPart {
         }
     }
 
-    /// Empty text says nothing; a call without arguments still is one.
+    /// True for a part with empty text. A call without arguments is not blank.
     fn is_blank(&self) -> bool {
         match self {
             Self::Text(text) | Self::Thinking(text) | Self::Refusal(text) => text.is_empty(),
@@ -307,7 +307,8 @@ mod tests {
         }
     }
 
-    /// Two steps in: the first step's call failed, the second's gave a list and a word.
+    /// A request after two steps: the first step's call failed; the second step's calls returned a
+    /// list and a text.
     fn two_steps() -> DecodedRequest {
         let mut prompt = request_with("Buy 5 Rifter");
         prompt.messages.extend([
@@ -323,14 +324,14 @@ mod tests {
         prompt
     }
 
-    /// The name of the rule that answers.
+    /// Returns the name of the rule that matches.
     fn matching_rule(script: &str, prompt: &DecodedRequest) -> Option<String> {
         let script = Script::parse(script).unwrap();
         find_rule(&script, prompt).map(|(_, rule)| rule.name.clone())
     }
 
     #[test]
-    fn each_condition_decides() {
+    fn each_condition_is_evaluated() {
         let mut forced = request_with("x");
         forced.forced_tool = Some("submit_plan".into());
         let mut offered = request_with("x");
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_answers() {
+    fn first_matching_rule_is_used() {
         let script = "[[rule]]\nname='a'\nuser='z'\nreply=[{text='1'}]\n\
                       [[rule]]\nreply=[{text='2'}]\n[[rule]]\nname='c'\nreply=[{text='3'}]";
         assert_eq!(matching_rule(script, &request_with("x")).as_deref(), Some("2"));
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_quote_captures_and_results_and_fan_out() {
+    fn replies_contain_captures_results_and_repeated_parts() {
         let script = r#"
             [[rule]]
             user = 'buy (?P<n>\d+) (?P<item>\w+)'
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_limit_cuts_text_and_then_arguments() {
+    fn token_limit_truncates_text_and_then_arguments() {
         let script = "[[rule]]\nreply=[{text='12345678'},\
                       {tool_call={name='t', arguments='{\"a\":1}'}}]";
         let mut prompt = request_with("x");
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_computed_or_given() {
+    fn usage_is_estimated_unless_the_script_sets_it() {
         let script = "[[rule]]\nreply=[{text='12345'}]\nusage = { input = 50, cached = 70 }";
         let usage = reply_to(script, &request_with("x")).usage;
         assert_eq!(
@@ -459,12 +460,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rule_the_echo_is_polite() {
+    fn request_without_matching_rule_gets_the_echo_reply() {
         let Some(ReplyPart::Text(text)) = echo_reply(&request_with("fly me to Jita")).parts.pop()
         else {
             panic!()
         };
-        assert!(text.contains("no line for \"fly me to Jita\""), "{text}");
+        assert!(text.contains("no rule for \"fly me to Jita\""), "{text}");
         let Some(ReplyPart::Text(text)) = echo_reply(&two_steps()).parts.pop() else { panic!() };
         assert!(text.contains("- now (ok): noon"), "{text}");
     }

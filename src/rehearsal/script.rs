@@ -1,8 +1,8 @@
-//! A script: rules that say when they apply, what they answer and what goes wrong first.
+//! A script: rules with conditions, replies and faults.
 //!
-//! Owns the compiled shape of a rule and its limits; `script_file` reads them. Knows neither wire
-//! format, nor how a request is matched and a reply written (`reply`). Called by the server and
-//! the command line.
+//! Owns the compiled form of a rule and its limits; `script_file` parses them. Does not know the wire
+//! formats, nor how a request is matched and a reply is rendered (`reply`). Used by `server` and the
+//! command line.
 
 use std::path::Path;
 
@@ -12,68 +12,68 @@ use serde::Deserialize;
 use super::script_file;
 use super::template::ArgumentsTemplate;
 
-/// Most rules a script may have.
+/// Maximum number of rules of a script.
 pub(super) const RULES_MAX: usize = 1_000;
-/// Most parts a rule's reply may list (before any fan-out).
+/// Maximum number of listed parts of a reply, before `for_each`.
 pub(super) const PARTS_MAX: usize = 64;
-/// Most parts that one `for_each` makes.
+/// Maximum number of repetitions of one `for_each`.
 pub(super) const FAN_OUT_MAX: usize = 32;
-/// Longest delay a script may ask for, in milliseconds.
+/// Maximum delay in milliseconds.
 pub(super) const DELAY_MS_MAX: u64 = 60_000;
 
-/// Why a script was refused.
+/// The reason why a script is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// The file could not be read.
-    #[error("cannot read the script {path}")]
+    /// The file cannot be read.
+    #[error("can't read the script {path}")]
     Read {
-        /// The path asked for.
+        /// The path of the file.
         path: String,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// The text is not TOML of the expected shape; the source names line and column.
-    #[error("the script is not in the expected format")]
+    /// The text is not TOML of the expected format. The source contains line and column.
+    #[error("the script has an invalid format")]
     Format(#[from] toml::de::Error),
-    /// A rule is well formed but cannot work.
+    /// A rule is invalid.
     #[error("rule {rule}: {reason}")]
     Rule {
         /// The rule's name, or its position from 1.
         rule: String,
-        /// What is wrong with it.
+        /// The description of the problem.
         reason: String,
     },
 }
 
-/// A compiled script: what the rehearsal answers from.
+/// A compiled script.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Refuse requests without a key (401).
+    /// True if requests without a key are rejected (401).
     pub require_key: bool,
-    /// Rules in order; the first that matches answers.
+    /// The rules in order; the first that matches is used.
     pub rules: Vec<Rule>,
 }
 
 impl Script {
-    /// Reads and compiles a script file.
+    /// Loads and compiles a script file.
     pub fn load(path: &Path) -> Result<Self, ScriptError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScriptError::Read { path: path.display().to_string(), source })?;
         Self::parse(&text)
     }
 
-    /// Compiles a script from TOML text. Every regex and template is checked here.
+    /// Compiles a script from TOML text. Validates every regular expression and template.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         script_file::compile(text)
     }
 
-    /// The tour's script, built into the binary: what runs when no key is configured.
+    /// Returns the built-in script, which is used if no key and no script is configured.
     pub fn tour() -> Result<Self, ScriptError> {
         Self::parse(include_str!("../../examples/rehearsal/market.toml"))
     }
 
-    /// A script without rules: every message gets the polite echo.
+    /// Returns a script without rules: every request gets the echo reply.
     pub fn empty() -> Self {
         Self { require_key: false, rules: Vec::new() }
     }
@@ -82,44 +82,45 @@ impl Script {
 /// One compiled rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Its name in logs: `name`, or its position from 1.
+    /// The name in logs: `name`, or the position from 1.
     pub name: String,
-    /// When it applies.
+    /// The conditions under which the rule matches.
     pub conditions: RuleConditions,
-    /// What it answers, in order.
+    /// The parts of the reply, in order.
     pub reply: Vec<PartTemplate>,
-    /// The stop reason; `None` = told by the parts.
+    /// The stop reason; `None` derives it from the parts.
     pub stop: Option<StopReason>,
-    /// Token counts; absent ones are computed from lengths.
+    /// The token counts; absent ones are estimated from lengths.
     pub usage: UsageSpec,
-    /// How the answer is cut up and paced.
+    /// The chunking and pacing of the stream.
     pub pacing: StreamPacing,
-    /// What goes wrong first.
+    /// The faults of the first attempts.
     pub faults: FaultSpec,
 }
 
-/// The conditions of a rule; all those given must hold.
+/// The conditions of a rule. All configured conditions must be met.
 #[derive(Debug, Clone, Default)]
 pub struct RuleConditions {
-    /// Searched in the last user message; its captures are template variables.
+    /// Pattern of the last user message. Its captures are template variables.
     pub user: Option<Regex>,
-    /// Number of model turns since the last user message.
+    /// Number of model messages since the last user message.
     pub step: Option<usize>,
-    /// Whether the last tool results contain an error.
+    /// The kind of the last tool results.
     pub result: Option<ResultKind>,
-    /// Searched in the text of each of the last tool results.
+    /// Pattern that the text of at least one of the last tool results matches.
     pub result_matches: Option<Regex>,
-    /// Searched in the system prompt.
+    /// Pattern of the system prompt.
     pub system: Option<Regex>,
-    /// Searched in the model's name.
+    /// Pattern of the model's name.
     pub model: Option<Regex>,
-    /// The request offers a tool of this name.
+    /// Name of a tool that the request offers.
     pub offers: Option<String>,
-    /// The request forces a tool whose name matches. Without it, forced requests pass by.
+    /// Pattern of the tool that the request forces. A rule without it matches no request that forces
+    /// a tool.
     pub forced: Option<Regex>,
 }
 
-/// What the last tool results were.
+/// The kind of the last tool results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultKind {
@@ -129,61 +130,61 @@ pub enum ResultKind {
     Error,
 }
 
-/// One part of a reply.
+/// A part of a reply, before rendering.
 #[derive(Debug, Clone)]
 pub struct PartTemplate {
-    /// Expression giving a list; the part is repeated with `item` and `index`.
+    /// Expression that yields a list; the part is repeated with the variables `item` and `index`.
     pub for_each: Option<String>,
-    /// Most repetitions.
+    /// Maximum number of repetitions.
     pub limit: usize,
-    /// What the part is.
+    /// The content of the part.
     pub content: PartContent,
 }
 
-/// What a part of a reply is.
+/// The content of a part of a reply.
 #[derive(Debug, Clone)]
 pub enum PartContent {
     /// Visible text (template).
     Text(String),
     /// A thinking block (template).
     Thinking(String),
-    /// A refusal (template): ends the answer as refused.
+    /// A refusal (template). The stop reason defaults to a refusal.
     Refusal(String),
     /// A tool call.
     ToolCall {
         /// Tool name (template).
         name: String,
-        /// Arguments.
+        /// The arguments.
         arguments: ArgumentsTemplate,
-        /// A fixed call id; by default a fresh one.
+        /// A fixed call id; `None` generates one.
         id: Option<String>,
-        /// Send only the first part of the arguments' JSON.
+        /// True if only the first part of the arguments' JSON is sent.
         malformed: bool,
     },
 }
 
-/// Why the model stopped, in neutral words.
+/// The reason why the model stopped, independent of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The answer is complete.
     EndTurn,
-    /// It waits for tool results.
+    /// The model waits for tool results.
     ToolUse,
     /// The token limit was reached.
     MaxTokens,
     /// A stop sequence was produced.
     #[serde(rename = "stop_sequence")]
     Sequence,
-    /// The model refused.
+    /// The model refused to answer.
     Refusal,
 }
 
-/// Token counts given by the script.
+/// The token counts that a script sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UsageSpec {
-    /// All input tokens, cached ones included.
+    /// All input tokens, including cached ones.
     pub input: Option<u64>,
     /// Output tokens.
     pub output: Option<u64>,
@@ -191,69 +192,70 @@ pub struct UsageSpec {
     pub cached: Option<u64>,
 }
 
-/// How an answer is cut up and paced.
+/// The chunking and pacing of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPacing {
-    /// Wait before the first byte.
+    /// Delay before the first byte.
     pub delay_ms: u64,
-    /// Characters in one text delta.
+    /// Number of characters of a text delta.
     pub chunk_chars: usize,
-    /// Wait before each further delta.
+    /// Delay before each further delta.
     pub chunk_delay_ms: u64,
-    /// Bytes of argument JSON in one delta (never inside a character: that is `wire_split`).
+    /// Number of bytes of argument JSON in a delta. Characters are split only by `wire_split`.
     pub fragment: usize,
-    /// Alternate between parallel tool calls (OpenAI wire only; Anthropic's blocks are sequential).
+    /// True to alternate between parallel tool calls (OpenAI only; Anthropic's blocks are
+    /// sequential).
     pub interleave: bool,
-    /// Bytes in one write to the socket; `None` = one write per event.
+    /// Number of bytes of a write to the socket; `None` writes each event at once.
     pub wire_split: Option<usize>,
-    /// A ping after each n-th delta (Anthropic: `ping` event; OpenAI: SSE comment).
+    /// Sends a ping after each n-th delta (Anthropic: `ping` event; OpenAI: SSE comment).
     pub ping_every: Option<usize>,
-    /// Use the legacy `function_call` delta (OpenAI wire only).
+    /// True to use the legacy `function_call` delta (OpenAI only).
     pub legacy_function_call: bool,
 }
 
-/// What goes wrong before an answer gets through, in this order.
+/// The faults that occur before a reply succeeds, in this order.
 #[derive(Debug, Clone, Default)]
 pub struct FaultSpec {
     /// The request is answered with an error status.
     pub fail: Option<StatusFault>,
-    /// The stream carries a provider error event, then ends.
+    /// The stream contains a provider error event and ends.
     pub error: Option<StreamBreak>,
-    /// The connection is cut in the middle of the stream.
+    /// The connection is closed in the middle of the stream.
     pub cut: Option<StreamBreak>,
-    /// The stream stops without ending.
+    /// The stream stalls without ending.
     pub stall: Option<StreamBreak>,
 }
 
-/// An error status in place of an answer.
+/// An error response instead of a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusFault {
-    /// HTTP status, 400–599; by default 500 (400 with `context_length`).
+    /// The HTTP status, 400 to 599; by default 500, or 400 with `context_length`.
     pub status: Option<u16>,
-    /// Seconds for the `retry-after` header.
+    /// Value of the `retry-after` header in seconds.
     pub retry_after: Option<u64>,
-    /// How often; by default always.
+    /// Number of failing attempts; by default all.
     pub times: Option<u32>,
-    /// The provider's message; by default a usual one.
+    /// The error message; by default the provider's default message.
     pub message: Option<String>,
-    /// The provider's "prompt is too long" error.
+    /// True for the provider's error of an exceeded context window.
     #[serde(default)]
     pub context_length: bool,
 }
 
-/// A break inside the stream.
+/// A fault inside a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamBreak {
-    /// Characters of content sent before it.
+    /// Number of characters of content that are sent before the fault.
     #[serde(default)]
     pub after: usize,
-    /// How often; by default always.
+    /// Number of failing attempts; by default all.
     pub times: Option<u32>,
-    /// For `error`: the status it stands for (529 by default).
+    /// For `error`: the corresponding status (529 by default).
     pub status: Option<u16>,
-    /// For `error`: the provider's message.
+    /// For `error`: the error message.
     pub message: Option<String>,
 }
 
@@ -277,27 +279,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn invalid_scripts_are_rejected_with_location_and_problem() {
         let cases = [
-            ("[[rule]]\nname='a'\nuser='('\nreply=[{text='x'}]", "rule a: `user` is not a regular"),
-            ("[[rule]]\nuser='a'", "rule 1: a rule needs a `reply` or a fault"),
-            ("[[rule]]\nreply=[{}]", "rule 1: a part of `reply` needs exactly one"),
+            ("[[rule]]\nname='a'\nuser='('\nreply=[{text='x'}]", "rule a: `user` is not a valid"),
+            ("[[rule]]\nuser='a'", "rule 1: `reply` or a fault is required"),
+            ("[[rule]]\nreply=[{}]", "rule 1: a part of `reply` must have exactly one"),
             (
                 "[[rule]]\nreply=[{text='a', thinking='b'}]",
-                "rule 1: a part of `reply` needs exactly",
+                "rule 1: a part of `reply` must have exactly",
             ),
-            ("[[rule]]\nreply=[{text='{{ a b }}'}]", "rule 1: not a template"),
-            ("[[rule]]\nreply=[{for_each='a[', text='x'}]", "rule 1: not an expression"),
-            ("[[rule]]\nreply=[{limit=99, text='x'}]", "rule 1: `limit` may be at most 32"),
-            ("[[rule]]\nreply=[{text='x'}]\nfragment=0", "rule 1: `chunk.text`, `fragment`"),
-            ("[[rule]]\nreply=[{text='x'}]\ndelay_ms=99999", "rule 1: a delay may be at most"),
-            ("[[rule]]\nfail={status=200}", "rule 1: status 200 is not an error status"),
-            ("[[rule]]\nreply=[{text='x'}]\ncut={status=500}", "rule 1: `cut` takes only"),
+            ("[[rule]]\nreply=[{text='{{ a b }}'}]", "rule 1: invalid template"),
+            ("[[rule]]\nreply=[{for_each='a[', text='x'}]", "rule 1: invalid expression"),
             (
-                "[[rule]]\nrepley=[]",
-                "the script is not in the expected format: TOML parse error at line 2",
+                "[[rule]]\nreply=[{limit=99, text='x'}]",
+                "rule 1: `limit` must be at most 32, not 99",
             ),
-            ("rules = 1", "the script is not in the expected format: TOML parse error at line 1"),
+            ("[[rule]]\nreply=[{text='x'}]\nfragment=0", "rule 1: `chunk.text`, `fragment`"),
+            (
+                "[[rule]]\nreply=[{text='x'}]\ndelay_ms=99999",
+                "rule 1: a delay must be at most 60000 ms",
+            ),
+            ("[[rule]]\nfail={status=200}", "rule 1: status 200 is not an error status"),
+            ("[[rule]]\nreply=[{text='x'}]\ncut={status=500}", "rule 1: `cut` only supports"),
+            ("[[rule]]\nrepley=[]", "the script has an invalid format: TOML parse error at line 2"),
+            ("rules = 1", "the script has an invalid format: TOML parse error at line 1"),
         ];
         for (text, expected) in cases {
             let error = format!("{:#}", anyhow::Error::from(Script::parse(text).unwrap_err()));
@@ -306,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_overrides_the_defaults_key_by_key() {
+    fn rule_overrides_the_defaults_by_key() {
         let script = Script::parse(
             "[defaults]\nchunk = { text = 5, delay_ms = 20 }\nfragment = 2\n\
              [[rule]]\nreply=[{text='x'}]\nchunk = { text = 9 }\ninterleave = true",
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_rules_are_refused() {
+    fn too_many_rules_are_rejected() {
         let text = "[[rule]]\nreply=[{text='x'}]\n".repeat(RULES_MAX + 1);
         assert!(Script::parse(&text).is_err());
     }

@@ -1,6 +1,6 @@
-//! A script as it stands in the file: the TOML shapes, and compiling them with every check.
+//! The TOML format of a script, and its compilation with all validations.
 //!
-//! Knows TOML and `script`'s compiled types; nothing of requests. Called by `script`.
+//! Knows TOML and the compiled types of `script`; does not know requests. Called by `script`.
 
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub(super) fn compile(text: &str) -> Result<Script, ScriptError> {
     if file.rules.len() > RULES_MAX {
         return Err(ScriptError::Rule {
             rule: (RULES_MAX + 1).to_string(),
-            reason: format!("a script may have at most {RULES_MAX} rules"),
+            reason: format!("too many rules; the limit is {RULES_MAX}"),
         });
     }
     let mut rules = Vec::with_capacity(file.rules.len());
@@ -61,7 +61,8 @@ struct RawChunk {
     delay_ms: Option<u64>,
 }
 
-/// The pace keys are repeated here since serde cannot both flatten and deny unknown keys.
+/// A raw rule. Repeats the keys of [`RawPacing`] because serde cannot both flatten and deny unknown
+/// keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRule {
@@ -116,7 +117,7 @@ struct RawToolCall {
 impl Rule {
     fn compile(name: String, raw: RawRule, defaults: &RawPacing) -> Result<Self, String> {
         if raw.reply.len() > PARTS_MAX {
-            return Err(format!("a reply may list at most {PARTS_MAX} parts"));
+            return Err(format!("`reply` has {} parts; the limit is {PARTS_MAX}", raw.reply.len()));
         }
         let own = RawPacing {
             delay_ms: raw.delay_ms,
@@ -130,7 +131,7 @@ impl Rule {
         let faults = FaultSpec { fail: raw.fail, error: raw.error, cut: raw.cut, stall: raw.stall };
         faults.validate()?;
         if raw.reply.is_empty() && faults.is_empty() {
-            return Err("a rule needs a `reply` or a fault".to_owned());
+            return Err("`reply` or a fault is required".to_owned());
         }
         Ok(Self {
             name,
@@ -183,14 +184,15 @@ impl PartTemplate {
         }
         let limit = raw.limit.unwrap_or(FAN_OUT_MAX);
         if limit > FAN_OUT_MAX {
-            return Err(format!("`limit` may be at most {FAN_OUT_MAX}"));
+            return Err(format!("`limit` must be at most {FAN_OUT_MAX}, not {limit}"));
         }
         match (contents.pop(), contents.is_empty()) {
             (Some(content), true) => Ok(Self { for_each: raw.for_each, limit, content }),
-            (None, _) | (Some(_), false) => Err(
-                "a part of `reply` needs exactly one of `text`, `thinking`, `refusal`, `tool_call`"
-                    .to_owned(),
-            ),
+            (None, _) | (Some(_), false) => {
+                Err("a part of `reply` must have exactly one of `text`, `thinking`, `refusal`, \
+                 `tool_call`"
+                    .to_owned())
+            }
         }
     }
 }
@@ -201,7 +203,7 @@ impl StreamPacing {
         let chunk_chars = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.text);
         let chunk_delay = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.delay_ms);
         let legacy = own.legacy_function_call.or(defaults.legacy_function_call);
-        let pace = Self {
+        let pacing = Self {
             delay_ms: own.delay_ms.or(defaults.delay_ms).unwrap_or(base.delay_ms),
             chunk_chars: chunk_chars.unwrap_or(base.chunk_chars),
             chunk_delay_ms: chunk_delay.unwrap_or(base.chunk_delay_ms),
@@ -211,17 +213,17 @@ impl StreamPacing {
             ping_every: own.ping_every.or(defaults.ping_every),
             legacy_function_call: legacy.unwrap_or(base.legacy_function_call),
         };
-        if pace.delay_ms > DELAY_MS_MAX || pace.chunk_delay_ms > DELAY_MS_MAX {
-            return Err(format!("a delay may be at most {DELAY_MS_MAX} ms"));
+        if pacing.delay_ms > DELAY_MS_MAX || pacing.chunk_delay_ms > DELAY_MS_MAX {
+            return Err(format!("a delay must be at most {DELAY_MS_MAX} ms"));
         }
-        if [Some(pace.chunk_chars), Some(pace.fragment), pace.wire_split, pace.ping_every]
+        if [Some(pacing.chunk_chars), Some(pacing.fragment), pacing.wire_split, pacing.ping_every]
             .contains(&Some(0))
         {
             return Err(
                 "`chunk.text`, `fragment`, `wire_split`, `ping_every` must be at least 1".into()
             );
         }
-        Ok(pace)
+        Ok(pacing)
     }
 }
 
@@ -242,7 +244,7 @@ impl FaultSpec {
         }
         for (name, fault) in [("cut", &self.cut), ("stall", &self.stall)] {
             if fault.as_ref().is_some_and(|f| f.status.is_some() || f.message.is_some()) {
-                return Err(format!("`{name}` takes only `after` and `times`"));
+                return Err(format!("`{name}` only supports `after` and `times`"));
             }
         }
         Ok(())
@@ -255,7 +257,7 @@ fn compile_pattern(key: &str, source: Option<String>) -> Result<Option<Regex>, S
             RegexBuilder::new(&source)
                 .case_insensitive(true)
                 .build()
-                .map_err(|error| format!("`{key}` is not a regular expression: {error}"))
+                .map_err(|error| format!("`{key}` is not a valid regular expression: {error}"))
         })
         .transpose()
 }

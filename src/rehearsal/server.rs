@@ -1,7 +1,7 @@
-//! The HTTP side: routes, keys, limits, the request log, and playing a schedule to a socket.
+//! The HTTP server of the rehearsal: routes, keys, limits, the request log, and streaming.
 //!
-//! Owns all of the rehearsal's I/O. What to answer is decided by `reply`, how it looks by
-//! `anthropic` and `openai`, what goes wrong by `faults`.
+//! Owns all I/O of the rehearsal. `reply` decides the reply, `anthropic` and `openai` encode it, and
+//! `faults` injects faults.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,37 +23,37 @@ use super::script::{Script, StatusFault, StreamBreak, StreamPacing};
 use super::wire::{ProviderError, ResponseMeta};
 use super::{anthropic, openai};
 
-/// Largest request body, in bytes.
+/// Maximum bytes of a request body.
 pub const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Most requests remembered; the oldest is forgotten.
+/// Maximum number of recorded requests; the oldest is dropped.
 pub const REQUESTS_MAX: usize = 1_000;
-/// A stalled stream is cut in the end, so that it cannot hold its connection for ever.
+/// Maximum duration of a stalled stream. The connection is closed afterwards.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(600);
-/// The key that is never right.
+/// A key that is always rejected.
 pub const INVALID_KEY: &str = "bad";
 
-/// What one request was, for tests and for the log.
+/// A received request and its response, for tests and the log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedRequest {
-    /// Which protocol.
+    /// The provider API.
     pub wire: ProviderProtocol,
-    /// The path asked for.
+    /// The path of the request.
     pub path: String,
-    /// Whether `x-api-key` was sent.
+    /// True if the header `x-api-key` was sent.
     pub x_api_key: bool,
-    /// Whether `authorization` was sent.
+    /// True if the header `authorization` was sent.
     pub authorization: bool,
     /// The `traceparent` header.
     pub traceparent: Option<String>,
-    /// The body; null if it was no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
-    /// The rule that answered.
+    /// The name of the rule that matched.
     pub rule: Option<String>,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(super) struct RehearsalState {
     script: Script,
     attempts: Mutex<AttemptCounter>,
@@ -72,7 +72,7 @@ impl RehearsalState {
     fn record(&self, received: RecordedRequest) {
         tracing::info!(
             wire = ?received.wire, rule = received.rule, status = received.status,
-            "rehearsal answered"
+            "rehearsal request answered"
         );
         let mut requests = lock(&self.requests);
         if requests.len() == REQUESTS_MAX {
@@ -82,12 +82,12 @@ impl RehearsalState {
     }
 }
 
-/// A panic elsewhere leaves counters, at worst, one short.
+/// Locks `mutex`, ignoring poisoning: after a panic, a count is at most one too low.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Mounts the routes.
+/// Registers the routes.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
         .route("/v1/messages", web::post().to(messages))
@@ -99,17 +99,17 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 async fn messages(
     request: HttpRequest,
     payload: web::Payload,
-    stage: web::Data<RehearsalState>,
+    state: web::Data<RehearsalState>,
 ) -> HttpResponse {
-    handle_request(ProviderProtocol::Anthropic, &request, payload, &stage).await
+    handle_request(ProviderProtocol::Anthropic, &request, payload, &state).await
 }
 
 async fn completions(
     request: HttpRequest,
     payload: web::Payload,
-    stage: web::Data<RehearsalState>,
+    state: web::Data<RehearsalState>,
 ) -> HttpResponse {
-    handle_request(ProviderProtocol::OpenAi, &request, payload, &stage).await
+    handle_request(ProviderProtocol::OpenAi, &request, payload, &state).await
 }
 
 async fn models() -> HttpResponse {
@@ -136,7 +136,7 @@ async fn handle_request(
     wire: ProviderProtocol,
     request: &HttpRequest,
     payload: web::Payload,
-    stage: &RehearsalState,
+    state: &RehearsalState,
 ) -> HttpResponse {
     let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok());
     let mut received = RecordedRequest {
@@ -149,12 +149,12 @@ async fn handle_request(
         rule: None,
         status: 200,
     };
-    let response = match read_request(wire, request, payload, stage, &mut received.body).await {
-        Ok(prompt) => respond(wire, &prompt, stage, &mut received.rule).await,
+    let response = match read_request(wire, request, payload, state, &mut received.body).await {
+        Ok(prompt) => respond(wire, &prompt, state, &mut received.rule).await,
         Err(problem) => error_response(wire, &problem, None),
     };
     received.status = response.status().as_u16();
-    stage.record(received);
+    state.record(received);
     response
 }
 
@@ -162,7 +162,7 @@ async fn read_request(
     wire: ProviderProtocol,
     request: &HttpRequest,
     payload: web::Payload,
-    stage: &RehearsalState,
+    state: &RehearsalState,
     body: &mut Value,
 ) -> Result<DecodedRequest, ProviderError> {
     let bytes = match payload.to_bytes_limited(REQUEST_BYTES_MAX).await {
@@ -179,7 +179,7 @@ async fn read_request(
         .or_else(|| header("authorization").map(|value| value.trim_start_matches("Bearer ")));
     match key {
         Some(INVALID_KEY) => return Err(ProviderError::new(401, default_message(wire, 401))),
-        None if stage.script.require_key => {
+        None if state.script.require_key => {
             let message = match wire {
                 ProviderProtocol::Anthropic => "x-api-key header is required",
                 ProviderProtocol::OpenAi => "You didn't provide an API key.",
@@ -208,10 +208,10 @@ async fn read_request(
 async fn respond(
     wire: ProviderProtocol,
     prompt: &DecodedRequest,
-    stage: &RehearsalState,
+    state: &RehearsalState,
     name: &mut Option<String>,
 ) -> HttpResponse {
-    let Some((position, rule)) = reply::find_rule(&stage.script, prompt) else {
+    let Some((position, rule)) = reply::find_rule(&state.script, prompt) else {
         return build_response(
             wire,
             prompt,
@@ -221,7 +221,7 @@ async fn respond(
         );
     };
     *name = Some(rule.name.clone());
-    let fault = lock(&stage.attempts).next(position, prompt.digest(), &rule.faults);
+    let fault = lock(&state.attempts).next(position, prompt.digest(), &rule.faults);
     if rule.pacing.delay_ms > 0 {
         tokio::time::sleep(Duration::from_millis(rule.pacing.delay_ms)).await;
     }
@@ -248,21 +248,21 @@ fn build_response(
     wire: ProviderProtocol,
     prompt: &DecodedRequest,
     reply: &Reply,
-    pace: &StreamPacing,
+    pacing: &StreamPacing,
     fault: Option<&ScriptedFault>,
 ) -> HttpResponse {
-    let envelope = ResponseMeta {
+    let meta = ResponseMeta {
         id: uuid::Uuid::new_v4().simple().to_string()[..24].to_owned(),
         created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         model: prompt.model.clone(),
     };
-    let request_id = format!("req_{}", envelope.id);
+    let request_id = format!("req_{}", meta.id);
     let mut response = HttpResponse::Ok();
     set_request_id(&mut response, wire, &request_id);
     if !prompt.stream {
         let body = match wire {
-            ProviderProtocol::Anthropic => anthropic::encode_message(reply, &envelope),
-            ProviderProtocol::OpenAi => openai::encode_completion(reply, &envelope, pace),
+            ProviderProtocol::Anthropic => anthropic::encode_message(reply, &meta),
+            ProviderProtocol::OpenAi => openai::encode_completion(reply, &meta, pacing),
         };
         let text = body.to_string();
         return match fault {
@@ -282,9 +282,9 @@ fn build_response(
         };
     }
     let frames = match wire {
-        ProviderProtocol::Anthropic => anthropic::encode_stream(reply, &envelope, pace),
+        ProviderProtocol::Anthropic => anthropic::encode_stream(reply, &meta, pacing),
         ProviderProtocol::OpenAi => {
-            openai::encode_stream(reply, &envelope, pace, prompt.include_usage)
+            openai::encode_stream(reply, &meta, pacing, prompt.include_usage)
         }
     };
     let error = match fault {
@@ -303,10 +303,11 @@ fn build_response(
     response
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .streaming(stream_actions(schedule(frames, pace, fault, error)))
+        .streaming(stream_actions(schedule(frames, pacing, fault, error)))
 }
 
-/// Plays actions one by one. Yielding after each write makes the connection flush it on its own.
+/// Performs the actions in order. Yields after each write so that the connection flushes it
+/// separately.
 fn stream_actions(actions: VecDeque<SocketAction>) -> impl Stream<Item = io::Result<Bytes>> {
     stream::unfold((actions, false), |(mut actions, written)| async move {
         if written {
@@ -355,8 +356,8 @@ fn status_fault_error(wire: ProviderProtocol, fail: &StatusFault) -> ProviderErr
 
 fn stream_break_error(wire: ProviderProtocol, error: &StreamBreak) -> ProviderError {
     let status = error.status.unwrap_or(529);
-    let usual = default_message(wire, status);
-    ProviderError::new(status, error.message.as_deref().unwrap_or(usual))
+    let default = default_message(wire, status);
+    ProviderError::new(status, error.message.as_deref().unwrap_or(default))
 }
 
 fn default_message(wire: ProviderProtocol, status: u16) -> &'static str {

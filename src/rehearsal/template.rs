@@ -1,14 +1,14 @@
-//! Templates inside a script: MiniJinja with three additions.
+//! Templates in a script: MiniJinja with three additions.
 //!
-//! A missing value shows as `⟨missing: path⟩` instead of failing; an argument that is exactly
-//! one `{{ expression }}` keeps that expression's type; `thousands` groups digits. Knows nothing
-//! of rules or wires; `script` checks templates with it and `reply` renders them.
+//! A missing value is rendered as `⟨missing: path⟩` instead of failing; an argument that consists of
+//! a single `{{ expression }}` keeps the expression's type; the filter `thousands` groups digits.
+//! Does not know rules or wire formats. `script_file` validates templates and `reply` renders them.
 
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
 
-/// Longest text one template may produce, in characters.
+/// Maximum characters of the output of one template.
 pub(super) const RENDERED_CHARS_MAX: usize = 256 * 1024;
 
 /// The arguments of a scripted tool call.
@@ -16,12 +16,12 @@ pub(super) const RENDERED_CHARS_MAX: usize = 256 * 1024;
 pub enum ArgumentsTemplate {
     /// A table whose strings are templates.
     Table(Value),
-    /// JSON text as a template, sent as it comes out.
+    /// JSON text as a template; its output is sent unchanged.
     Text(String),
 }
 
 impl ArgumentsTemplate {
-    /// Checks and keeps what the script gave; nothing means `{}`.
+    /// Validates and compiles the raw arguments; `None` means `{}`.
     pub fn compile(raw: Option<toml::Value>) -> Result<Self, String> {
         match raw {
             None => Ok(Self::Table(Value::Object(serde_json::Map::new()))),
@@ -40,31 +40,31 @@ impl ArgumentsTemplate {
                 | toml::Value::Boolean(_)
                 | toml::Value::Datetime(_)
                 | toml::Value::Array(_),
-            ) => Err("`arguments` must be a table or a string of JSON".to_owned()),
+            ) => Err("`arguments` must be a table or a string that contains JSON".to_owned()),
         }
     }
 }
 
-/// Renders templates against one set of variables.
+/// Renders templates with a set of variables.
 pub(super) struct Renderer {
     environment: Environment<'static>,
     variables: Value,
 }
 
 impl Renderer {
-    /// A renderer over a JSON object of variables.
+    /// Creates a renderer. `variables` must be a JSON object.
     pub(super) fn new(variables: Value) -> Self {
         Self { environment: environment(), variables }
     }
 
-    /// Sets one variable (`item`, `index`) for what is rendered next.
+    /// Sets a variable for further rendering.
     pub(super) fn set(&mut self, name: &str, value: Value) {
         if let Value::Object(variables) = &mut self.variables {
             variables.insert(name.to_owned(), value);
         }
     }
 
-    /// Renders text. Whatever goes wrong becomes visible in the text.
+    /// Renders a template. An error is rendered as text.
     pub(super) fn text(&self, template: &str) -> String {
         let variables = minijinja::Value::from(Serde(&self.variables));
         let rendered = self
@@ -77,14 +77,14 @@ impl Renderer {
         }
     }
 
-    /// Evaluates an expression; `None` if it is undefined or fails.
+    /// Evaluates an expression; `None` if the value is undefined or the evaluation fails.
     pub(super) fn value(&self, expression: &str) -> Option<Value> {
         let variables = minijinja::Value::from(Serde(&self.variables));
         let value = self.environment.compile_expression(expression).ok()?.eval(variables).ok()?;
         if value.is_undefined() { None } else { serde_json::to_value(&value).ok() }
     }
 
-    /// The JSON text of a call's arguments.
+    /// Renders the JSON text of a call's arguments.
     pub(super) fn arguments(&self, arguments: &ArgumentsTemplate) -> String {
         match arguments {
             ArgumentsTemplate::Table(value) => self.json(value).to_string(),
@@ -109,20 +109,20 @@ impl Renderer {
     }
 }
 
-/// Checks that a text is a template.
+/// Validates a template.
 pub(super) fn validate_template(template: &str) -> Result<(), String> {
     environment()
         .template_from_str(&show_missing(template))
         .map(|_| ())
-        .map_err(|error| format!("not a template: {error}"))
+        .map_err(|error| format!("invalid template: {error}"))
 }
 
-/// Checks that a text is an expression.
+/// Validates an expression.
 pub(super) fn validate_expression(expression: &str) -> Result<(), String> {
     environment()
         .compile_expression(expression)
         .map(|_| ())
-        .map_err(|error| format!("not an expression: {error}"))
+        .map_err(|error| format!("invalid expression: {error}"))
 }
 
 fn validate_strings(value: &Value) -> Result<(), String> {
@@ -151,7 +151,8 @@ fn missing(path: &str) -> String {
     format!("⟨missing: {path}⟩")
 }
 
-/// `1234567.5 | thousands(2)` is `1,234,567.50`; what is no number stays as it is.
+/// Groups the digits of a number: `1234567.5 | thousands(2)` is `1,234,567.50`. Returns a value that
+/// is not a number unchanged.
 fn thousands(value: minijinja::Value, decimals: Option<usize>) -> minijinja::Value {
     let Ok(number) = value.to_string().parse::<f64>() else { return value };
     let digits = format!("{:.*}", decimals.unwrap_or(0).min(8), number.abs());
@@ -170,7 +171,7 @@ fn thousands(value: minijinja::Value, decimals: Option<usize>) -> minijinja::Val
     minijinja::Value::from(format!("{sign}{grouped}{fraction}"))
 }
 
-/// The expression of a text that is one `{{ expression }}` and nothing else.
+/// Returns the expression of a template that consists of a single `{{ expression }}`.
 fn sole_expression(template: &str) -> Option<&str> {
     let trimmed = template.trim();
     let inner = trimmed.strip_prefix("{{")?;
@@ -178,8 +179,8 @@ fn sole_expression(template: &str) -> Option<&str> {
     (inner[length..].len() == 2).then(|| inner[..length].trim_matches(['-', ' ', '\t', '\n']))
 }
 
-/// Rewrites each `{{ path }}` so that an undefined value shows its path. MiniJinja's own hook for
-/// undefined values is not told what was asked for.
+/// Rewrites each `{{ path }}` so that an undefined value is rendered with its path. MiniJinja's own
+/// hook for undefined values does not receive the path.
 fn show_missing(template: &str) -> String {
     let mut out = String::with_capacity(template.len() + 32);
     let mut rest = template;
@@ -208,22 +209,22 @@ fn show_missing(template: &str) -> String {
     out
 }
 
-/// Bytes up to the closing `}}`, past strings and nested braces.
+/// Returns the number of bytes before the closing `}}`, skipping strings and nested braces.
 fn expression_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    let (mut at, mut depth, mut quote) = (0, 0_usize, None);
-    while at < bytes.len() {
-        match (quote, bytes[at]) {
-            (Some(_), b'\\') => at += 1,
+    let (mut index, mut depth, mut quote) = (0, 0_usize, None);
+    while index < bytes.len() {
+        match (quote, bytes[index]) {
+            (Some(_), b'\\') => index += 1,
             (Some(open), byte) if byte == open => quote = None,
             (Some(_), _) => {}
-            (None, b'"' | b'\'') => quote = Some(bytes[at]),
+            (None, b'"' | b'\'') => quote = Some(bytes[index]),
             (None, b'{') => depth += 1,
             (None, b'}') if depth > 0 => depth -= 1,
-            (None, b'}') if bytes.get(at + 1) == Some(&b'}') => return Some(at),
+            (None, b'}') if bytes.get(index + 1) == Some(&b'}') => return Some(index),
             (None, _) => {}
         }
-        at += 1;
+        index += 1;
     }
     None
 }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_filled_in_and_gaps_are_shown() {
+    fn text_is_rendered_and_missing_values_are_shown() {
         let r = renderer();
         let cases = [
             ("{{ item }} at {{price}}", "Tritanium at 5.1"),
@@ -261,21 +262,21 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_filter_is_visible_not_fatal() {
+    fn filter_error_is_rendered_as_text() {
         assert!(renderer().text("{{ item | round }}").starts_with("⟨error: "));
     }
 
     #[test]
-    fn a_sole_expression_keeps_its_type() {
+    fn sole_expression_keeps_its_type() {
         let table: toml::Value = toml::from_str(
             "id = \"{{ results[0].losses[0].id }}\"\nall = [\"{{ results[0].losses }}\"]\n\
              text = \"no. {{ count }}\"\ngone = \"{{ nope.x }}\"\nn = 7\ntwo = \"{{ count }}{{ count }}\"",
         )
         .unwrap();
         let arguments = ArgumentsTemplate::compile(Some(table)).unwrap();
-        let sent: Value = serde_json::from_str(&renderer().arguments(&arguments)).unwrap();
+        let rendered: Value = serde_json::from_str(&renderer().arguments(&arguments)).unwrap();
         assert_eq!(
-            sent,
+            rendered,
             json!({
                 "id": 587, "all": [[{"id": 587}, {"id": 622}]], "text": "no. 1234567",
                 "gone": "⟨missing: nope.x⟩", "n": 7, "two": "12345671234567",
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_templates_are_refused_when_loaded() {
+    fn invalid_templates_are_rejected_when_loaded() {
         assert!(validate_template("{% for x in %}").is_err());
         assert!(validate_template("{{ a b }}").is_err());
         assert!(validate_expression("results[").is_err());

@@ -1,4 +1,4 @@
-//! What both wires share: ids of an answer, a problem to report, text hidden in content blocks.
+//! Parts that both wire formats share: response ids, errors and the text of content blocks.
 //!
 //! Pure. Called by `anthropic`, `openai` and the server.
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use super::decoded_request::ProviderProtocol;
 
-/// What identifies one answer. Fresh per request, as providers do.
+/// The identification of one response. New for each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResponseMeta {
-    /// Random part of the ids.
+    /// The random part of the ids.
     pub id: String,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created: u64,
-    /// The model that was asked for, echoed.
+    /// The requested model.
     pub model: String,
 }
 
 impl ResponseMeta {
-    /// The id of the call at `index` among the reply's parts.
+    /// Returns the id of the call at `index` among the reply's parts, or `fixed` if it is set.
     pub(super) fn call_id(
         &self,
         wire: ProviderProtocol,
@@ -33,32 +33,32 @@ impl ResponseMeta {
     }
 }
 
-/// An error to answer with.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProviderError {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
-    /// What the provider would say.
+    /// The error message.
     pub message: String,
-    /// OpenAI's `code`, if it is not the usual one of the status.
+    /// OpenAI's `code`; `None` selects the default code of the status.
     pub code: Option<&'static str>,
     /// OpenAI's `param`.
     pub param: Option<&'static str>,
 }
 
 impl ProviderError {
-    /// A problem with a status and a message.
+    /// Creates an error with a status and a message.
     pub(super) fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), code: None, param: None }
     }
 
-    /// A request the provider would refuse (400).
+    /// Creates the error of an invalid request (400).
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(400, message)
     }
 }
 
-/// Text of a content field: a string, or its text blocks joined.
+/// Returns the text of a content field: a string, or its text blocks joined by line breaks.
 pub(super) fn join_text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -73,7 +73,7 @@ pub(super) fn join_text(content: Option<&Value>) -> String {
     }
 }
 
-/// The string at `pointer` in each element of a list.
+/// Returns the string at `pointer` in each element of a list.
 pub(super) fn collect_strings(list: Option<&Value>, pointer: &str) -> Vec<String> {
     let items = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     items

@@ -1,9 +1,8 @@
-//! Skills on disk (C2): folders with a `SKILL.md`, found in the configured folders, and the built-in
-//! tool that reads them. What a `SKILL.md` means is the core's.
+//! Skills on disk (C2): scans the configured folders for `SKILL.md` files, and provides the built-in
+//! tool that reads them. The core interprets a `SKILL.md`.
 //!
-//! A [`Library`] is read once at the start and again whenever files have changed; who decides and
-//! who assembles a request sees the newest book. A skill that can't be used is reported and left
-//! out; it stops nothing.
+//! A [`SkillLibrary`] is scanned at start and rescanned when files have changed; decisions and request
+//! assembly use the newest registry. An invalid skill is reported and ignored.
 
 mod scan;
 mod tool;
@@ -22,26 +21,26 @@ use std::{
     time::Duration,
 };
 
-/// How often files are looked at.
+/// Interval at which files are checked for changes.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(2);
-/// Bytes of a file beside a `SKILL.md` that is read.
+/// Maximum bytes of a skill's additional file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes of skills' texts that are kept until the files are looked at again.
+/// Maximum bytes of skill texts that are cached until the next scan.
 const CACHED_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Names of files beside a `SKILL.md` that are told.
+/// Maximum number of additional files that are listed for a skill.
 const FILES_LISTED_MAX: usize = 100;
 
-/// The skills of the configured folders.
+/// The skills in the configured folders.
 #[derive(Default)]
 pub struct SkillLibrary {
     folders: Vec<PathBuf>,
     scan: Mutex<Arc<SkillScan>>,
     registry: ArcCell<SkillRegistry>,
-    /// What was read since the files were last looked at.
+    /// The texts that were read since the last scan.
     texts: Mutex<SkillTextCache>,
 }
 
-/// Texts of skills, by their names.
+/// Texts of skills, by name.
 #[derive(Default)]
 struct SkillTextCache {
     texts: HashMap<String, Arc<str>>,
@@ -49,67 +48,68 @@ struct SkillTextCache {
 }
 
 impl SkillLibrary {
-    /// The skills that these folders hold now.
+    /// Scans `folders` and returns their skills.
     pub fn open(folders: Vec<PathBuf>) -> Self {
         let library = Self { folders, ..Self::default() };
         library.refresh();
         library
     }
 
-    /// The book of what can be used, which follows the files.
+    /// Returns the registry of valid skills, which is updated by each scan.
     pub fn registry(&self) -> ArcCell<SkillRegistry> {
         self.registry.clone()
     }
 
-    /// Whether there may be any.
+    /// True if any folder is configured.
     pub fn is_configured(&self) -> bool {
         !self.folders.is_empty()
     }
 
-    /// What can be used, by name.
+    /// Returns the valid skills, by name.
     pub fn skills(&self) -> Vec<Skill> {
         self.registry.get().iter().cloned().collect()
     }
 
-    /// What can't, and why.
+    /// Returns the invalid files and their problems.
     pub fn invalid_files(&self) -> Vec<InvalidFile> {
         self.current_scan().invalid.clone()
     }
 
-    /// Looks at the files again; true if something has changed. Blocks on the disk.
+    /// Scans the folders again if files have changed. True if they have. Blocks on the disk.
     pub fn refresh(&self) -> bool {
         *lock(&self.texts) = SkillTextCache::default();
         let before = self.current_scan();
-        let prints = scan::collect_fingerprints(&self.folders);
-        if prints == before.fingerprints {
+        let fingerprints = scan::collect_fingerprints(&self.folders);
+        if fingerprints == before.fingerprints {
             return false;
         }
-        let scanned = scan::scan(&self.folders, prints);
-        for broken in scanned.invalid.iter().filter(|it| !before.invalid.contains(it)) {
-            let (path, problem) = (broken.path.display(), &broken.problem);
-            tracing::warn!(%path, %problem, "a skill can't be used");
+        let scanned = scan::scan(&self.folders, fingerprints);
+        for invalid in scanned.invalid.iter().filter(|file| !before.invalid.contains(file)) {
+            let (path, problem) = (invalid.path.display(), &invalid.problem);
+            tracing::warn!(%path, %problem, "invalid skill ignored");
         }
         let names: Vec<_> = scanned.skills.keys().map(String::as_str).collect();
-        tracing::info!(skills = names.join(" "), "the skills were read");
+        tracing::info!(skills = names.join(" "), "skills loaded");
         self.registry
-            .set(SkillRegistry::new(scanned.skills.values().map(|found| found.skill.clone())));
+            .set(SkillRegistry::new(scanned.skills.values().map(|entry| entry.skill.clone())));
         *lock(&self.scan) = Arc::new(scanned);
         true
     }
 
-    /// What [`read`](Self::read) found of a skill, where somebody has read it since the files were
-    /// last looked at.
+    /// Returns the text that [`read`](Self::read) returned for a skill, if it was read since the
+    /// last scan.
     pub fn cached_text(&self, name: &str) -> Option<Arc<str>> {
         lock(&self.texts).texts.get(name).cloned()
     }
 
-    /// The text of a skill as it is now, and what lies beside it; or the text of a file beside it.
-    /// The error is for the model. Blocks on the disk.
+    /// Reads the current text of a skill with a list of its additional files, or the text of one of
+    /// these files. The error is a message for the model. Blocks on the disk.
     pub fn read(&self, name: &str, file: Option<&str>) -> Result<String, String> {
         let scanned = self.current_scan();
-        let found = scanned.skills.get(name);
-        let folder = &found.ok_or_else(|| format!("there is no skill `{name}`"))?.folder;
-        let folder = folder.canonicalize().map_err(|_| format!("the skill `{name}` is gone"))?;
+        let entry = scanned.skills.get(name);
+        let folder = &entry.ok_or_else(|| format!("there is no skill `{name}`"))?.folder;
+        let folder =
+            folder.canonicalize().map_err(|_| format!("the skill `{name}` no longer exists"))?;
         match file {
             Some(file) => read_skill_file(&folder, file),
             None => {
@@ -137,18 +137,18 @@ impl SkillTextCache {
         if self.bytes + text.len() > CACHED_TEXT_BYTES_MAX {
             *self = Self::default();
         }
-        // One that was there already counts twice, which only forgets sooner.
+        // Counts a replaced text twice, which only clears the cache earlier.
         self.bytes += text.len();
         self.texts.insert(name.to_owned(), text.into());
     }
 }
 
-/// A panic while a lock was held leaves nothing half done.
+/// Locks `mutex`, ignoring poisoning: no update leaves an inconsistent state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file within the skill's folder, wherever links lead.
+/// Reads a file in the skill's folder. Rejects paths and links that lead out of the folder.
 fn read_skill_file(folder: &Path, file: &str) -> Result<String, String> {
     let path = Path::new(file);
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -163,20 +163,20 @@ fn read_skill_file(folder: &Path, file: &str) -> Result<String, String> {
     scan::read_text(&real, FILE_BYTES_MAX).map_err(|problem| format!("`{file}`: {problem}"))
 }
 
-/// At most `max` bytes of a regular file, as text.
+/// Reads a regular file as text, at most `max` bytes.
 pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| format!("it can't be read: {error}");
-    // Before it is opened: opening a pipe waits for who writes.
+    let unreadable = |error: std::io::Error| format!("can't read the file: {error}");
+    // Checked before the file is opened, because opening a pipe blocks.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err("it is no file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
     file.take(max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > max {
-        return Err(format!("it has more than {max} bytes"));
+        return Err(format!("the file exceeds the limit of {max} bytes"));
     }
-    String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the file is not UTF-8 text".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Finding skills in folders.
+//! Scans folders for skills.
 
 use super::read_bounded;
 use greenroom_core::context::{Skill, SkillFile};
@@ -11,28 +11,28 @@ use std::{
 };
 use utoipa::ToSchema;
 
-/// The file that makes a folder a skill.
+/// The name of the file that makes a folder a skill.
 pub(super) const SKILL_FILE_NAME: &str = "SKILL.md";
-/// Bytes of a `SKILL.md`.
+/// Maximum bytes of a `SKILL.md`.
 pub const SKILL_BYTES_MAX: u64 = 256 * 1024;
-/// Skills in all folders together; further ones are left out.
+/// Maximum number of skills in all folders; further ones are ignored.
 pub const SKILLS_MAX: usize = 1_000;
-/// Folders within each other that are looked into.
+/// Maximum depth of nested folders that are scanned.
 pub const FOLDER_DEPTH_MAX: usize = 4;
-/// Entries of folders that are looked at in one scan.
+/// Maximum number of folder entries that one scan visits.
 const ENTRIES_MAX: usize = 20_000;
 
-/// A skill that can't be used.
+/// A file or folder that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct InvalidFile {
-    /// Its `SKILL.md`, or a folder.
+    /// The path of the file or folder.
     #[schema(value_type = String)]
     pub path: PathBuf,
-    /// What is wrong.
+    /// The description of the problem.
     pub problem: String,
 }
 
-/// By what a change of a file shows.
+/// The path, modification time and size of a file. A difference means that the file has changed.
 pub(super) type FileFingerprint = (PathBuf, Option<SystemTime>, u64);
 
 #[derive(Debug, Default)]
@@ -48,70 +48,70 @@ pub(super) struct ScannedSkill {
     pub(super) folder: PathBuf,
 }
 
-/// The `SKILL.md` files there are, in a fixed order. A folder that can't be read stands there
-/// itself.
+/// Returns the fingerprints of all `SKILL.md` files, in a fixed order. A folder that does not exist
+/// has a fingerprint of its own.
 pub(super) fn collect_fingerprints(folders: &[PathBuf]) -> Vec<FileFingerprint> {
-    let mut prints = Vec::new();
-    let mut entries_left = ENTRIES_MAX;
+    let mut fingerprints = Vec::new();
+    let mut remaining_entries = ENTRIES_MAX;
     for folder in folders {
         if folder.is_dir() {
-            collect_folder(folder, FOLDER_DEPTH_MAX, &mut entries_left, &mut prints);
+            collect_folder(folder, FOLDER_DEPTH_MAX, &mut remaining_entries, &mut fingerprints);
         } else {
-            prints.push((folder.clone(), None, 0));
+            fingerprints.push((folder.clone(), None, 0));
         }
     }
-    prints
+    fingerprints
 }
 
 fn collect_folder(
     folder: &Path,
     depth: usize,
-    entries_left: &mut usize,
-    prints: &mut Vec<FileFingerprint>,
+    remaining_entries: &mut usize,
+    fingerprints: &mut Vec<FileFingerprint>,
 ) {
     let file = folder.join(SKILL_FILE_NAME);
-    if let Ok(facts) = fs::metadata(&file) {
-        if prints.len() < SKILLS_MAX {
-            prints.push((file, facts.modified().ok(), facts.len()));
+    if let Ok(metadata) = fs::metadata(&file) {
+        if fingerprints.len() < SKILLS_MAX {
+            fingerprints.push((file, metadata.modified().ok(), metadata.len()));
         }
         return;
     }
     let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut below = Vec::new();
+    let mut subfolders = Vec::new();
     for entry in entries.flatten() {
-        if *entries_left == 0 {
+        if *remaining_entries == 0 {
             break;
         }
-        *entries_left -= 1;
+        *remaining_entries -= 1;
         let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
         if depth > 0 && !is_hidden && entry.path().is_dir() {
-            below.push(entry.path());
+            subfolders.push(entry.path());
         }
     }
-    below.sort();
-    for folder in below {
-        collect_folder(&folder, depth - 1, entries_left, prints);
+    subfolders.sort();
+    for folder in subfolders {
+        collect_folder(&folder, depth - 1, remaining_entries, fingerprints);
     }
 }
 
-pub(super) fn scan(_folders: &[PathBuf], prints: Vec<FileFingerprint>) -> SkillScan {
-    let mut scanned = SkillScan { fingerprints: prints, ..SkillScan::default() };
+pub(super) fn scan(_folders: &[PathBuf], fingerprints: Vec<FileFingerprint>) -> SkillScan {
+    let mut scanned = SkillScan { fingerprints, ..SkillScan::default() };
     for (path, modified, _) in &scanned.fingerprints {
-        let read = match modified {
-            None if !path.ends_with(SKILL_FILE_NAME) => Err("there is no such folder".to_owned()),
+        let skill_file = match modified {
+            None if !path.ends_with(SKILL_FILE_NAME) => Err("the folder does not exist".to_owned()),
             Some(_) | None => {
                 read_text(path, SKILL_BYTES_MAX).and_then(|text| SkillFile::parse(&text))
             }
         };
         let folder = path.parent().unwrap_or(path).to_owned();
-        let broken = |problem| InvalidFile { path: path.clone(), problem };
-        match read {
-            Err(problem) => scanned.invalid.push(broken(problem)),
+        let invalid = |problem| InvalidFile { path: path.clone(), problem };
+        match skill_file {
+            Err(problem) => scanned.invalid.push(invalid(problem)),
             Ok(SkillFile { skill, .. }) => match scanned.skills.get(&skill.name) {
                 Some(first) => {
                     let first = first.folder.display();
                     let problem = format!("{first} has a skill of the same name, `{}`", skill.name);
-                    scanned.invalid.push(broken(problem));
+                    scanned.invalid.push(invalid(problem));
                 }
                 None => {
                     scanned.skills.insert(skill.name.clone(), ScannedSkill { skill, folder });
@@ -126,18 +126,18 @@ pub(super) fn read_text(path: &Path, max: u64) -> Result<String, String> {
     read_bounded(path, max)
 }
 
-/// The files of a skill, beside its `SKILL.md`, by their paths in its folder; at most `max`.
+/// Lists the additional files of a skill by their paths in its folder; at most `max`.
 pub(super) fn list_skill_files(folder: &Path, max: usize) -> Vec<String> {
     let mut files = Vec::new();
-    let mut entries_left = ENTRIES_MAX;
-    let mut waiting = vec![(folder.to_owned(), FOLDER_DEPTH_MAX)];
-    while let Some((place, depth)) = waiting.pop() {
-        let Ok(entries) = fs::read_dir(&place) else { continue };
+    let mut remaining_entries = ENTRIES_MAX;
+    let mut pending = vec![(folder.to_owned(), FOLDER_DEPTH_MAX)];
+    while let Some((subfolder, depth)) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&subfolder) else { continue };
         for entry in entries.flatten() {
-            if entries_left == 0 {
+            if remaining_entries == 0 {
                 break;
             }
-            entries_left -= 1;
+            remaining_entries -= 1;
             let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
             let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) else {
                 continue;
@@ -146,7 +146,7 @@ pub(super) fn list_skill_files(folder: &Path, max: usize) -> Vec<String> {
                 continue;
             }
             if kind.is_dir() && depth > 0 {
-                waiting.push((path, depth - 1));
+                pending.push((path, depth - 1));
             } else if kind.is_file() {
                 files.push(name.to_owned());
             }

@@ -21,7 +21,7 @@ fn names(library: &SkillLibrary) -> Vec<String> {
 }
 
 #[test]
-fn c2_skills_are_found_however_deep_and_broken_ones_are_reported() {
+fn c2_nested_skills_are_found_and_invalid_ones_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     write_file(&folder, "pdf/SKILL.md", &skill("pdf", "Read it."));
     write_file(&folder, "office/tables/SKILL.md", &skill("tables", "Count."));
@@ -33,16 +33,16 @@ fn c2_skills_are_found_however_deep_and_broken_ones_are_reported() {
     write_file(&folder, "big/SKILL.md", &"x".repeat(300 * 1024));
     let library = library(&folder);
     assert_eq!(names(&library), ["pdf", "tables"]);
-    let broken = library.invalid_files();
-    let told = |path: &str| {
-        let of = |it: &&InvalidFile| it.path.ends_with(path);
-        &broken.iter().find(of).unwrap_or_else(|| panic!("{path}: {broken:?}")).problem
+    let invalid = library.invalid_files();
+    let problem = |path: &str| {
+        let has_path = |file: &&InvalidFile| file.path.ends_with(path);
+        &invalid.iter().find(has_path).unwrap_or_else(|| panic!("{path}: {invalid:?}")).problem
     };
-    assert!(told("broken/SKILL.md").contains("does not begin with a front matter"));
-    assert!(told("twin/SKILL.md").contains("has a skill of the same name, `pdf`"));
-    assert!(told("big/SKILL.md").contains("more than 262144 bytes"));
-    assert_eq!(broken.len(), 3);
-    // A folder may be a skill itself; one that is not there is reported.
+    assert!(problem("broken/SKILL.md").contains("does not begin with a front matter"));
+    assert!(problem("twin/SKILL.md").contains("has a skill of the same name, `pdf`"));
+    assert!(problem("big/SKILL.md").contains("exceeds the limit of 262144 bytes"));
+    assert_eq!(invalid.len(), 3);
+    // A configured folder may be a skill itself; a missing folder is reported.
     let missing = folder.path().join("missing");
     let library = SkillLibrary::open(vec![folder.path().join("pdf"), missing.clone()]);
     assert_eq!(names(&library), ["pdf"]);
@@ -50,18 +50,18 @@ fn c2_skills_are_found_however_deep_and_broken_ones_are_reported() {
 }
 
 #[test]
-fn c2_changes_on_disk_are_picked_up() {
+fn c2_changes_on_disk_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     let library = library(&folder);
-    let book = library.registry();
+    let registry = library.registry();
     assert!(!library.refresh());
     write_file(&folder, "pdf/SKILL.md", &skill("pdf", "Read it."));
     assert!(library.refresh());
-    assert_eq!(book.get().iter().count(), 1);
+    assert_eq!(registry.get().iter().count(), 1);
     assert_eq!(library.cached_text("pdf"), None);
     assert_eq!(library.read("pdf", None).unwrap(), "Read it.");
-    // The text is read when it is asked for, and kept until the files are looked at; the index
-    // follows once the file is another one.
+    // The text is read on request and cached until the next scan; the index is updated when the file
+    // has changed.
     write_file(&folder, "pdf/SKILL.md", &skill("pdf", "Read it well."));
     assert_eq!(library.read("pdf", None).unwrap(), "Read it well.");
     assert_eq!(library.cached_text("pdf").as_deref(), Some("Read it well."));
@@ -79,7 +79,7 @@ fn c2_changes_on_disk_are_picked_up() {
 }
 
 #[test]
-fn c2_files_beside_a_skill_are_read_and_no_path_leads_out() {
+fn c2_files_of_a_skill_are_read_and_paths_out_of_its_folder_are_rejected() {
     let outside = tempfile::tempdir().unwrap();
     write_file(&outside, "secret.txt", "secret");
     let folder = tempfile::tempdir().unwrap();
@@ -117,31 +117,31 @@ fn c2_files_beside_a_skill_are_read_and_no_path_leads_out() {
         ("link.txt", "leads out of the skill's folder"),
         ("linked/secret.txt", "leads out of the skill's folder"),
         ("missing.md", "has no file"),
-        ("scripts", "it is no file"),
-        ("pipe", "it is no file"),
-        ("huge.txt", "more than 1048576 bytes"),
-        ("picture.png", "it is no text"),
+        ("scripts", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("huge.txt", "exceeds the limit of 1048576 bytes"),
+        ("picture.png", "the file is not UTF-8 text"),
         ("a\0b", "has no file"),
     ] {
-        let found = library.read("pdf", Some(file)).unwrap_err();
-        assert!(found.contains(problem), "{file}: {found}");
+        let error = library.read("pdf", Some(file)).unwrap_err();
+        assert!(error.contains(problem), "{file}: {error}");
     }
     assert_eq!(library.read("nothing", None).unwrap_err(), "there is no skill `nothing`");
 }
 
-/// A pipe that nobody writes to: reading it would wait for ever.
+/// Creates a pipe without a writer. Reading it would block forever.
 fn nix_fifo(path: &Path) {
-    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(status.success());
 }
 
 #[test]
-fn what_is_kept_of_skills_is_bounded() {
-    let mut kept = SkillTextCache::default();
+fn text_cache_is_bounded() {
+    let mut cache = SkillTextCache::default();
     let text = "x".repeat(CACHED_TEXT_BYTES_MAX / 4);
     for n in 0..10 {
-        kept.insert(&format!("skill-{n}"), &text);
-        assert!(kept.texts.len() <= 4);
+        cache.insert(&format!("skill-{n}"), &text);
+        assert!(cache.texts.len() <= 4);
     }
-    assert!(kept.texts.contains_key("skill-9"));
+    assert!(cache.texts.contains_key("skill-9"));
 }

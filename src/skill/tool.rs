@@ -19,15 +19,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Reads a skill's text, or a file beside it, for agents that may read it.
+/// Reads a skill's text or one of its additional files, for agents that are allowed to.
 pub struct ReadSkillTool {
     library: Arc<SkillLibrary>,
-    /// Globs over names, by agent.
+    /// The name globs of each agent.
     allowed: BTreeMap<AgentName, Vec<String>>,
 }
 
 impl ReadSkillTool {
-    /// The tool for these agents.
+    /// Creates the tool for `agents`.
     pub fn new<'a>(
         library: Arc<SkillLibrary>,
         agents: impl Iterator<Item = &'a AgentProfile>,

@@ -1,7 +1,6 @@
-//! Log lines on their way to standard error (E7).
+//! Redacts log lines before they are written to standard error (E7).
 //!
-//! Dependencies log as well, and know nothing of our secrets: every line passes here, whoever wrote
-//! it.
+//! Covers every line of the process, because dependencies log too and do not know the secrets.
 
 use crate::redaction::Redactor;
 use std::{
@@ -10,22 +9,23 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// What blacks out lines; nothing does until the configuration has been read.
+/// The redactor of log lines; not set until the configuration has been loaded.
 static REDACTOR: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
-/// From now on the lines of this process are blacked out by `redactor`.
+/// Sets the redactor for all further log lines of this process.
 pub fn set_log_redactor(redactor: Arc<Redactor>) {
     *REDACTOR.write().unwrap_or_else(PoisonError::into_inner) = Some(redactor);
 }
 
-/// Takes one line, which the subscriber writes at once.
+/// Writes to standard error. Each `write` receives one complete line from the subscriber.
 pub(super) struct RedactingWriter;
 
 impl Write for RedactingWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let redactor = REDACTOR.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let shown = redactor.as_ref().map_or(Cow::Borrowed(line), |own| redact_line(line, own));
-        io::stderr().write_all(&shown)?;
+        let redacted =
+            redactor.as_ref().map_or(Cow::Borrowed(line), |redactor| redact_line(line, redactor));
+        io::stderr().write_all(&redacted)?;
         Ok(line.len())
     }
 
@@ -48,7 +48,7 @@ mod tests {
     use std::sync::Mutex;
     use tracing_subscriber::{fmt, prelude::*};
 
-    /// Collects what a subscriber writes, blacked out piece by piece as it comes.
+    /// Collects the output of a subscriber, redacted by write.
     #[derive(Clone)]
     struct CapturedLines(Arc<Redactor>, Arc<Mutex<Vec<u8>>>);
 
@@ -66,17 +66,17 @@ mod tests {
     #[test]
     fn e7_log_lines_of_dependencies_are_redacted() {
         let redactor = Arc::new(Redactor::new(["k3y\"k3y-k3y".to_owned()]));
-        let pieces = CapturedLines(redactor, Arc::default());
-        let (text, json) = (pieces.clone(), pieces.clone());
+        let captured = CapturedLines(redactor, Arc::default());
+        let (text, json) = (captured.clone(), captured.clone());
         let subscriber = tracing_subscriber::registry()
             .with(fmt::layer().with_writer(move || text.clone()))
             .with(fmt::layer().json().with_writer(move || json.clone()));
         tracing::subscriber::with_default(subscriber, || {
-            let words = "at http://h/?key=k3y\"k3y-k3y";
-            tracing::error!(target: "rmcp::transport", ?words, %words, "failed {words:?}");
+            let message = "at http://h/?key=k3y\"k3y-k3y";
+            tracing::error!(target: "rmcp::transport", ?message, %message, "failed {message:?}");
         });
-        let told = String::from_utf8(pieces.1.lock().unwrap().clone()).unwrap();
-        assert_eq!(told.lines().count(), 2, "{told}");
-        assert!(told.contains("key=[redacted]") && !told.contains("k3y-k3y"), "{told}");
+        let output = String::from_utf8(captured.1.lock().unwrap().clone()).unwrap();
+        assert_eq!(output.lines().count(), 2, "{output}");
+        assert!(output.contains("key=[redacted]") && !output.contains("k3y-k3y"), "{output}");
     }
 }

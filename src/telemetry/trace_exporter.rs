@@ -1,10 +1,10 @@
-//! Traces for OpenTelemetry (A4), by its conventions for generative AI: a run is `invoke_agent`, a
-//! model attempt `chat`, a tool attempt `execute_tool`, and what waits for a person a span too.
+//! Exports traces by OpenTelemetry's conventions for generative AI (A4): a run is an `invoke_agent`
+//! span, a model attempt `chat`, a tool attempt `execute_tool`, a pending approval `await_approval`.
 //!
-//! Spans are made of committed events: they tell what the log tells, and their ids follow from it
-//! (`greenroom_core::trace`). Prompts, arguments and results are in none. What is exported is handed
-//! to a queue of a bounded length that is emptied on a thread of its own; a collector that is away
-//! costs spans, never time.
+//! Spans are derived from committed events, and their ids from the ids in these events
+//! (`greenroom_core::trace_context`). No span contains prompts, arguments or results. Finished spans
+//! enter a bounded queue that a separate thread exports; an unreachable collector loses spans but
+//! never delays a session.
 
 use crate::redaction::Redactor;
 use async_trait::async_trait;
@@ -34,16 +34,16 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Runs that are traced at the same time; further ones are not.
+/// Maximum number of runs traced at the same time; further runs are not traced.
 const RUNS_MAX: usize = 10_000;
-/// Spans of a run that are open at the same time.
+/// Maximum number of open spans of a run.
 const OPEN_PER_RUN_MAX: usize = 128;
-/// Bytes of an error that a span keeps.
+/// Maximum bytes of an error in a span.
 const ERROR_BYTES_MAX: usize = 256;
-/// Time for one export, and for the last one.
+/// Timeout of an export request and of the final export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What makes spans of events.
+/// Builds spans from events and exports them.
 #[derive(Debug)]
 pub struct TraceExporter {
     processor: Box<dyn SpanProcessor>,
@@ -55,13 +55,13 @@ pub struct TraceExporter {
 #[derive(Debug)]
 struct RunSpans {
     started_at: Timestamp,
-    /// The span in which it was asked for.
+    /// The span of the client's request, if it sent a `traceparent`.
     parent: Option<TraceContext>,
-    /// By the id of the attempt or approval.
+    /// Open spans by the id of their attempt or approval.
     open_spans: HashMap<Uuid, OpenSpan>,
-    /// Which of them is the model's.
+    /// The id of the running model attempt.
     step_attempt: Option<Uuid>,
-    /// The attempt that each call is at, and its tool.
+    /// The current attempt and the tool of each call.
     calls: HashMap<CallId, (Option<Uuid>, String)>,
 }
 
@@ -73,15 +73,15 @@ struct OpenSpan {
     attributes: Vec<KeyValue>,
 }
 
-/// How a span ended.
+/// The outcome of a span.
 enum SpanOutcome {
     Success,
     Failed { kind: &'static str, error: String },
 }
 
 impl TraceExporter {
-    /// Traces that go to the collector at `endpoint`, such as `http://localhost:4318`. Needs the
-    /// runtime on which requests are made.
+    /// Creates an exporter to the OTLP collector at `endpoint`, such as `http://localhost:4318`.
+    /// Requires the tokio runtime that performs the export requests.
     pub fn start(endpoint: &str, redactor: Arc<Redactor>) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder()
             .timeout(EXPORT_TIMEOUT)
@@ -107,15 +107,15 @@ impl TraceExporter {
         })
     }
 
-    /// Exports what is left. Blocks until that is done or takes too long.
+    /// Exports the remaining spans. Blocks until they are exported or [`EXPORT_TIMEOUT`] passes.
     pub fn shut_down(&self) {
         if let Err(error) = self.processor.shutdown_with_timeout(EXPORT_TIMEOUT) {
-            tracing::warn!(%error, "the last traces could not be exported");
+            tracing::warn!(%error, "failed to export the remaining traces");
         }
     }
 
-    /// Takes note of a run that goes on after a restart: when it began, in which trace, and what its
-    /// calls are of.
+    /// Registers a run that resumes after a restart: its start, its trace and the tools of its
+    /// calls.
     pub fn resume_run(&self, run: &session::Run) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.len() < RUNS_MAX {
@@ -129,25 +129,25 @@ impl TraceExporter {
         }
     }
 
-    /// Takes note of an event of that session.
+    /// Opens and closes spans for an event of the session.
     pub fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         let Some(run_id) = record.run_id else { return };
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.len() >= RUNS_MAX && !runs.contains_key(&run_id) {
             return;
         }
-        // What is first heard of a run is its message.
+        // The first event of a run is its message.
         let run = runs.entry(run_id).or_insert_with(|| RunSpans::new(record.at, None));
         if let SessionEvent::RunStarted { traceparent, .. } = &record.event {
             run.parent = *traceparent;
         }
-        let telling = EventRecorder { traces: self, run_id, parent: run.parent, at: record.at };
-        let outcome = telling.apply_event(run, &record.event);
-        if let Some((end, usage)) = outcome
+        let recorder = EventRecorder { traces: self, run_id, parent: run.parent, at: record.at };
+        let run_end = recorder.apply_event(run, &record.event);
+        if let Some((outcome, usage)) = run_end
             && let Some(run) = runs.remove(&run_id)
         {
             drop(runs);
-            telling.end_run(session_id, agent, run, end, usage);
+            recorder.end_run(session_id, agent, run, outcome, usage);
         }
     }
 }
@@ -170,7 +170,7 @@ impl RunSpans {
     }
 }
 
-/// One event, being taken note of.
+/// Context for applying one event to its run's spans.
 struct EventRecorder<'a> {
     traces: &'a TraceExporter,
     run_id: RunId,
@@ -179,7 +179,7 @@ struct EventRecorder<'a> {
 }
 
 impl EventRecorder<'_> {
-    /// What the event begins and ends within the run; how the run ended, if it did.
+    /// Opens and closes the spans of the event. Returns the run's outcome if the event ends the run.
     fn apply_event(
         &self,
         run: &mut RunSpans,
@@ -192,52 +192,50 @@ impl EventRecorder<'_> {
         } else if let E::StepCompleted { usage, stop_reason } = event {
             let reason = serde_json::to_value(stop_reason).unwrap_or_default();
             let reason = reason.as_str().unwrap_or("other").to_owned();
-            let finish = KeyValue::new("gen_ai.response.finish_reasons", reason);
-            self.end_step(run, SpanOutcome::Success, *usage, Some(finish));
+            let finish_reason = KeyValue::new("gen_ai.response.finish_reasons", reason);
+            self.end_step(run, SpanOutcome::Success, *usage, Some(finish_reason));
         } else if let E::ContextCompacted { usage, .. } = event {
             self.end_step(run, SpanOutcome::Success, *usage, None);
         } else if let E::StepRetrying { reason, usage, .. }
         | E::StepModelFallback { reason, usage, .. }
         | E::ContextCompactionFailed { reason, usage } = event
         {
-            let end = SpanOutcome::Failed { kind: "model_failure", error: reason.clone() };
-            self.end_step(run, end, *usage, None);
+            let outcome = SpanOutcome::Failed { kind: "model_failure", error: reason.clone() };
+            self.end_step(run, outcome, *usage, None);
         } else if let E::ToolCallStarted { call_id, tool, .. } = event {
             run.calls.insert(*call_id, (None, tool.clone()));
         } else if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt, .. } = event {
-            let of_call = run.calls.entry(*call_id).or_default();
-            of_call.0 = Some(attempt_id.0);
-            let open = self.tool_span(*call_id, &of_call.1, *attempt);
-            run.open_span(attempt_id.0, open);
+            let call = run.calls.entry(*call_id).or_default();
+            call.0 = Some(attempt_id.0);
+            let span = self.tool_span(*call_id, &call.1, *attempt);
+            run.open_span(attempt_id.0, span);
         } else if let E::ToolCallCompleted { call_id, .. } = event {
             self.end_tool_attempt(run, *call_id, SpanOutcome::Success);
         } else if let E::ToolCallRetrying { call_id, reason, .. } = event {
-            let end = SpanOutcome::Failed { kind: "tool_failure", error: reason.clone() };
-            self.end_tool_attempt(run, *call_id, end);
+            let outcome = SpanOutcome::Failed { kind: "tool_failure", error: reason.clone() };
+            self.end_tool_attempt(run, *call_id, outcome);
         } else if let E::ToolCallFailed { call_id, error, .. } = event {
-            let end = SpanOutcome::Failed { kind: "tool_failure", error: error.clone() };
-            self.end_tool_attempt(run, *call_id, end);
+            let outcome = SpanOutcome::Failed { kind: "tool_failure", error: error.clone() };
+            self.end_tool_attempt(run, *call_id, outcome);
         } else if let E::ApprovalRequested { approval } = event {
             let name = format!("await_approval {}", approval.kind().name());
             let id = approval.approval_id.0;
             let attributes = vec![KeyValue::new("greenroom.approval.id", id.to_string())];
-            let (began, kind) = (self.at, SpanKind::Internal);
-            run.open_span(id, OpenSpan { started_at: began, name, kind, attributes });
+            let (started_at, kind) = (self.at, SpanKind::Internal);
+            run.open_span(id, OpenSpan { started_at, name, kind, attributes });
         } else if let E::ApprovalDecided { approval_id, closed: true, .. }
         | E::ApprovalCancelled { approval_id } = event
         {
             self.end_span(run, approval_id.0, SpanOutcome::Success, Vec::new());
         } else if let E::ApprovalExpired { approval_id } = event {
-            let end = SpanOutcome::Failed {
-                kind: "expired",
-                error: "nobody answered in time".to_owned(),
-            };
-            self.end_span(run, approval_id.0, end, Vec::new());
+            let outcome =
+                SpanOutcome::Failed { kind: "expired", error: "the approval expired".to_owned() };
+            self.end_span(run, approval_id.0, outcome, Vec::new());
         } else if let E::RunCompleted { usage, .. } | E::RunCancelled { usage, .. } = event {
             return Some((SpanOutcome::Success, *usage));
         } else if let E::RunFailed { error, usage, .. } = event {
-            let end = SpanOutcome::Failed { kind: "run_failed", error: error.clone() };
-            return Some((end, *usage));
+            let outcome = SpanOutcome::Failed { kind: "run_failed", error: error.clone() };
+            return Some((outcome, *usage));
         }
         None
     }
@@ -272,36 +270,42 @@ impl EventRecorder<'_> {
     fn end_step(
         &self,
         run: &mut RunSpans,
-        end: SpanOutcome,
+        outcome: SpanOutcome,
         usage: ModelUsage,
-        more: Option<KeyValue>,
+        extra_attribute: Option<KeyValue>,
     ) {
         if let Some(attempt) = run.step_attempt.take() {
-            let attributes = tokens(usage).into_iter().chain(more).collect();
-            self.end_span(run, attempt, end, attributes);
+            let attributes = token_attributes(usage).into_iter().chain(extra_attribute).collect();
+            self.end_span(run, attempt, outcome, attributes);
         }
     }
 
-    fn end_tool_attempt(&self, run: &mut RunSpans, call_id: CallId, end: SpanOutcome) {
+    fn end_tool_attempt(&self, run: &mut RunSpans, call_id: CallId, outcome: SpanOutcome) {
         let attempt = run.calls.get_mut(&call_id).and_then(|(attempt, _)| attempt.take());
         if let Some(attempt) = attempt {
-            self.end_span(run, attempt, end, Vec::new());
+            self.end_span(run, attempt, outcome, Vec::new());
         }
     }
 
-    /// The run's own span.
+    /// Returns the trace context of the run's span.
     fn run_trace(&self) -> TraceContext {
         TraceContext::for_run(self.run_id, self.parent)
     }
 
-    fn end_span(&self, run: &mut RunSpans, id: Uuid, end: SpanOutcome, more: Vec<KeyValue>) {
-        if let Some(open) = run.open_spans.remove(&id) {
+    fn end_span(
+        &self,
+        run: &mut RunSpans,
+        id: Uuid,
+        outcome: SpanOutcome,
+        extra_attributes: Vec<KeyValue>,
+    ) {
+        if let Some(span) = run.open_spans.remove(&id) {
             self.export(
                 TraceContext::span_id_from_uuid(id),
                 Some(self.run_trace().span_id),
-                open,
-                end,
-                more,
+                span,
+                outcome,
+                extra_attributes,
             );
         }
     }
@@ -311,14 +315,15 @@ impl EventRecorder<'_> {
         session_id: SessionId,
         agent: &AgentName,
         mut run: RunSpans,
-        end: SpanOutcome,
+        outcome: SpanOutcome,
         usage: ModelUsage,
     ) {
         for id in run.open_spans.keys().copied().collect::<Vec<_>>() {
-            let left = SpanOutcome::Failed { kind: "cancelled", error: "the run ended".to_owned() };
-            self.end_span(&mut run, id, left, Vec::new());
+            let cancelled =
+                SpanOutcome::Failed { kind: "cancelled", error: "the run ended".to_owned() };
+            self.end_span(&mut run, id, cancelled, Vec::new());
         }
-        let open = OpenSpan {
+        let run_span = OpenSpan {
             started_at: run.started_at,
             name: format!("invoke_agent {agent}"),
             kind: SpanKind::Internal,
@@ -330,20 +335,21 @@ impl EventRecorder<'_> {
             ],
         };
         let parent = self.parent.map(|parent| parent.span_id);
-        self.export(self.run_trace().span_id, parent, open, end, tokens(usage).into());
+        let attributes = token_attributes(usage).into();
+        self.export(self.run_trace().span_id, parent, run_span, outcome, attributes);
     }
 
     fn export(
         &self,
         id: u64,
         parent: Option<u64>,
-        open: OpenSpan,
-        end: SpanOutcome,
-        more: Vec<KeyValue>,
+        span: OpenSpan,
+        outcome: SpanOutcome,
+        extra_attributes: Vec<KeyValue>,
     ) {
-        let OpenSpan { started_at: began, name, kind, mut attributes } = open;
-        attributes.extend(more);
-        let status = match end {
+        let OpenSpan { started_at, name, kind, mut attributes } = span;
+        attributes.extend(extra_attributes);
+        let status = match outcome {
             SpanOutcome::Success => Status::Unset,
             SpanOutcome::Failed { kind, error } => {
                 attributes.push(KeyValue::new("error.type", kind));
@@ -351,16 +357,16 @@ impl EventRecorder<'_> {
                 Status::error(truncate(&error, ERROR_BYTES_MAX).to_owned())
             }
         };
-        let of_run = self.run_trace();
-        let trace_id = TraceId::from(of_run.trace_id);
+        let run_trace = self.run_trace();
+        let trace_id = TraceId::from(run_trace.trace_id);
         let (flags, state) = (TraceFlags::SAMPLED, TraceState::default());
         self.traces.processor.on_end(SpanData {
             span_context: SpanContext::new(trace_id, SpanId::from(id), flags, false, state),
             parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from),
-            parent_span_is_remote: id == of_run.span_id && parent.is_some(),
+            parent_span_is_remote: id == run_trace.span_id && parent.is_some(),
             span_kind: kind,
             name: name.into(),
-            start_time: to_system_time(began),
+            start_time: to_system_time(started_at),
             end_time: to_system_time(self.at),
             attributes,
             dropped_attributes_count: 0,
@@ -372,7 +378,7 @@ impl EventRecorder<'_> {
     }
 }
 
-fn tokens(usage: ModelUsage) -> [KeyValue; 2] {
+fn token_attributes(usage: ModelUsage) -> [KeyValue; 2] {
     let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     [
         KeyValue::new("gen_ai.usage.input_tokens", count(usage.tokens.input_tokens)),
@@ -384,7 +390,7 @@ fn to_system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or_default())
 }
 
-/// The exporter's thread has no runtime: requests are made on the server's.
+/// Sends export requests on the server's runtime, because the exporter's thread has none.
 #[derive(Debug)]
 struct OtlpHttpClient {
     http: reqwest::Client,
@@ -397,12 +403,12 @@ impl HttpClient for OtlpHttpClient {
         let (head, body) = request.into_parts();
         let request = self.http.request(head.method, head.uri.to_string());
         let request = request.headers(head.headers).body(body);
-        let answered = self.runtime.spawn(async move {
+        let response = self.runtime.spawn(async move {
             let response = request.send().await?;
             let status = response.status();
             Ok::<_, reqwest::Error>((status, response.bytes().await?))
         });
-        let (status, body) = answered.await??;
+        let (status, body) = response.await??;
         Ok(Response::builder().status(status).body(body)?)
     }
 }

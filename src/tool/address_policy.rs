@@ -1,26 +1,24 @@
-//! Keeps MCP over HTTP out of private networks unless configuration allows it (X5).
+//! Restricts MCP over HTTP to public addresses unless the configuration allows private ones (X5).
 //!
-//! Names are checked after they are resolved, at each connection, so a name that points to another
-//! address later gains nothing. Used by `mcp`.
+//! Host names are checked after each resolution, so a name that later resolves to a private address is
+//! rejected too. Used by `connector`.
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Why a URL is refused.
+/// The reason why a URL is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AddressError {
-    // Which one is in the configuration; it may hold a secret.
-    #[error("its address is not a URL: {0}")]
+    // Does not contain the URL, which may contain a secret.
+    #[error("the URL is invalid: {0}")]
     Malformed(String),
-    #[error("only http and https are spoken, not `{0}`")]
+    #[error("the URL scheme must be http or https, not `{0}`")]
     Scheme(String),
-    #[error(
-        "{0} is a private address, which only `allow_private = true` on the server would allow"
-    )]
+    #[error("{0} is a private address; set `allow_private = true` on the server to allow it")]
     Private(String),
 }
 
-/// Checks what can be checked of a URL before its name is resolved.
+/// Validates the scheme of a URL, and its host if it is an IP address.
 pub(super) fn validate_url(url: &str, allow_private: bool) -> Result<(), AddressError> {
     let parsed = reqwest::Url::parse(url);
     let parsed = parsed.map_err(|error| AddressError::Malformed(error.to_string()))?;
@@ -28,7 +26,7 @@ pub(super) fn validate_url(url: &str, allow_private: bool) -> Result<(), Address
         return Err(AddressError::Scheme(parsed.scheme().to_owned()));
     }
     let host = parsed.host_str();
-    let host = host.ok_or_else(|| AddressError::Malformed("it names no host".to_owned()))?;
+    let host = host.ok_or_else(|| AddressError::Malformed("it has no host".to_owned()))?;
     let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     match literal {
         Ok(address) if !allow_private && is_private(address) => {
@@ -38,17 +36,17 @@ pub(super) fn validate_url(url: &str, allow_private: bool) -> Result<(), Address
     }
 }
 
-/// Resolves names, to public addresses only.
+/// Resolves host names to public addresses only.
 pub(super) struct PublicAddressResolver;
 
 impl Resolve for PublicAddressResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> =
+            let addresses: Vec<SocketAddr> =
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let public: Vec<_> =
-                found.iter().copied().filter(|found| !is_private(found.ip())).collect();
-            if public.is_empty() && !found.is_empty() {
+                addresses.iter().copied().filter(|address| !is_private(address.ip())).collect();
+            if public.is_empty() && !addresses.is_empty() {
                 return Err(AddressError::Private(name.as_str().to_owned()).into());
             }
             Ok(Box::new(public.into_iter()) as Addrs)
@@ -56,7 +54,7 @@ impl Resolve for PublicAddressResolver {
     }
 }
 
-/// Whether an address is anything but one of the public internet.
+/// True if an address is not a public internet address.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
@@ -71,7 +69,7 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
         || address.is_link_local()
         || address.is_multicast()
         || address.is_documentation()
-        // This network, shared address space, protocol assignments, benchmarks, reserved.
+        // 0.0.0.0/8, shared address space, protocol assignments, benchmarking, reserved.
         || a == 0
         || (a == 100 && (64..128).contains(&b))
         || (a == 192 && b == 0 && c == 0)
@@ -89,14 +87,14 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
     match segments {
         // Unspecified, loopback, IPv4-mapped and IPv4-compatible addresses.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
-        // NAT64, its local form, and 6to4 carry an IPv4 address.
+        // NAT64, local-use NAT64, and 6to4 contain an IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x64, 0xff9b, 1, ..] => true,
         [0x2002, high, low, ..] => embedded(high, low),
         // Teredo, ORCHID, documentation.
         [0x2001, 0, ..] | [0x2001, 0x10..=0x2f, ..] | [0x2001, 0xdb8, ..] => true,
         [first, ..] => {
-            // Unique local, link local, site local, multicast, and what is not assigned.
+            // Unique local, link local, site local, multicast, and unassigned addresses.
             (first & 0xfe00) == 0xfc00 || (first & 0xff80) == 0xfe80 || (first & 0xe000) != 0x2000
         }
     }
@@ -107,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x5_private_addresses_are_known() {
+    fn x5_private_addresses_are_recognized() {
         for private in [
             "127.0.0.1",
             "127.9.9.9",
@@ -151,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn x5_urls_are_checked_before_anything_is_sent() {
+    fn x5_private_and_invalid_urls_are_rejected() {
         let private = |host: &str| Err(AddressError::Private(host.to_owned()));
         assert_eq!(validate_url("http://127.0.0.1:80/mcp", false), private("127.0.0.1"));
-        // The URL parser knows the many ways to write one address.
+        // The URL parser normalizes alternative notations of an address.
         assert_eq!(validate_url("http://0x7f.1/mcp", false), private("127.0.0.1"));
         assert_eq!(validate_url("http://2130706433/", false), private("127.0.0.1"));
         assert_eq!(validate_url("https://[::1]/mcp", false), private("[::1]"));

@@ -1,5 +1,5 @@
-//! One attempt of one tool call over MCP, and what is known of its effect when it ends (R1, S6).
-//! Used by `link`.
+//! Runs one attempt of a tool call over MCP and determines what is known of its effect (R1, S6).
+//! Used by `mcp_client`.
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use greenroom_actors::ports::{ElicitationChannel, LateResultHandler, Progress, ToolCall};
@@ -32,20 +32,20 @@ use super::{
     stdio::WriteError,
 };
 
-/// `_meta` key of a request: the same for every attempt of one call (D3).
+/// `_meta` key of a request: the idempotency key, the same for all attempts of a call (D3).
 const META_IDEMPOTENCY_KEY: &str = "greenroom/idempotency_key";
-/// `_meta` key of a request: the attempt's place in its trace, as the W3C writes it (A4).
+/// `_meta` key of a request: the attempt's trace context in W3C format (A4).
 const META_TRACE: &str = "traceparent";
-/// Requests of one attempt: how often a tool may ask for more before it answers.
+/// Maximum number of requests of one attempt. Each request but the first supplies required input.
 const REQUESTS_PER_ATTEMPT_MAX: usize = 16;
-/// The error by which a server says that a person must visit a page first.
+/// The error code of a server that requires the user to visit a page first.
 const CODE_URL_ELICITATION_REQUIRED: i32 = -32042;
-/// Time for telling a server that its answer is not wanted any more.
+/// Timeout for sending a cancellation to a server.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
-/// Runs the attempt to its end: the call, and as often as it needs something of people, once more.
+/// Runs an attempt to its end. Repeats the request with the input that the server requires.
 pub(super) async fn run_attempt(
-    conversation: Arc<McpConnection>,
+    connection: Arc<McpConnection>,
     call: ToolCall,
     progress: mpsc::Sender<Progress>,
     cancel: CancellationToken,
@@ -53,73 +53,74 @@ pub(super) async fn run_attempt(
     if cancel.is_cancelled() {
         return ToolOutcome::NotSent { error: "cancelled".to_owned() };
     }
-    if conversation.closed.is_cancelled() {
-        return ToolOutcome::NotSent { error: conversation.close_reason().await };
+    if connection.closed.is_cancelled() {
+        return ToolOutcome::NotSent { error: connection.close_reason().await };
     }
     let mut params = CallToolRequestParams::new(call.tool);
     params.arguments = match call.arguments {
         Value::Object(arguments) => Some(arguments),
         Value::Null => None,
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            return failed_outcome("a tool's arguments must be a JSON object");
+            return failed_outcome("the arguments of a tool must be a JSON object");
         }
     };
     let mut attempt = Attempt {
-        conversation,
+        connection,
         idempotency_key: call.idempotency_key,
         trace: call.caller.map(|caller| caller.trace),
         timeout: call.timeout,
-        time_left: call.timeout,
+        remaining_time: call.timeout,
         result_bytes_max: call.result_bytes_max,
-        people: call.elicitation,
-        late: call.late_result,
+        elicitation: call.elicitation,
+        late_result: call.late_result,
         progress,
         cancel,
     };
     for _ in 0..REQUESTS_PER_ATTEMPT_MAX {
-        let needed = match attempt.send_request(params.clone()).await {
+        let required = match attempt.send_request(params.clone()).await {
             CallResponse::Finished(outcome) => return outcome,
-            CallResponse::InputRequired(needed) => needed,
+            CallResponse::InputRequired(required) => required,
         };
-        let CollectedInput { responses, state } = match attempt.collect_input(needed).await {
-            Ok(given) => given,
+        let CollectedInput { responses, state } = match attempt.collect_input(required).await {
+            Ok(input) => input,
             Err(outcome) => return outcome,
         };
         params.input_responses = responses;
         params.request_state = state;
     }
     failed_outcome(&format!(
-        "the tool asked for more than {REQUESTS_PER_ATTEMPT_MAX} times and never answered"
+        "the tool required input more than {REQUESTS_PER_ATTEMPT_MAX} times without a result"
     ))
 }
 
-/// What a request led to.
+/// The response to one request of an attempt.
 pub(super) enum CallResponse {
-    /// The attempt's end.
+    /// The outcome of the attempt.
     Finished(ToolOutcome),
-    /// The call is to be made again, with this.
+    /// The request must be repeated with this input.
     InputRequired(RequiredInput),
 }
 
-/// One attempt, whatever requests it takes.
+/// One attempt, which consists of one or more requests.
 struct Attempt {
-    conversation: Arc<McpConnection>,
+    connection: Arc<McpConnection>,
     idempotency_key: String,
     trace: Option<TraceContext>,
     timeout: Option<Duration>,
-    /// What is left of the time; it stands still while people are asked (T4).
-    time_left: Option<Duration>,
+    /// The remaining time; `None` if there is no timeout. Not reduced while elicitations are pending
+    /// (T4).
+    remaining_time: Option<Duration>,
     result_bytes_max: usize,
-    people: ElicitationChannel,
-    late: LateResultHandler,
+    elicitation: ElicitationChannel,
+    late_result: LateResultHandler,
     progress: mpsc::Sender<Progress>,
     cancel: CancellationToken,
 }
 
 impl Attempt {
-    /// Makes the call once.
+    /// Sends one request and waits for its response.
     async fn send_request(&mut self, params: CallToolRequestParams) -> CallResponse {
-        let conversation = self.conversation.clone();
+        let connection = self.connection.clone();
         let is_first = params.input_responses.is_none() && params.request_state.is_none();
         let mut meta = RequestMetaObject::default();
         let key = Value::String(self.idempotency_key.clone());
@@ -129,15 +130,16 @@ impl Attempt {
         }
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let options = PeerRequestOptions::no_options().with_meta(meta);
-        // Before it is sent: a server may ask before we have seen that it was.
-        let (mut heard, mut asked) = conversation.routes.active_calls.register();
-        let sent = conversation.peer.send_cancellable_request(request, options).await;
+        // Registered before the request is sent, because the server may send an elicitation before
+        // sending returns.
+        let (mut active_call, mut elicitations) = connection.routes.active_calls.register();
+        let sent = connection.peer.send_cancellable_request(request, options).await;
         let mut handle = match sent {
             Ok(handle) => handle,
             Err(error) => {
-                heard.mark_answered();
+                active_call.mark_answered();
                 let error = error.to_string();
-                // What it did before it asked nobody knows.
+                // After an earlier request of the attempt, the effect is unknown.
                 let outcome = match is_first {
                     true => ToolOutcome::NotSent { error },
                     false => ToolOutcome::Crashed { error },
@@ -145,49 +147,51 @@ impl Attempt {
                 return CallResponse::Finished(outcome);
             }
         };
-        let _route = conversation
+        let _progress_guard = connection
             .routes
             .register_progress(handle.progress_token.clone(), self.progress.clone());
-        let mut unanswered = CancelGuard::new(handle.peer.clone(), handle.id.clone());
-        let mut asking = FuturesUnordered::new();
+        let mut cancel_guard = CancelGuard::new(handle.peer.clone(), handle.id.clone());
+        let mut pending_elicitations = FuturesUnordered::new();
         loop {
-            let (since, counts) = (Instant::now(), asking.is_empty());
-            let left = self.time_left.filter(|_| counts);
-            let time_is_up = async {
-                match left {
-                    Some(left) => tokio::time::sleep(left).await,
+            let (since, counts) = (Instant::now(), pending_elicitations.is_empty());
+            let remaining = self.remaining_time.filter(|_| counts);
+            let timed_out = async {
+                match remaining {
+                    Some(remaining) => tokio::time::sleep(remaining).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 answer = &mut handle.rx => {
-                    unanswered.disarm();
-                    heard.mark_answered();
+                    cancel_guard.disarm();
+                    active_call.mark_answered();
                     self.deduct_elapsed(since, counts);
                     return match answer {
                         Ok(Ok(result)) => response_from_result(result, self.result_bytes_max),
-                        Ok(Err(error)) => response_from_error(&conversation, error, is_first).await,
-                        Err(_) => CallResponse::Finished(crashed_outcome(&conversation).await),
+                        Ok(Err(error)) => response_from_error(&connection, error, is_first).await,
+                        Err(_) => CallResponse::Finished(crashed_outcome(&connection).await),
                     };
                 }
                 () = self.cancel.cancelled() => {
                     self.register_late_result(&handle.id);
-                    unanswered.cancel("cancelled by the user").await;
+                    cancel_guard.cancel("cancelled by the user").await;
                     return CallResponse::Finished(failed_outcome("cancelled"));
                 }
-                () = conversation.closed.cancelled() => {
-                    unanswered.disarm();
-                    heard.mark_answered();
-                    return CallResponse::Finished(crashed_outcome(&conversation).await);
+                () = connection.closed.cancelled() => {
+                    cancel_guard.disarm();
+                    active_call.mark_answered();
+                    return CallResponse::Finished(crashed_outcome(&connection).await);
                 }
-                Some(question) = asked.recv() => asking.push(question.forward(self.people.clone())),
-                Some(()) = asking.next() => {}
-                () = time_is_up => {
+                Some(elicitation) = elicitations.recv() => {
+                    pending_elicitations.push(elicitation.forward(self.elicitation.clone()));
+                }
+                Some(()) = pending_elicitations.next() => {}
+                () = timed_out => {
                     self.register_late_result(&handle.id);
-                    unanswered.cancel("timeout").await;
-                    let after = self.timeout.unwrap_or_default().as_millis();
-                    let after_ms = u64::try_from(after).unwrap_or(u64::MAX);
+                    cancel_guard.cancel("timeout").await;
+                    let timeout_ms = self.timeout.unwrap_or_default().as_millis();
+                    let after_ms = u64::try_from(timeout_ms).unwrap_or(u64::MAX);
                     return CallResponse::Finished(ToolOutcome::TimedOut { after_ms });
                 }
             }
@@ -195,31 +199,31 @@ impl Attempt {
         }
     }
 
-    /// What the server answers all the same is told to whoever hears what comes late.
+    /// Registers the request, so that a late response is reported to the call's late result handler.
     fn register_late_result(&self, request: &RequestId) {
-        let (late, bytes_max) = (self.late.clone(), self.result_bytes_max);
-        self.conversation.routes.abandoned_calls.add(request.clone(), late, bytes_max);
+        let (handler, bytes_max) = (self.late_result.clone(), self.result_bytes_max);
+        self.connection.routes.abandoned_calls.add(request.clone(), handler, bytes_max);
     }
 
-    /// Time has passed since; it counts unless people were asked.
+    /// Deducts the time since `since` from the remaining time if it `counts`.
     fn deduct_elapsed(&mut self, since: Instant, counts: bool) {
-        if let Some(left) = self.time_left.as_mut().filter(|_| counts) {
-            *left = left.saturating_sub(since.elapsed());
+        if let Some(remaining) = self.remaining_time.as_mut().filter(|_| counts) {
+            *remaining = remaining.saturating_sub(since.elapsed());
         }
     }
 
-    /// Gets what the call needs; errs with the attempt's end.
-    async fn collect_input(&self, needed: RequiredInput) -> Result<CollectedInput, ToolOutcome> {
+    /// Collects the required input. An error is the outcome of the attempt.
+    async fn collect_input(&self, required: RequiredInput) -> Result<CollectedInput, ToolOutcome> {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(failed_outcome("cancelled")),
-            () = self.conversation.closed.cancelled() => Err(crashed_outcome(&self.conversation).await),
-            given = elicitation::collect_input(needed, &self.people) => given.map_err(|error| failed_outcome(&error)),
+            () = self.connection.closed.cancelled() => Err(crashed_outcome(&self.connection).await),
+            input = elicitation::collect_input(required, &self.elicitation) => input.map_err(|error| failed_outcome(&error)),
         }
     }
 }
 
-/// A request whose answer is still to come. Dropped while it is, it tells the server.
+/// Guards a request without a response: sends a cancellation to the server when it is dropped.
 struct CancelGuard {
     request: Option<(Peer<RoleClient>, RequestId)>,
 }
@@ -233,7 +237,7 @@ impl CancelGuard {
         self.request = None;
     }
 
-    /// Tells the server that the answer is not wanted any more (S6).
+    /// Sends a cancellation to the server (S6).
     async fn cancel(&mut self, reason: &'static str) {
         if let Some((peer, id)) = self.request.take() {
             send_cancellation(peer, id, reason).await;
@@ -253,22 +257,22 @@ impl Drop for CancelGuard {
 
 async fn send_cancellation(peer: Peer<RoleClient>, id: RequestId, reason: &'static str) {
     let params = CancelledNotificationParam::new(Some(id), Some(reason.to_owned()));
-    let telling = peer.send_notification(CancelledNotification::new(params).into());
-    match timeout(CANCEL_TIME, telling).await {
+    let sending = peer.send_notification(CancelledNotification::new(params).into());
+    match timeout(CANCEL_TIME, sending).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a tool server can't be told of a cancellation"),
-        Err(_) => tracing::debug!("a tool server is too slow to be told of a cancellation"),
+        Ok(Err(error)) => tracing::debug!(%error, "can't send a cancellation to a tool server"),
+        Err(_) => tracing::debug!("timeout while sending a cancellation to a tool server"),
     }
 }
 
 pub(super) fn response_from_result(result: ServerResult, bytes_max: usize) -> CallResponse {
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the SDK's enum, and most of it is no answer"
+        reason = "the SDK's enum, and most variants are not responses to tool calls"
     )]
     CallResponse::Finished(match result {
         ServerResult::CallToolResult(result) => outcome_from_result(result, bytes_max),
-        // MCP lets a tool answer with nothing at all.
+        // MCP allows an empty result.
         ServerResult::EmptyResult(_) => ToolOutcome::Completed(Default::default()),
         ServerResult::InputRequiredResult(result) => {
             let requests = result.input_requests.unwrap_or_default();
@@ -278,15 +282,16 @@ pub(super) fn response_from_result(result: ServerResult, bytes_max: usize) -> Ca
             });
         }
         ServerResult::CreateTaskResult(_) => {
-            failed_outcome("the tool made a task of the call, which was not offered")
+            failed_outcome("the tool created a task, which the client does not support")
         }
-        _ => failed_outcome("the server's answer is not the result of a tool"),
+        _ => failed_outcome("the server's response is not a tool result"),
     })
 }
 
-/// What an error means. Of a call that was made before, nobody knows that it did nothing.
+/// Interprets an error response. After an earlier request of the attempt, an unsent request does not
+/// mean that the call had no effect.
 async fn response_from_error(
-    conversation: &McpConnection,
+    connection: &McpConnection,
     error: ServiceError,
     is_first: bool,
 ) -> CallResponse {
@@ -294,22 +299,22 @@ async fn response_from_error(
     let outcome = match error {
         ServiceError::McpError(error) => {
             if error.code.0 == CODE_URL_ELICITATION_REQUIRED
-                && let Some(needed) = RequiredInput::from_error_data(error.data.as_ref())
+                && let Some(required) = RequiredInput::from_error_data(error.data.as_ref())
             {
-                return CallResponse::InputRequired(needed);
+                return CallResponse::InputRequired(required);
             }
             failed_outcome(&format!("{} (JSON-RPC error {})", error.message, error.code.0))
         }
         ServiceError::TransportSend(error) => {
-            match outcome_from_send_error(conversation, &*error.error) {
+            match outcome_from_send_error(connection, &*error.error) {
                 Some(outcome) => outcome,
-                None => crashed_outcome(conversation).await,
+                None => crashed_outcome(connection).await,
             }
         }
         ServiceError::UnexpectedResponse => {
-            failed_outcome("the server's answer is not the result of a tool")
+            failed_outcome("the server's response is not a tool result")
         }
-        _ => crashed_outcome(conversation).await,
+        _ => crashed_outcome(connection).await,
     };
     CallResponse::Finished(match outcome {
         ToolOutcome::NotSent { error } if !is_first => ToolOutcome::Crashed { error },
@@ -321,10 +326,11 @@ async fn response_from_error(
     })
 }
 
-/// Sending failed: over a pipe that means what it says; over HTTP it may mean the answer. Nothing
-/// means that the connection is lost with the call on its way.
+/// Interprets a failure to send a request. Over a pipe, the request was not sent or only partly; over
+/// HTTP, the error may concern the response. `None` means that the connection was lost after the
+/// request was sent.
 fn outcome_from_send_error(
-    conversation: &McpConnection,
+    connection: &McpConnection,
     error: &(dyn Error + 'static),
 ) -> Option<ToolOutcome> {
     let mut cause = Some(error);
@@ -333,7 +339,7 @@ fn outcome_from_send_error(
             return (!error.is_partial).then(|| ToolOutcome::NotSent { error: error.to_string() });
         }
         if let Some(error) = current.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-            return Some(outcome_from_http_error(conversation, error));
+            return Some(outcome_from_http_error(connection, error));
         }
         cause = current.source();
     }
@@ -341,46 +347,46 @@ fn outcome_from_send_error(
 }
 
 fn outcome_from_http_error(
-    conversation: &McpConnection,
+    connection: &McpConnection,
     error: &StreamableHttpError<reqwest::Error>,
 ) -> ToolOutcome {
     let text = describe_error(error);
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
     match error {
         StreamableHttpError::Client(error) if error.is_connect() => {
-            conversation.close_with_reason(text.clone());
+            connection.close_with_reason(text.clone());
             ToolOutcome::NotSent { error: text }
         }
         StreamableHttpError::HttpStatus(status) => match status.status {
             429 => ToolOutcome::Failed { error: text, hint: RetryHint::DidNotRun },
-            // A proxy may have given up on a tool that ran.
+            // A gateway may have timed out while the tool ran.
             500.. => ToolOutcome::Crashed { error: text },
             _ => failed_outcome(&text),
         },
-        // The SDK tells of these in words only. Whoever redirects or refuses did not run a tool.
-        StreamableHttpError::UnexpectedServerResponse(words)
-            if (words.starts_with("HTTP 3") || words.starts_with("HTTP 4"))
-                && !words.starts_with("HTTP 408") =>
+        // The SDK reports these only as text. A redirect or a client error means that no tool ran.
+        StreamableHttpError::UnexpectedServerResponse(message)
+            if (message.starts_with("HTTP 3") || message.starts_with("HTTP 4"))
+                && !message.starts_with("HTTP 408") =>
         {
             failed_outcome(&text)
         }
         StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
-            conversation.close_with_reason(text.clone());
+            connection.close_with_reason(text.clone());
             ToolOutcome::NotSent { error: text }
         }
         StreamableHttpError::ResponseBodyTooLarge { max_size } => failed_outcome(&format!(
             "the tool answered, but its answer has more than {max_size} bytes and was not read"
         )),
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
-            failed_outcome(&format!("the server asks for authorization: {text}"))
+            failed_outcome(&format!("the server requires authorization: {text}"))
         }
         StreamableHttpError::ReservedHeaderConflict(_) => ToolOutcome::NotSent { error: text },
         _ => ToolOutcome::Crashed { error: text },
     }
 }
 
-async fn crashed_outcome(conversation: &McpConnection) -> ToolOutcome {
-    ToolOutcome::Crashed { error: conversation.close_reason().await }
+async fn crashed_outcome(connection: &McpConnection) -> ToolOutcome {
+    ToolOutcome::Crashed { error: connection.close_reason().await }
 }
 
 pub(super) fn failed_outcome(error: &str) -> ToolOutcome {
@@ -390,23 +396,24 @@ pub(super) fn failed_outcome(error: &str) -> ToolOutcome {
     }
 }
 
-/// An error with its causes, each said once. Of addresses only where they lead to: what comes after
-/// may be a secret (E7).
+/// Formats an error and its causes without repetition. Replaces URLs with their origin, because paths
+/// and queries may contain secrets (E7).
 pub(super) fn describe_error(error: &(dyn Error + 'static)) -> String {
     let mut text = text_without_url(error);
     let mut cause = source_of(error);
     while let Some(current) = cause {
-        let more = text_without_url(current);
-        if !text.contains(&more) {
+        let cause_text = text_without_url(current);
+        if !text.contains(&cause_text) {
             text.push_str(": ");
-            text.push_str(&more);
+            text.push_str(&cause_text);
         }
         cause = source_of(current);
     }
     safe_text(&text, TOOL_ERROR_BYTES_MAX)
 }
 
-/// What an error says. Those around an HTTP client's error repeat its words.
+/// Returns an error's text with its URL replaced by the origin. Wrappers of an HTTP client's error
+/// repeat the URL.
 fn text_without_url(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
     let mut cause = Some(error);
@@ -419,7 +426,7 @@ fn text_without_url(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The cause of an error; the SDK hides that of an HTTP client's.
+/// Returns the cause of an error, including the HTTP client error that the SDK does not expose.
 fn source_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(cause)) => Some(cause),

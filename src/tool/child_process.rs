@@ -1,7 +1,7 @@
-//! The child process of a stdio server: its environment, its standard error, its end (X5).
+//! The child process of a stdio server: its environment, its standard error and its termination (X5).
 //!
-//! One task owns the child from birth to burial, so there are no zombies; a process group of its
-//! own takes its children along. Knows nothing of MCP. Used by `mcp`.
+//! One task owns the child from spawn to wait, so no zombies remain. The child runs in its own process
+//! group, so its descendants are terminated with it. Does not know MCP. Used by `connector`.
 
 use greenroom_core::text::truncate;
 use nix::{
@@ -24,19 +24,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::INHERITED_ENVIRONMENT;
 
-/// Time to leave after the standard input was closed, before SIGTERM.
+/// Time to exit after standard input is closed, before SIGTERM.
 const STDIN_CLOSE_GRACE: Duration = Duration::from_secs(1);
-/// Time to leave after SIGTERM, before SIGKILL.
+/// Time to exit after SIGTERM, before SIGKILL.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
-/// Bytes kept of one line of noise.
+/// Maximum bytes of one logged line.
 const LOG_LINE_BYTES_MAX: usize = 1024;
-/// Bytes of the last line of standard error that are quoted as a reason.
+/// Maximum bytes of the last line of standard error in an error.
 const LAST_STDERR_LINE_BYTES_MAX: usize = 300;
-/// Lines of noise that are logged in each [`NOISE_WINDOW`].
+/// Maximum number of lines logged in each [`LOG_WINDOW`].
 const LOG_LINES_MAX: u32 = 20;
 const LOG_WINDOW: Duration = Duration::from_secs(1);
 
-/// A child that runs. Dropping this ends it.
+/// A running child process. Dropping it terminates the process.
 pub(super) struct ChildProcess {
     stop: CancellationToken,
     exited: CancellationToken,
@@ -45,15 +45,15 @@ pub(super) struct ChildProcess {
     _stop_on_drop: DropGuard,
 }
 
-/// What is known of a child after [`Process`] was given away.
+/// Observes the exit of a [`ChildProcess`].
 #[derive(Clone)]
 pub(super) struct ProcessExit {
-    gone: CancellationToken,
-    ended: Arc<Mutex<Option<String>>>,
-    last_words: Arc<Mutex<String>>,
+    exited: CancellationToken,
+    exit_text: Arc<Mutex<Option<String>>>,
+    last_stderr_line: Arc<Mutex<String>>,
 }
 
-/// Starts a program, without a shell, in a process group of its own. The error is for people.
+/// Starts a program without a shell, in its own process group. The error is human-readable.
 pub(super) fn spawn(
     server: &str,
     command: &str,
@@ -62,10 +62,10 @@ pub(super) fn spawn(
     cwd: Option<&Path>,
 ) -> Result<(ChildProcess, ChildStdin, ChildStdout), String> {
     if let Some(cwd) = cwd.filter(|cwd| !cwd.is_dir()) {
-        return Err(format!("its folder {} does not exist", cwd.display()));
+        return Err(format!("the working folder {} does not exist", cwd.display()));
     }
-    let mut prepared = Command::new(command);
-    prepared
+    let mut program = Command::new(command);
+    program
         .args(args)
         .env_clear()
         .envs(INHERITED_ENVIRONMENT.iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
@@ -76,10 +76,9 @@ pub(super) fn spawn(
         .process_group(0)
         .kill_on_drop(true);
     if let Some(cwd) = cwd {
-        prepared.current_dir(cwd);
+        program.current_dir(cwd);
     }
-    let mut child =
-        prepared.spawn().map_err(|error| format!("`{command}` can't be started: {error}"))?;
+    let mut child = program.spawn().map_err(|error| format!("can't start `{command}`: {error}"))?;
     let (Some(stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -99,55 +98,55 @@ pub(super) fn spawn(
 }
 
 impl ChildProcess {
-    /// Asks it to leave; its standard input should be closed by now.
+    /// Requests termination. The caller should close standard input first.
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// A look at its end for others.
+    /// Returns an observer of the exit.
     pub(super) fn exit(&self) -> ProcessExit {
         ProcessExit {
-            gone: self.exited.clone(),
-            ended: self.exit_text.clone(),
-            last_words: self.last_stderr_line.clone(),
+            exited: self.exited.clone(),
+            exit_text: self.exit_text.clone(),
+            last_stderr_line: self.last_stderr_line.clone(),
         }
     }
 }
 
 impl ProcessExit {
-    /// Waits until the process is gone and buried.
+    /// Waits until the process has exited and its status has been collected.
     pub(super) async fn wait(&self) {
-        self.gone.cancelled().await;
+        self.exited.cancelled().await;
     }
 
-    /// How it ended, if it did, and the last line it wrote to standard error.
+    /// Returns the exit status, if the process has exited, and its last line of standard error.
     pub(super) fn describe(&self) -> String {
-        let ended = lock(&self.ended).clone();
-        let last_words = lock(&self.last_words).clone();
-        let mut text = ended.unwrap_or_else(|| "its process is still running".to_owned());
-        if !last_words.is_empty() {
-            text.push_str("; the last it wrote: ");
-            text.push_str(&last_words);
+        let exit_text = lock(&self.exit_text).clone();
+        let last_stderr_line = lock(&self.last_stderr_line).clone();
+        let mut text = exit_text.unwrap_or_else(|| "the process is still running".to_owned());
+        if !last_stderr_line.is_empty() {
+            text.push_str("; last line of stderr: ");
+            text.push_str(&last_stderr_line);
         }
         text
     }
 }
 
-/// Waits for the child's end, or brings it about.
-async fn supervise(mut child: Child, stop: CancellationToken, fate: ProcessExit) {
+/// Waits for the child's exit. Terminates the child when `stop` is cancelled.
+async fn supervise(mut child: Child, stop: CancellationToken, exit: ProcessExit) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let signal = |signal: Signal| {
-        // An error means that nobody is left to get it.
+        // An error means that the group has no process left.
         group.is_some_and(|group| killpg(group, signal).is_ok())
     };
-    let ended = tokio::select! {
-        ended = child.wait() => ended,
+    let status = tokio::select! {
+        status = child.wait() => status,
         () = stop.cancelled() => match timeout(STDIN_CLOSE_GRACE, child.wait()).await {
-            Ok(ended) => ended,
+            Ok(status) => status,
             Err(_) => {
                 signal(Signal::SIGTERM);
                 match timeout(SIGTERM_GRACE, child.wait()).await {
-                    Ok(ended) => ended,
+                    Ok(status) => status,
                     Err(_) => {
                         signal(Signal::SIGKILL);
                         child.wait().await
@@ -156,26 +155,26 @@ async fn supervise(mut child: Child, stop: CancellationToken, fate: ProcessExit)
             }
         },
     };
-    // Its own children have lost their purpose, and may hold its pipes open.
+    // Kills remaining descendants, which may hold the pipes open.
     signal(Signal::SIGKILL);
-    *lock(&fate.ended) = Some(describe(ended));
-    fate.gone.cancel();
+    *lock(&exit.exit_text) = Some(describe(status));
+    exit.exited.cancel();
 }
 
-fn describe(ended: std::io::Result<ExitStatus>) -> String {
-    match ended {
-        Ok(status) => format!("its process ended ({status})"),
-        Err(error) => format!("its process is lost: {error}"),
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("the process exited ({status})"),
+        Err(error) => format!("waiting for the process failed: {error}"),
     }
 }
 
-/// Reads standard error to its end, so that the child never blocks on it, and logs what fits.
+/// Reads standard error to its end, so that the child never blocks on it, and logs its lines.
 async fn drain_stderr(
     server: String,
     mut stderr: impl AsyncRead + Unpin,
-    last_words: Arc<Mutex<String>>,
+    last_stderr_line: Arc<Mutex<String>>,
 ) {
-    let mut noise = OutputLog::new(server);
+    let mut output_log = OutputLog::new(server);
     let mut buffer = vec![0; 8 * 1024];
     let mut line = Vec::new();
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
@@ -186,43 +185,47 @@ async fn drain_stderr(
                 }
                 continue;
             }
-            let text = noise.log_line("stderr", &line);
+            let text = output_log.log_line("stderr", &line);
             if !text.is_empty() {
-                *lock(&last_words) = truncate(&text, LAST_STDERR_LINE_BYTES_MAX).to_owned();
+                *lock(&last_stderr_line) = truncate(&text, LAST_STDERR_LINE_BYTES_MAX).to_owned();
             }
             line.clear();
         }
     }
 }
 
-/// Logs what a server should not have said, at a bounded rate.
+/// Logs output of a server that is not part of the protocol, at a limited rate.
 pub(super) struct OutputLog {
     server: String,
-    window: Instant,
+    window_start: Instant,
     logged: u32,
-    withheld: u64,
+    suppressed: u64,
 }
 
 impl OutputLog {
     pub(super) fn new(server: String) -> Self {
-        Self { server, window: Instant::now(), logged: 0, withheld: 0 }
+        Self { server, window_start: Instant::now(), logged: 0, suppressed: 0 }
     }
 
-    /// Takes one line and returns it as text.
+    /// Logs one line within the rate limit and returns it as text.
     pub(super) fn log_line(&mut self, stream: &'static str, line: &[u8]) -> String {
         let line = &line[..line.len().min(LOG_LINE_BYTES_MAX)];
         let text = String::from_utf8_lossy(line).trim().to_owned();
-        if self.window.elapsed() >= LOG_WINDOW {
-            if self.withheld > 0 {
-                tracing::debug!(server = self.server, lines = self.withheld, "noise not logged");
+        if self.window_start.elapsed() >= LOG_WINDOW {
+            if self.suppressed > 0 {
+                tracing::debug!(
+                    server = self.server,
+                    lines = self.suppressed,
+                    "output of a tool server not logged: rate limit exceeded"
+                );
             }
-            (self.window, self.logged, self.withheld) = (Instant::now(), 0, 0);
+            (self.window_start, self.logged, self.suppressed) = (Instant::now(), 0, 0);
         }
         if self.logged < LOG_LINES_MAX {
             self.logged += 1;
-            tracing::debug!(server = self.server, stream, %text, "a tool server says");
+            tracing::debug!(server = self.server, stream, %text, "output of a tool server");
         } else {
-            self.withheld += 1;
+            self.suppressed += 1;
         }
         text
     }

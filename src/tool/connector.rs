@@ -1,5 +1,5 @@
-//! Connects to MCP servers with the official SDK, over stdio and streamable HTTP, in both of the
-//! protocol's lifecycles (T1). Knows how a conversation begins; `link` is the rest of it.
+//! Connects to MCP servers with the official SDK, over stdio and streamable HTTP, in both lifecycles
+//! of the protocol (T1). Performs the handshake; `mcp_client` implements the connection after it.
 
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::tool_connection::{ToolClient, ToolServer};
@@ -29,13 +29,13 @@ use super::{
     stdio::StdioTransport,
 };
 
-/// Time to reach an HTTP server.
+/// Timeout for connecting to an HTTP server.
 const HTTP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries to resume a stream of events that broke off; the delay before them doubles.
+/// Maximum attempts to resume an interrupted event stream. The delay before them doubles.
 const HTTP_RESUMES_MAX: usize = 3;
 const HTTP_RESUME_DELAY: Duration = Duration::from_millis(500);
 
-/// A server as configuration describes it.
+/// Connects to a configured server.
 pub(super) struct McpConnector {
     config: Arc<ToolServerConfig>,
 }
@@ -50,9 +50,9 @@ impl ToolServer for McpConnector {
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>> {
         let config = self.config.clone();
         async move {
-            let link = connect(&config).await;
-            let link = link.map(|link| Arc::new(link) as Arc<dyn ToolClient>);
-            link.map_err(|problem| config.redactor.redact_text(&problem).into_owned())
+            let client = connect(&config).await;
+            let client = client.map(|client| Arc::new(client) as Arc<dyn ToolClient>);
+            client.map_err(|problem| config.redactor.redact_text(&problem).into_owned())
         }
         .boxed()
     }
@@ -63,7 +63,7 @@ async fn connect(config: &ToolServerConfig) -> Result<McpClient, String> {
         ToolTransport::Stdio { command, args, env, cwd } => {
             let (process, stdin, stdout) =
                 child_process::spawn(&config.name, command, args, env, cwd.as_deref())?;
-            let (ended, fate) = (CancellationToken::new(), process.exit());
+            let (ended, process_exit) = (CancellationToken::new(), process.exit());
             let transport = StdioTransport::new(
                 &config.name,
                 process,
@@ -72,7 +72,7 @@ async fn connect(config: &ToolServerConfig) -> Result<McpClient, String> {
                 config.message_bytes_max,
                 ended.clone(),
             );
-            handshake(config, transport, ended, Some(fate)).await
+            handshake(config, transport, ended, Some(process_exit)).await
         }
         ToolTransport::Http { url, headers, allow_private } => {
             let transport = http_transport(config, url, headers, *allow_private)?;
@@ -81,12 +81,12 @@ async fn connect(config: &ToolServerConfig) -> Result<McpClient, String> {
     }
 }
 
-/// Shakes hands over `transport`.
+/// Performs the MCP handshake over `transport`.
 async fn handshake<T, E, A>(
     config: &ToolServerConfig,
     transport: T,
     ended: CancellationToken,
-    fate: Option<ProcessExit>,
+    process_exit: Option<ProcessExit>,
 ) -> Result<McpClient, String>
 where
     T: IntoTransport<RoleClient, E, A>,
@@ -110,27 +110,27 @@ where
         }
     };
     let stop = CancellationToken::new();
-    let limit = config.start_timeout;
+    let start_timeout = config.start_timeout;
     let client = McpClientHandler::new(version);
     let transport =
         LateResultTransport { inner: transport.into_transport(), routes: client.routes.clone() };
     let handshake = serve_client_with_lifecycle_and_ct(client, transport, mode, stop.clone());
-    let problem = match tokio::time::timeout(limit, handshake).await {
+    let problem = match tokio::time::timeout(start_timeout, handshake).await {
         Ok(Ok(running)) => {
             let redactor = config.redactor.clone();
-            return Ok(McpClient::new(running, stop, ended, fate, limit, redactor));
+            return Ok(McpClient::new(running, stop, ended, process_exit, start_timeout, redactor));
         }
         Ok(Err(error)) => handshake_error_text(&error),
-        Err(_) => format!("no answer within {limit:?}"),
+        Err(_) => format!("no answer within {start_timeout:?}"),
     };
-    let Some(fate) = fate else { return Err(problem) };
-    // The transport is dropped, so the process is on its way out: wait, so that there is never
-    // more than one, and it can say what was wrong.
-    fate.wait().await;
-    Err(format!("{problem}; {}", fate.describe()))
+    let Some(process_exit) = process_exit else { return Err(problem) };
+    // The transport is dropped, so the process is terminating. Waiting prevents a second process of
+    // the server and includes its last line of standard error in the error.
+    process_exit.wait().await;
+    Err(format!("{problem}; {}", process_exit.describe()))
 }
 
-/// Why no conversation came about, without the SDK's inner names.
+/// Formats a handshake error without the SDK's type names.
 fn handshake_error_text(error: &ClientInitializeError) -> String {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
     match error {
@@ -152,7 +152,7 @@ fn http_transport(
     allow_private: bool,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     address_policy::validate_url(url, allow_private).map_err(|error| error.to_string())?;
-    // A redirect could lead anywhere, and a proxy would resolve names behind our back.
+    // A redirect could lead to a private address, and a proxy would resolve names unchecked.
     let mut client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
@@ -163,20 +163,21 @@ fn http_transport(
     let client = client.build().map_err(|error| describe_error(&error))?;
     let mut custom = HashMap::new();
     for (name, value) in headers {
-        // The value may be a secret: the error names the key alone.
-        let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is not a header"))?;
+        // The value may be a secret, so the error contains only the name.
+        let name = HeaderName::try_from(name)
+            .map_err(|_| format!("`{name}` is not a valid header name"))?;
         let mut value = HeaderValue::try_from(value)
-            .map_err(|_| format!("the value of header `{name}` is not valid"))?;
+            .map_err(|_| format!("the value of header `{name}` is invalid"))?;
         value.set_sensitive(true);
         custom.insert(name, value);
     }
     let mut transport = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(custom)
         .max_sse_event_size(config.message_bytes_max);
-    // Without an end to it, a call whose server is gone would hang until its timeout.
-    let mut resuming = ExponentialBackoff::default();
-    resuming.max_times = Some(HTTP_RESUMES_MAX);
-    resuming.base_duration = HTTP_RESUME_DELAY;
-    transport.retry_config = Arc::new(resuming);
+    // Without a limit, a call to an unreachable server would wait until its timeout.
+    let mut backoff = ExponentialBackoff::default();
+    backoff.max_times = Some(HTTP_RESUMES_MAX);
+    backoff.base_duration = HTTP_RESUME_DELAY;
+    transport.retry_config = Arc::new(backoff);
     Ok(StreamableHttpClientTransport::with_client(client, transport))
 }

@@ -1,6 +1,6 @@
-//! What servers ask of people while a call runs (T1): MCP's elicitation, in the protocol's two
-//! ways. Since 2026-07-28 a call is answered with what it needs, and made again with it; before, the
-//! server sends a request of its own in the middle. Used by `call` and `link`.
+//! MCP elicitation: input that servers request from users during a call (T1). Since revision
+//! 2026-07-28 the server's response lists the required input and the client repeats the request;
+//! before, the server sends a request during the call. Used by `call` and `mcp_client`.
 
 use greenroom_actors::ports::ElicitationChannel;
 use greenroom_core::approval::{Elicitation, ElicitationAnswer, ElicitationMode};
@@ -18,14 +18,14 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Questions of one call that wait to be looked at.
+/// Maximum number of unprocessed elicitations of one call.
 const PENDING_ELICITATIONS_MAX: usize = 4;
-/// A call that was given up may go on asking until its server has heard of that.
+/// Time for which the server of an abandoned call may still send elicitations for it.
 const ABANDONED_GRACE: Duration = Duration::from_secs(10);
-/// Pages that an answer may ask a person to visit before the call is made again.
+/// Maximum number of pages that an error may require the user to visit.
 const PAGES_MAX: usize = 8;
 
-/// What we say that we can do for a server.
+/// Returns the client capabilities that are announced to servers.
 pub(super) fn client_capabilities() -> ClientCapabilities {
     let mut capabilities = ClientCapabilities::default();
     let elicitation = ElicitationCapability::new()
@@ -35,24 +35,24 @@ pub(super) fn client_capabilities() -> ClientCapabilities {
     capabilities
 }
 
-/// A question of a server, on its way to the call it belongs to.
+/// An elicitation of a server on its way to its call.
 pub(super) struct PendingElicitation {
     elicitation: Elicitation,
     reply: oneshot::Sender<ElicitationAnswer>,
 }
 
 impl PendingElicitation {
-    /// Puts it to people, until there is an answer or the server gives up.
-    pub(super) async fn forward(self, people: ElicitationChannel) {
+    /// Requests the answer from users. Ends when it is answered or the server withdraws.
+    pub(super) async fn forward(self, channel: ElicitationChannel) {
         let Self { elicitation, mut reply } = self;
         tokio::select! {
-            answer = people.request(elicitation) => drop(reply.send(answer)),
+            answer = channel.request(elicitation) => drop(reply.send(answer)),
             () = reply.closed() => {}
         }
     }
 }
 
-/// The calls under way over one connection.
+/// The running calls of one connection.
 #[derive(Clone, Default)]
 pub(super) struct ActiveCalls {
     calls: Arc<Mutex<ActiveCallTable>>,
@@ -62,20 +62,20 @@ pub(super) struct ActiveCalls {
 struct ActiveCallTable {
     next: u64,
     senders: HashMap<u64, mpsc::Sender<PendingElicitation>>,
-    /// When a call was given up last.
+    /// The time at which the last call was abandoned.
     last_abandoned_at: Option<Instant>,
 }
 
 impl ActiveCallTable {
-    /// The call that a question belongs to, if it is certain.
+    /// Returns the only call that an elicitation can belong to, if there is exactly one.
     fn sole_call(&self) -> Option<&mpsc::Sender<PendingElicitation>> {
-        let may_echo = self.last_abandoned_at.is_some_and(|at| at.elapsed() < ABANDONED_GRACE);
-        self.senders.values().next().filter(|_| self.senders.len() == 1 && !may_echo)
+        let is_ambiguous = self.last_abandoned_at.is_some_and(|at| at.elapsed() < ABANDONED_GRACE);
+        self.senders.values().next().filter(|_| self.senders.len() == 1 && !is_ambiguous)
     }
 }
 
 impl ActiveCalls {
-    /// A call is under way until the guard is dropped; what it asks comes over the channel.
+    /// Registers a call until the guard is dropped. The channel receives its elicitations.
     pub(super) fn register(&self) -> (ActiveCallGuard, mpsc::Receiver<PendingElicitation>) {
         let (sender, receiver) = mpsc::channel(PENDING_ELICITATIONS_MAX);
         let mut calls = self.lock();
@@ -83,12 +83,12 @@ impl ActiveCalls {
         let number = calls.next;
         calls.senders.insert(number, sender);
         drop(calls);
-        (ActiveCallGuard { hearing: self.clone(), number, is_answered: false }, receiver)
+        (ActiveCallGuard { active_calls: self.clone(), number, is_answered: false }, receiver)
     }
 
-    /// A question that a server sent by itself. It does not say which call it belongs to: with
-    /// several under way, or one that was just given up, the wrong person might be asked, so nobody
-    /// is.
+    /// Handles an elicitation that a server sent as a request of its own. The request does not name
+    /// its call: with several running calls, or a recently abandoned one, the elicitation might reach
+    /// the wrong user, so it is declined.
     pub(super) async fn handle_elicitation(
         &self,
         params: ElicitRequestParams,
@@ -97,21 +97,21 @@ impl ActiveCalls {
         let Some(elicitation) = parse_elicitation(params) else {
             return to_elicit_result(ElicitationAnswer::Declined);
         };
-        let only = self.lock().sole_call().cloned();
-        let Some(call) = only else {
+        let sole_call = self.lock().sole_call().cloned();
+        let Some(call) = sole_call else {
             let calls = self.lock().senders.len();
             tracing::warn!(
                 calls,
-                "a tool server asks a person something and does not say for which call: declined"
+                "declined an elicitation of a tool server: it can't be assigned to a call"
             );
             return to_elicit_result(ElicitationAnswer::Declined);
         };
-        let (reply, answered) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         if call.try_send(PendingElicitation { elicitation, reply }).is_err() {
             return to_elicit_result(ElicitationAnswer::Cancelled);
         }
         tokio::select! {
-            answered = answered => to_elicit_result(answered.unwrap_or(ElicitationAnswer::Cancelled)),
+            answer = answer => to_elicit_result(answer.unwrap_or(ElicitationAnswer::Cancelled)),
             () = withdrawn.cancelled() => to_elicit_result(ElicitationAnswer::Cancelled),
         }
     }
@@ -121,15 +121,15 @@ impl ActiveCalls {
     }
 }
 
-/// A call that is under way.
+/// Keeps a call registered as running.
 pub(super) struct ActiveCallGuard {
-    hearing: ActiveCalls,
+    active_calls: ActiveCalls,
     number: u64,
     is_answered: bool,
 }
 
 impl ActiveCallGuard {
-    /// The server is done with it, and asks nothing more.
+    /// Records that the server has answered, so that it sends no further elicitations for the call.
     pub(super) fn mark_answered(&mut self) {
         self.is_answered = true;
     }
@@ -137,7 +137,7 @@ impl ActiveCallGuard {
 
 impl Drop for ActiveCallGuard {
     fn drop(&mut self) {
-        let mut calls = self.hearing.lock();
+        let mut calls = self.active_calls.lock();
         calls.senders.remove(&self.number);
         if !self.is_answered {
             calls.last_abandoned_at = Some(Instant::now());
@@ -145,17 +145,17 @@ impl Drop for ActiveCallGuard {
     }
 }
 
-/// What a call needs before it is made again.
+/// The input that a server requires before the request is repeated.
 #[derive(Debug)]
 pub(super) enum RequiredInput {
-    /// Answers, under the server's names for them, and its state back (since 2026-07-28).
+    /// Requests by the server's names, and the state to return (since 2026-07-28).
     Requests { requests: InputRequests, state: Option<String> },
-    /// That a person has visited these pages (2025-11-25, error -32042).
+    /// Pages that the user must visit (2025-11-25, error -32042).
     Pages(Vec<Elicitation>),
 }
 
 impl RequiredInput {
-    /// The pages that an error names.
+    /// Parses the pages that an error names.
     pub(super) fn from_error_data(data: Option<&Value>) -> Option<Self> {
         let listed = data?["elicitations"].as_array()?;
         let page = |item: &Value| {
@@ -168,24 +168,24 @@ impl RequiredInput {
     }
 }
 
-/// What the call is made again with.
+/// The input with which the request is repeated.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct CollectedInput {
     pub(super) responses: Option<InputResponses>,
     pub(super) state: Option<String>,
 }
 
-/// Gets what is needed from people, one question after the other. Errs with why the call can't go
-/// on.
+/// Collects the required input, one elicitation after the other. An error means that the call cannot
+/// continue.
 pub(super) async fn collect_input(
-    needed: RequiredInput,
-    people: &ElicitationChannel,
+    required: RequiredInput,
+    channel: &ElicitationChannel,
 ) -> Result<CollectedInput, String> {
-    match needed {
+    match required {
         RequiredInput::Requests { requests, state } => {
             let mut responses = InputResponses::new();
             for (name, request) in requests {
-                let response = collect_response(request, people).await?;
+                let response = collect_response(request, channel).await?;
                 responses.insert(name, response);
             }
             let responses = (!responses.is_empty()).then_some(responses);
@@ -193,9 +193,10 @@ pub(super) async fn collect_input(
         }
         RequiredInput::Pages(pages) => {
             for page in pages {
-                if !matches!(people.request(page).await, ElicitationAnswer::Accepted(_)) {
+                if !matches!(channel.request(page).await, ElicitationAnswer::Accepted(_)) {
                     return Err(
-                        "the tool needs a person to visit a page first, and nobody did".to_owned()
+                        "the tool requires the user to visit a page first, which was not done"
+                            .to_owned(),
                     );
                 }
             }
@@ -206,19 +207,19 @@ pub(super) async fn collect_input(
 
 async fn collect_response(
     request: InputRequest,
-    people: &ElicitationChannel,
+    channel: &ElicitationChannel,
 ) -> Result<Value, String> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK's enum may grow")]
     match request {
         InputRequest::Elicitation(request) => {
-            let said = match parse_elicitation(request.params) {
-                Some(elicitation) => people.request(elicitation).await,
+            let answer = match parse_elicitation(request.params) {
+                Some(elicitation) => channel.request(elicitation).await,
                 None => ElicitationAnswer::Declined,
             };
-            serde_json::to_value(to_elicit_result(said)).map_err(|error| error.to_string())
+            serde_json::to_value(to_elicit_result(answer)).map_err(|error| error.to_string())
         }
         InputRequest::ListRoots(_) => Ok(json!({"roots": []})),
-        _ => Err("the tool asks for something that was not offered".to_owned()),
+        _ => Err("the tool requires input of a kind that the client does not support".to_owned()),
     }
 }
 
@@ -252,18 +253,18 @@ mod tests {
 
     #[test]
     fn t1_elicitation_is_assigned_only_to_a_sole_active_call() {
-        let hearing = ActiveCalls::default();
-        let is_certain = || hearing.lock().sole_call().is_some();
-        let (mut one, _asked) = hearing.register();
-        assert!(is_certain());
-        let (mut other, _asked) = hearing.register();
-        assert!(!is_certain(), "two are under way");
-        one.mark_answered();
-        drop(one);
-        assert!(is_certain(), "the server is done with the one");
-        let (third, _asked) = hearing.register();
+        let active_calls = ActiveCalls::default();
+        let has_sole_call = || active_calls.lock().sole_call().is_some();
+        let (mut first, _elicitations) = active_calls.register();
+        assert!(has_sole_call());
+        let (mut second, _elicitations) = active_calls.register();
+        assert!(!has_sole_call(), "two calls are running");
+        first.mark_answered();
+        drop(first);
+        assert!(has_sole_call(), "the first call is answered");
+        let (third, _elicitations) = active_calls.register();
         drop(third);
-        assert!(!is_certain(), "the server may not have heard yet that it was given up");
-        other.mark_answered();
+        assert!(!has_sole_call(), "the server may still send elicitations of the abandoned call");
+        second.mark_answered();
     }
 }

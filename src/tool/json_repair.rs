@@ -1,87 +1,87 @@
-//! Makes JSON of what careless servers take for it (E6): `NaN` and numbers beyond any double
-//! become null, lone surrogates and raw control characters in texts are replaced. Used by `stdio`
-//! and `oversize`, only for what does not parse as it is.
+//! Repairs invalid JSON of servers (E6): `NaN` and numbers beyond the range of a double become null;
+//! lone surrogates and raw control characters in strings are replaced. Used by `stdio` and
+//! `oversized_message`, only for text that does not parse.
 
 use serde_json::Value;
 
-/// The repaired text. What was JSON before means the same after.
+/// Returns the repaired text. Valid JSON keeps its meaning.
 pub(super) fn repair_json(text: &str) -> String {
-    let mut mended = String::with_capacity(text.len() + 16);
+    let mut repaired = String::with_capacity(text.len() + 16);
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let taken = if first == '"' {
-            repair_string(rest, &mut mended)
+        let consumed = if first == '"' {
+            repair_string(rest, &mut repaired)
         } else if is_bare(first) {
-            repair_bare(rest, &mut mended)
+            repair_bare(rest, &mut repaired)
         } else {
-            mended.push(first);
+            repaired.push(first);
             first.len_utf8()
         };
-        rest = &rest[taken..];
+        rest = &rest[consumed..];
     }
-    mended
+    repaired
 }
 
 fn is_bare(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.')
 }
 
-/// A number or a word at the start of `text`; returns its length.
-fn repair_bare(text: &str, mended: &mut String) -> usize {
+/// Repairs the number or bare word at the start of `text` and returns its length.
+fn repair_bare(text: &str, repaired: &mut String) -> usize {
     let end = text.find(|c| !is_bare(c)).unwrap_or(text.len());
     let word = &text[..end];
     let is_json = serde_json::from_str::<Value>(word).is_ok();
-    mended.push_str(if is_json { word } else { "null" });
+    repaired.push_str(if is_json { word } else { "null" });
     end
 }
 
-/// The string at the start of `text`; returns its length.
-fn repair_string(text: &str, mended: &mut String) -> usize {
-    mended.push('"');
-    let mut at = 1;
-    while let Some(c) = text[at..].chars().next() {
+/// Repairs the string at the start of `text` and returns its length.
+fn repair_string(text: &str, repaired: &mut String) -> usize {
+    repaired.push('"');
+    let mut index = 1;
+    while let Some(c) = text[index..].chars().next() {
         match c {
             '"' => {
-                mended.push('"');
-                return at + 1;
+                repaired.push('"');
+                return index + 1;
             }
-            '\\' => at += repair_escape(&text[at..], mended),
+            '\\' => index += repair_escape(&text[index..], repaired),
             control if control < ' ' => {
-                mended.push_str(&format!("\\u{:04x}", u32::from(control)));
-                at += 1;
+                repaired.push_str(&format!("\\u{:04x}", u32::from(control)));
+                index += 1;
             }
             other => {
-                mended.push(other);
-                at += other.len_utf8();
+                repaired.push(other);
+                index += other.len_utf8();
             }
         }
     }
-    at
+    index
 }
 
-/// The escape at the start of `text`; returns its length.
-fn repair_escape(text: &str, mended: &mut String) -> usize {
-    let unit = |at: usize| {
-        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+/// Repairs the escape sequence at the start of `text` and returns its length.
+fn repair_escape(text: &str, repaired: &mut String) -> usize {
+    let unit = |index: usize| {
+        let digits = text.get(index..index + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(digits, 16).ok()
     };
     let kept = match (unit(0), unit(6)) {
         (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
         (Some(0xd800..=0xdfff), _) => {
-            mended.push_str("\\ufffd");
+            repaired.push_str("\\ufffd");
             return 6;
         }
         (Some(_), _) => 6,
         (None, _) => match text[1..].chars().next() {
             Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => 2,
-            // Not an escape: the backslash is meant.
+            // Not an escape sequence: the backslash is literal.
             Some(_) | None => {
-                mended.push_str("\\\\");
+                repaired.push_str("\\\\");
                 return 1;
             }
         },
     };
-    mended.push_str(&text[..kept]);
+    repaired.push_str(&text[..kept]);
     kept
 }
 
@@ -90,38 +90,38 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn mended(text: &str) -> Value {
+    fn repaired(text: &str) -> Value {
         serde_json::from_str(&repair_json(text)).unwrap()
     }
 
     #[test]
-    fn json_stays_what_it_is() {
+    fn valid_json_is_unchanged() {
         let text =
             r#" {"a": [1, -2.5e10, true, false, null, "x\ny\u00e9\ud83d\ude80\"\\"], "": {}} "#;
-        assert_eq!(mended(text), serde_json::from_str::<Value>(text).unwrap());
+        assert_eq!(repaired(text), serde_json::from_str::<Value>(text).unwrap());
         assert_eq!(repair_json(text), text);
     }
 
     #[test]
-    fn e6_what_json_has_no_word_for_becomes_null() {
+    fn e6_values_outside_json_become_null() {
         assert_eq!(
-            mended(r#"[NaN, Infinity, -Infinity, 1e999, 18446744073709551616, "NaN"]"#),
+            repaired(r#"[NaN, Infinity, -Infinity, 1e999, 18446744073709551616, "NaN"]"#),
             json!([null, null, null, null, 18446744073709551616.0, "NaN"])
         );
     }
 
     #[test]
-    fn e6_lone_surrogates_and_raw_controls_are_made_safe() {
+    fn e6_lone_surrogates_and_raw_control_characters_are_replaced() {
         assert_eq!(
-            mended(r#"["\ud800", "\udc00x", "\ud800\u0041"]"#),
+            repaired(r#"["\ud800", "\udc00x", "\ud800\u0041"]"#),
             json!(["\u{fffd}", "\u{fffd}x", "\u{fffd}A"])
         );
-        assert_eq!(mended("[\"a\tb\u{0}\"]"), json!(["a\tb\u{0}"]));
-        assert_eq!(mended(r#"["C:\path", "\u12"]"#), json!(["C:\\path", "\\u12"]));
+        assert_eq!(repaired("[\"a\tb\u{0}\"]"), json!(["a\tb\u{0}"]));
+        assert_eq!(repaired(r#"["C:\path", "\u12"]"#), json!(["C:\\path", "\\u12"]));
     }
 
     #[test]
-    fn nonsense_does_not_panic() {
+    fn arbitrary_text_does_not_panic() {
         for text in ["", "\"", "\"\\", "\"\\u", "\\", "é\"\\u00é", "-", "\"\\ud83d\\"] {
             repair_json(text);
         }

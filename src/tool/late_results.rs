@@ -1,5 +1,5 @@
-//! Answers that come after their call was given up (R1): the SDK forgets a request once it has told the
-//! server that it is cancelled, so they are heard on their way to it.
+//! Responses that arrive after their call was abandoned (R1). The SDK forgets a request once its
+//! cancellation is sent, so this transport wrapper intercepts the responses before the SDK.
 
 use super::{
     call::{CallResponse, failed_outcome, response_from_result},
@@ -19,62 +19,63 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long an answer is listened for once its call was given up.
+/// Time for which the response of an abandoned call is awaited.
 const LATE_TIME: Duration = Duration::from_secs(600);
-/// Calls of one server whose answers are listened for; then the oldest is forgotten.
+/// Maximum number of abandoned calls per server; adding another one drops the oldest.
 const ABANDONED_CALLS_MAX: usize = 256;
 
-/// The calls that nobody waits for any more, oldest first.
+/// The abandoned calls, oldest first.
 #[derive(Default)]
 pub(super) struct AbandonedCalls(Mutex<VecDeque<AbandonedCall>>);
 
 struct AbandonedCall {
     request: RequestId,
-    late: LateResultHandler,
+    handler: LateResultHandler,
     bytes_max: usize,
     since: Instant,
 }
 
 impl AbandonedCalls {
-    /// From now on an answer to `request` is late, and of it so many bytes are kept.
-    pub(super) fn add(&self, request: RequestId, late: LateResultHandler, bytes_max: usize) {
+    /// Registers an abandoned request. A late response is reported to `handler`, limited to
+    /// `bytes_max` bytes.
+    pub(super) fn add(&self, request: RequestId, handler: LateResultHandler, bytes_max: usize) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.retain(|call| call.since.elapsed() < LATE_TIME);
         if calls.len() >= ABANDONED_CALLS_MAX {
             calls.pop_front();
         }
-        calls.push_back(AbandonedCall { request, late, bytes_max, since: Instant::now() });
+        calls.push_back(AbandonedCall { request, handler, bytes_max, since: Instant::now() });
     }
 
     fn remove(&self, request: &RequestId) -> Option<AbandonedCall> {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = calls.iter().position(|call| call.request == *request)?;
-        calls.remove(place)
+        let index = calls.iter().position(|call| call.request == *request)?;
+        calls.remove(index)
     }
 
     fn handle_message(&self, message: &RxJsonRpcMessage<RoleClient>) {
-        if let JsonRpcMessage::Response(answer) = message {
-            let Some(AbandonedCall { late, bytes_max, .. }) = self.remove(&answer.id) else {
+        if let JsonRpcMessage::Response(response) = message {
+            let Some(AbandonedCall { handler, bytes_max, .. }) = self.remove(&response.id) else {
                 return;
             };
-            // One that only asks for more has done nothing that is worth knowing.
+            // A response that only requires input contains no result.
             if let CallResponse::Finished(outcome) =
-                response_from_result(answer.result.clone(), bytes_max)
+                response_from_result(response.result.clone(), bytes_max)
             {
-                late.report(outcome);
+                handler.report(outcome);
             }
-        } else if let JsonRpcMessage::Error(answer) = message {
-            let Some(AbandonedCall { late, .. }) =
-                answer.id.as_ref().and_then(|id| self.remove(id))
+        } else if let JsonRpcMessage::Error(response) = message {
+            let Some(AbandonedCall { handler, .. }) =
+                response.id.as_ref().and_then(|id| self.remove(id))
             else {
                 return;
             };
-            late.report(failed_outcome(&answer.error.message));
+            handler.report(failed_outcome(&response.error.message));
         }
     }
 }
 
-/// A transport on which late answers are heard.
+/// A transport that reports late responses.
 pub(super) struct LateResultTransport<T> {
     pub(super) inner: T,
     pub(super) routes: Arc<NotificationRoutes>,

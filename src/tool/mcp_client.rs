@@ -1,5 +1,5 @@
-//! A live conversation with an MCP server, whatever carries it. Made by `mcp`, used by the
-//! connection's actor; calls themselves are in `call`.
+//! An established connection to an MCP server, over any transport. Created by `connector`, used by the
+//! connection's actor. `call` implements tool calls.
 
 use crate::redaction::Redactor;
 use futures::future::{BoxFuture, FutureExt};
@@ -41,21 +41,21 @@ use super::{
     result::safe_text,
 };
 
-/// Time that is spent on finding out how a process ended, once its pipes are closed.
+/// Time to wait for the exit status of a process after its pipes are closed.
 const EXIT_REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The conversation. Dropping it ends it.
+/// A connection to an MCP server. Dropping it closes the connection.
 pub(super) struct McpClient(pub(super) Arc<McpConnection>);
 
-/// What calls and watchers share.
+/// The state shared by the calls of a connection and its observers.
 pub(super) struct McpConnection {
     pub(super) peer: Peer<RoleClient>,
     pub(super) routes: Arc<NotificationRoutes>,
-    /// Fires when no more answers will come.
+    /// Cancelled when no further responses will arrive.
     pub(super) closed: CancellationToken,
-    /// Why it ended, where a call found out.
+    /// The reason of the closing, if a call determined it.
     close_reason: OnceLock<String>,
-    /// Fires when the SDK has let go of the transport.
+    /// Cancelled when the SDK has released the transport.
     transport_closed: CancellationToken,
     stop: CancellationToken,
     process_exit: Option<ProcessExit>,
@@ -65,61 +65,61 @@ pub(super) struct McpConnection {
 }
 
 impl McpClient {
-    /// Takes over a conversation that has just begun.
+    /// Creates a client of a session that has completed its handshake.
     pub(super) fn new(
         running: RunningService<RoleClient, McpClientHandler>,
         stop: CancellationToken,
-        ended: CancellationToken,
-        fate: Option<ProcessExit>,
+        closed: CancellationToken,
+        process_exit: Option<ProcessExit>,
         list_timeout: Duration,
         redactor: Arc<Redactor>,
     ) -> Self {
         let routes = running.service().routes.clone();
-        let finished = CancellationToken::new();
-        let conversation = Arc::new(McpConnection {
+        let transport_closed = CancellationToken::new();
+        let connection = Arc::new(McpConnection {
             peer: running.peer().clone(),
             routes,
-            closed: ended.clone(),
+            closed: closed.clone(),
             close_reason: OnceLock::new(),
-            transport_closed: finished.clone(),
+            transport_closed: transport_closed.clone(),
             _stop_on_drop: stop.clone().drop_guard(),
             stop: stop.clone(),
-            process_exit: fate,
+            process_exit,
             list_timeout,
             redactor,
         });
-        if needs_list_subscription(&conversation.peer) {
-            let (peer, routes) = (conversation.peer.clone(), conversation.routes.clone());
+        if needs_list_subscription(&connection.peer) {
+            let (peer, routes) = (connection.peer.clone(), connection.routes.clone());
             tokio::spawn(stop.run_until_cancelled_owned(watch_tool_list(peer, routes)));
         }
         tokio::spawn(async move {
             if let Err(error) = running.waiting().await {
-                tracing::error!(%error, "a conversation with a tool server failed");
+                tracing::error!(%error, "the connection to a tool server failed");
             }
-            ended.cancel();
-            finished.cancel();
+            closed.cancel();
+            transport_closed.cancel();
         });
-        Self(conversation)
+        Self(connection)
     }
 }
 
 impl McpConnection {
-    /// Gives it up because it is of no use any more.
+    /// Closes the connection for `reason`.
     pub(super) fn close_with_reason(&self, reason: String) {
         self.close_reason.get_or_init(|| self.redactor.redact_text(&reason).into_owned());
         self.closed.cancel();
     }
 
-    /// Why it ended; waits a moment for the process to say how.
+    /// Returns the reason of the closing. Waits up to [`EXIT_REASON_TIMEOUT`] for the exit status.
     pub(super) async fn close_reason(&self) -> String {
         if let Some(reason) = self.close_reason.get() {
             return reason.clone();
         }
-        let Some(fate) = &self.process_exit else { return "the connection was closed".to_owned() };
-        // Too late is an answer too: a process that closed its output and lives on.
-        let known = timeout(EXIT_REASON_TIMEOUT, fate.wait()).await.is_ok();
-        let closed = if known { "" } else { "it closed its standard output; " };
-        let reason = format!("{closed}{}", fate.describe());
+        let Some(exit) = &self.process_exit else { return "the connection was closed".to_owned() };
+        // The wait fails for a process that closed its standard output and continues to run.
+        let has_exited = timeout(EXIT_REASON_TIMEOUT, exit.wait()).await.is_ok();
+        let closed = if has_exited { "" } else { "the server closed its standard output; " };
+        let reason = format!("{closed}{}", exit.describe());
         self.redactor.redact_text(&reason).into_owned()
     }
 
@@ -143,14 +143,14 @@ impl McpConnection {
 
 impl ToolClient for McpClient {
     fn list_tools(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>> {
-        let conversation = self.0.clone();
+        let connection = self.0.clone();
         async move {
-            let limit = conversation.list_timeout;
+            let limit = connection.list_timeout;
             tokio::select! {
                 biased;
-                listed = timeout(limit, conversation.list_tools()) => listed
+                listed = timeout(limit, connection.list_tools()) => listed
                     .unwrap_or_else(|_| Err(format!("no list of tools within {limit:?}"))),
-                () = conversation.closed.cancelled() => Err(conversation.close_reason().await),
+                () = connection.closed.cancelled() => Err(connection.close_reason().await),
             }
         }
         .boxed()
@@ -195,12 +195,12 @@ impl ToolClient for McpClient {
     }
 
     fn closed(&self) -> BoxFuture<'static, String> {
-        let conversation = Arc::downgrade(&self.0);
-        let ended = self.0.closed.clone();
+        let connection = Arc::downgrade(&self.0);
+        let closed = self.0.closed.clone();
         async move {
-            ended.cancelled().await;
-            match conversation.upgrade() {
-                Some(conversation) => conversation.close_reason().await,
+            closed.cancelled().await;
+            match connection.upgrade() {
+                Some(connection) => connection.close_reason().await,
                 None => "the connection was closed".to_owned(),
             }
         }
@@ -208,12 +208,12 @@ impl ToolClient for McpClient {
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
-        let conversation = self.0.clone();
+        let connection = self.0.clone();
         async move {
-            conversation.stop.cancel();
-            conversation.transport_closed.cancelled().await;
-            if let Some(fate) = &conversation.process_exit {
-                fate.wait().await;
+            connection.stop.cancel();
+            connection.transport_closed.cancelled().await;
+            if let Some(exit) = &connection.process_exit {
+                exit.wait().await;
             }
         }
         .boxed()
@@ -226,7 +226,7 @@ fn list_error_text(error: &ServiceError) -> String {
         ServiceError::TransportSend(error) => call::describe_error(&*error.error),
         ServiceError::McpError(error) => error.message.to_string(),
         ServiceError::UnexpectedResponse => {
-            "its list is malformed, or longer than a message may be".to_owned()
+            "the server's list is malformed, or longer than the message limit".to_owned()
         }
         other => call::describe_error(other),
     }
@@ -247,7 +247,7 @@ fn to_remote_tool(tool: Tool) -> RemoteTool {
     }
 }
 
-/// Whether the server has to be asked to announce changes of its list: since 2026-07-28.
+/// True if the client must subscribe to changes of the tool list: since revision 2026-07-28.
 fn needs_list_subscription(peer: &Peer<RoleClient>) -> bool {
     peer.peer_info().is_some_and(|info| {
         let tools = info.capabilities.tools.as_ref();
@@ -256,35 +256,35 @@ fn needs_list_subscription(peer: &Peer<RoleClient>) -> bool {
     })
 }
 
-/// Hears announcements until the server ends them.
+/// Receives notifications of list changes until the server ends the subscription.
 async fn watch_tool_list(peer: Peer<RoleClient>, routes: Arc<NotificationRoutes>) {
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     let mut subscription = match peer.listen(filter).await {
         Ok(subscription) => subscription,
         Err(error) => {
-            tracing::debug!(%error, "a tool server refuses to announce changes of its list");
+            tracing::debug!(%error, "a tool server rejected the subscription to list changes");
             return;
         }
     };
-    // Only changes of the list were asked for, so whatever comes is one.
+    // The subscription contains only list changes.
     while let Ok(Some(_)) = subscription.next().await {
         routes.tools_changed.notify_one();
     }
 }
 
-/// Where a server's notifications go.
+/// The receivers of a server's notifications and requests.
 #[derive(Default)]
 pub(super) struct NotificationRoutes {
     progress: Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>,
     tools_changed: Notify,
-    /// The calls under way, each of which may ask people.
+    /// The running calls, which receive the server's elicitations.
     pub(super) active_calls: ActiveCalls,
-    /// The calls that nobody waits for any more.
+    /// The abandoned calls, which receive late responses.
     pub(super) abandoned_calls: AbandonedCalls,
 }
 
 impl NotificationRoutes {
-    /// Sends progress of a call to `sender` until the guard is dropped.
+    /// Sends the progress of a call to `sender` until the guard is dropped.
     pub(super) fn register_progress(
         self: &Arc<Self>,
         token: ProgressToken,
@@ -299,7 +299,7 @@ impl NotificationRoutes {
     }
 }
 
-/// The way of one call's progress.
+/// Keeps the progress route of one call registered.
 pub(super) struct ProgressGuard {
     routes: Arc<NotificationRoutes>,
     token: ProgressToken,
@@ -311,7 +311,7 @@ impl Drop for ProgressGuard {
     }
 }
 
-/// Our side of the protocol: what servers may ask of us and tell us.
+/// Handles the requests and notifications of a server.
 pub(super) struct McpClientHandler {
     pub(super) routes: Arc<NotificationRoutes>,
     info: ClientConfig,
@@ -335,7 +335,7 @@ impl ClientHandler for McpClientHandler {
         let Some(sender) = sender else { return };
         let message = params.message.map(|text| safe_text(&text, PROGRESS_MESSAGE_BYTES_MAX));
         let progress = Progress { progress: params.progress, total: params.total, message };
-        // A backlog means that nobody has had time to look: the next one will do as well.
+        // If the channel is full, this update is dropped; a later one replaces it.
         drop(sender.try_send(progress));
     }
 
@@ -368,10 +368,10 @@ mod tests {
     use serde_json::json;
     use std::{convert::Infallible, thread};
 
-    /// A server that asks a person something in the moment in which it hears of a call.
+    /// A server that sends an elicitation as soon as it receives a call.
     struct EagerElicitingServer {
         routes: Arc<NotificationRoutes>,
-        /// Is told whether anybody was asked.
+        /// Receives true if the elicitation was forwarded to a call.
         elicited: std::sync::mpsc::Sender<bool>,
         answers: (mpsc::Sender<Value>, mpsc::Receiver<Value>),
     }
@@ -391,16 +391,16 @@ mod tests {
                     "serverInfo": {"name": "hasty", "version": "1"},
                 })),
                 Some("tools/call") => {
-                    let question: ElicitRequestParams = serde_json::from_value(json!({
+                    let elicitation: ElicitRequestParams = serde_json::from_value(json!({
                         "mode": "url", "message": "Look", "url": "https://example.org", "elicitationId": "1",
                     }))
                     .unwrap();
-                    let put = self
+                    let handling = self
                         .routes
                         .active_calls
-                        .handle_elicitation(question, CancellationToken::new());
-                    // Whoever is asked thinks; that nobody can be asked is said at once.
-                    self.elicited.send(put.now_or_never().is_none()).unwrap();
+                        .handle_elicitation(elicitation, CancellationToken::new());
+                    // A forwarded elicitation is pending; a declined one is ready at once.
+                    self.elicited.send(handling.now_or_never().is_none()).unwrap();
                     Some(json!({"content": []}))
                 }
                 _ => None,
@@ -422,34 +422,32 @@ mod tests {
         }
     }
 
-    /// Else its question would be put to whoever's call was under way before, or to nobody. A
-    /// conversation and a call of it live on threads of their own.
+    /// Otherwise an elicitation would be assigned to another call or declined. The connection and the
+    /// call run on threads of their own.
     #[test]
     fn t1_call_is_registered_before_it_is_sent() {
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = McpClientHandler::new(ProtocolVersion::V_2025_11_25);
-        let (routes, (asked, was_asked)) = (client.routes.clone(), std::sync::mpsc::channel());
-        let server = EagerElicitingServer {
-            routes: routes.clone(),
-            elicited: asked,
-            answers: mpsc::channel(1),
-        };
-        let (linked, link) = std::sync::mpsc::channel();
+        let (routes, (elicited, was_elicited)) =
+            (client.routes.clone(), std::sync::mpsc::channel());
+        let server =
+            EagerElicitingServer { routes: routes.clone(), elicited, answers: mpsc::channel(1) };
+        let (client_sender, client_receiver) = std::sync::mpsc::channel();
         let stop = CancellationToken::new();
-        let ended = stop.clone();
-        let conversing = thread::spawn(move || {
+        let closed = stop.clone();
+        let connection_thread = thread::spawn(move || {
             runtime().block_on(async {
                 let running = serve_client(client, server).await.unwrap();
                 let limit = Duration::from_secs(60);
                 let redactor = Arc::default();
-                let link = McpClient::new(running, stop, ended.clone(), None, limit, redactor);
-                linked.send(link).unwrap();
-                ended.cancelled().await;
+                let client = McpClient::new(running, stop, closed.clone(), None, limit, redactor);
+                client_sender.send(client).unwrap();
+                closed.cancelled().await;
             });
         });
-        let link = link.recv().unwrap();
-        let (people, _asks) = mpsc::channel(1);
+        let client = client_receiver.recv().unwrap();
+        let (elicitations, _elicitations_receiver) = mpsc::channel(1);
         let call = ToolCall {
             caller: None,
             tool: "ask".to_owned(),
@@ -457,19 +455,19 @@ mod tests {
             idempotency_key: "1".to_owned(),
             timeout: None,
             result_bytes_max: 1024,
-            elicitation: ElicitationChannel::new(people),
+            elicitation: ElicitationChannel::new(elicitations),
             late_result: LateResultHandler::default(),
         };
-        // What comes after sending has to wait.
-        let held = routes.lock_progress();
-        let calling = thread::spawn(move || {
+        // Blocks the call after sending, because it registers its progress route then.
+        let progress_lock = routes.lock_progress();
+        let call_thread = thread::spawn(move || {
             let (progress, _) = mpsc::channel(1);
-            runtime().block_on(link.call_tool(call, progress, CancellationToken::new()))
+            runtime().block_on(client.call_tool(call, progress, CancellationToken::new()))
         });
-        let was_asked = was_asked.recv().unwrap();
-        drop(held);
-        assert!(was_asked, "the call is not heard yet");
-        assert!(matches!(calling.join().unwrap(), ToolOutcome::Completed(_)));
-        conversing.join().unwrap();
+        let was_elicited = was_elicited.recv().unwrap();
+        drop(progress_lock);
+        assert!(was_elicited, "the call is not registered yet");
+        assert!(matches!(call_thread.join().unwrap(), ToolOutcome::Completed(_)));
+        connection_thread.join().unwrap();
     }
 }

@@ -1,34 +1,34 @@
-//! Finds the few fields of a JSON-RPC message that matter, in one pass over its bytes and in
-//! constant memory. Knows nothing of their meaning. Used by `oversize`.
+//! Extracts the relevant fields of a JSON-RPC message in one pass over its bytes and in constant
+//! memory. Does not interpret the fields. Used by `oversized_message`.
 
-/// Longest key or scalar that is kept; longer ones are none we look for.
+/// Maximum bytes of a key or scalar that is kept. The relevant keys and scalars are shorter.
 const TOKEN_BYTES_MAX: usize = 160;
-/// Levels whose keys are known.
+/// Number of nesting levels whose keys are tracked.
 const LEVELS: usize = 2;
 
-/// What was seen so far.
+/// The state of the scan and the fields found so far.
 #[derive(Default)]
 pub(super) struct MessageScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
     expects_key: bool,
-    /// Whether the container at each level is an object, and the key it is at.
+    /// For each level: true if the container is an object, and the current key.
     objects: [bool; LEVELS],
     keys: [Vec<u8>; LEVELS],
-    /// The last scalar or key, as it is written.
+    /// The last scalar or key, in its JSON notation.
     token: Vec<u8>,
     too_long: bool,
-    /// The message's `id`, as it is written.
+    /// The message's `id`, in its JSON notation.
     pub(super) id: Option<Vec<u8>>,
-    /// Whether there is a `method`: then it is no response.
+    /// True if the message has a `method` and is therefore not a response.
     pub(super) has_method: bool,
-    /// Whether `result.isError` is `true`.
+    /// True if `result.isError` is `true`.
     pub(super) is_error: bool,
 }
 
 impl MessageScanner {
-    /// Takes in the next bytes.
+    /// Scans the next bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.in_string { self.scan_in_string(byte) } else { self.scan_outside(byte) }
@@ -119,42 +119,42 @@ impl MessageScanner {
 mod tests {
     use super::*;
 
-    /// `id`, `has_method`, `is_error`; fed byte by byte, since pieces come as they like.
-    fn outline(text: &str) -> (Option<String>, bool, bool) {
-        let mut outline = MessageScanner::default();
+    /// Returns `id`, `has_method` and `is_error`. Feeds single bytes to cover any chunking.
+    fn scan(text: &str) -> (Option<String>, bool, bool) {
+        let mut scanner = MessageScanner::default();
         for byte in text.bytes() {
-            outline.feed(&[byte]);
+            scanner.feed(&[byte]);
         }
-        let id = outline.id.map(|id| String::from_utf8(id).unwrap());
-        (id, outline.has_method, outline.is_error)
+        let id = scanner.id.map(|id| String::from_utf8(id).unwrap());
+        (id, scanner.has_method, scanner.is_error)
     }
 
     #[test]
-    fn the_id_is_found_wherever_it_stands() {
+    fn id_is_found_in_any_position() {
         let seven = (Some("7".to_owned()), false, false);
-        assert_eq!(outline(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#), seven);
-        assert_eq!(outline(r#"{"result":{"id":8,"content":[{"id":9}]},"id" : 7 }"#), seven);
+        assert_eq!(scan(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#), seven);
+        assert_eq!(scan(r#"{"result":{"id":8,"content":[{"id":9}]},"id" : 7 }"#), seven);
         let text = (Some(r#""a\"b""#.to_owned()), false, false);
-        assert_eq!(outline(r#"{"result":{"a":"\\"},"id":"a\"b"}"#), text);
+        assert_eq!(scan(r#"{"result":{"a":"\\"},"id":"a\"b"}"#), text);
     }
 
     #[test]
-    fn what_stands_in_texts_is_no_structure() {
-        let found = outline(r#"{"result":{"content":[{"text":"\",\"id\":1,{[\\"}]},"id":2}"#);
-        assert_eq!(found.0.as_deref(), Some("2"));
+    fn text_content_is_not_scanned_as_structure() {
+        let (id, ..) = scan(r#"{"result":{"content":[{"text":"\",\"id\":1,{[\\"}]},"id":2}"#);
+        assert_eq!(id.as_deref(), Some("2"));
     }
 
     #[test]
-    fn methods_and_errors_are_seen() {
-        assert!(outline(r#"{"id":1,"method":"ping"}"#).1);
-        assert!(outline(r#"{"id":1,"result":{"content":[],"isError":true}}"#).2);
-        assert!(!outline(r#"{"id":1,"result":{"a":{"isError":true}}}"#).2);
-        assert!(!outline(r#"{"id":1,"other":{"isError":true}}"#).2);
+    fn methods_and_errors_are_found() {
+        assert!(scan(r#"{"id":1,"method":"ping"}"#).1);
+        assert!(scan(r#"{"id":1,"result":{"content":[],"isError":true}}"#).2);
+        assert!(!scan(r#"{"id":1,"result":{"a":{"isError":true}}}"#).2);
+        assert!(!scan(r#"{"id":1,"other":{"isError":true}}"#).2);
     }
 
     #[test]
-    fn a_huge_key_is_ignored() {
+    fn oversized_key_is_ignored() {
         let text = format!(r#"{{"{}":1,"id":3,"x":"{}"}}"#, "k".repeat(5000), "v".repeat(5000));
-        assert_eq!(outline(&text).0.as_deref(), Some("3"));
+        assert_eq!(scan(&text).0.as_deref(), Some("3"));
     }
 }

@@ -1,7 +1,7 @@
-//! Where tools come from: MCP servers, as configuration names them (T1).
+//! MCP tool servers: connects to the configured servers and implements the tool ports (T1).
 //!
-//! [`start`] turns configuration into live connections; everything of MCP's wire stays in here.
-//! Called once, at start-up. `docs/tools.md` explains to people what this does.
+//! [`start`] creates the connections from the configuration; it is called once at start. All knowledge
+//! of the MCP wire protocol is in this module. `docs/tools.md` documents its behaviour.
 
 mod address_policy;
 mod call;
@@ -30,78 +30,78 @@ use greenroom_actors::{
 use greenroom_core::policy::Catalog;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-/// Time for a server to start, shake hands and list its tools, where nothing else is said.
+/// Default time for a server to start, complete the handshake and list its tools.
 pub const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Bytes of one message of a server, where nothing else is said. A longer result is cut while it
-/// is read, so this also bounds what a call may hold in memory.
+/// Default maximum bytes of one message of a server. A longer result is truncated while it is
+/// received, so this also limits the memory of a call.
 pub const MESSAGE_BYTES_MAX_DEFAULT: usize = 2 * 1024 * 1024;
-/// Tools read from one server; the rest of its list is left alone.
+/// Maximum number of tools read from one server; further tools are ignored.
 pub(crate) const TOOLS_LISTED_MAX: usize = 4096;
-/// Pages of one server's list of tools.
+/// Maximum number of pages read of a server's list.
 pub(crate) const LIST_PAGES_MAX: usize = 256;
 
-/// An MCP server.
+/// The configuration of an MCP server.
 #[derive(Clone)]
 pub struct ToolServerConfig {
-    /// Unique among the servers.
+    /// The name, unique among the servers.
     pub name: String,
-    /// How it is reached.
+    /// The transport and its parameters.
     pub transport: ToolTransport,
-    /// Whether its annotations count as much as the catalog (G1).
+    /// True if the server's tool annotations are trusted (G1).
     pub trusted: bool,
-    /// How the conversation begins.
+    /// The start of the MCP session.
     pub lifecycle: McpLifecycle,
-    /// Time to start, shake hands and list its tools.
+    /// Time to start, complete the handshake and list the tools.
     pub start_timeout: Duration,
-    /// Bytes of one of its messages.
+    /// Maximum bytes of one of its messages.
     pub message_bytes_max: usize,
-    /// Takes its secrets out of what is told of its failures (E7).
+    /// Redacts the server's secrets in connection errors (E7).
     pub redactor: Arc<Redactor>,
 }
 
-/// How a server is reached. No `Debug`: environment and headers hold secrets.
+/// The transport of a server. Not `Debug`, because environment and headers contain secrets.
 #[derive(Clone)]
 pub enum ToolTransport {
-    /// A child process, spoken to over its standard input and output.
+    /// A child process that communicates over standard input and output.
     Stdio {
-        /// The program; looked up in `PATH` unless it has a slash. No shell is involved.
+        /// The program; searched in `PATH` unless it contains a slash. No shell is involved.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Its environment, besides [`INHERITED_ENVIRONMENT`].
+        /// Its environment, in addition to [`INHERITED_ENVIRONMENT`].
         env: BTreeMap<String, String>,
-        /// The folder it starts in; ours if absent.
+        /// Its working folder; `None` inherits that of this process.
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP.
     Http {
-        /// Where it is.
+        /// The URL.
         url: String,
-        /// Sent with every request.
+        /// Headers of every request.
         headers: BTreeMap<String, String>,
-        /// Whether it may be on this machine or in a private network (X5).
+        /// True if the URL may resolve to a private address (X5).
         allow_private: bool,
     },
 }
 
-/// What children get of our own environment; all else must be named for them (X5).
+/// The variables that child processes inherit; all others must be configured (X5).
 pub const INHERITED_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-/// How a conversation with a server begins: MCP has two ways.
+/// The start of the MCP session with a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum McpLifecycle {
-    /// Ask with `server/discover`, and shake hands the older way where that is not known. A server
-    /// that is silent about what it does not know costs ten seconds: give it `Initialize`.
+    /// Send `server/discover`, and fall back to `initialize` if the server rejects it. A server that
+    /// ignores unknown requests delays the start by ten seconds; configure `Initialize` for it.
     #[default]
     Auto,
-    /// The handshake of the revisions up to 2025-11-25.
+    /// Send `initialize`: protocol revisions up to 2025-11-25.
     Initialize,
-    /// `server/discover`, as from 2026-07-28 on.
+    /// Send `server/discover`: protocol revisions from 2026-07-28.
     Discover,
 }
 
 impl ToolServerConfig {
-    /// A server with the defaults.
+    /// Creates the configuration of a server with default limits.
     pub fn new(name: impl Into<String>, transport: ToolTransport) -> Self {
         Self {
             name: name.into(),
@@ -118,10 +118,10 @@ impl ToolServerConfig {
 impl From<&configuration::McpServerConfig> for ToolServerConfig {
     fn from(server: &configuration::McpServerConfig) -> Self {
         let exposed = |secrets: &BTreeMap<String, configuration::Secret>| {
-            let own = |(key, secret): (&String, &configuration::Secret)| {
+            let expose = |(key, secret): (&String, &configuration::Secret)| {
                 (key.clone(), secret.expose().to_owned())
             };
-            secrets.iter().map(own).collect()
+            secrets.iter().map(expose).collect()
         };
         let transport = match &server.transport {
             configuration::McpTransportConfig::Stdio { command, args, env, cwd } => {
@@ -158,7 +158,8 @@ impl From<configuration::McpServerConfig> for ToolServerConfig {
     }
 }
 
-/// Connects to all servers, on the calling arbiter; returns at once ([`Tools::ready`] waits).
+/// Starts connecting to all servers on the current arbiter and returns immediately.
+/// [`ToolServers::wait_until_started`] waits for the servers.
 pub fn start(
     servers: impl IntoIterator<Item = ToolServerConfig>,
     catalog: Catalog,
@@ -168,7 +169,7 @@ pub fn start(
     start_with_built_in(servers, None, catalog, board, clock)
 }
 
-/// The same, with tools of our own.
+/// Same as [`start`], with an additional server of built-in tools.
 pub fn start_with_built_in(
     servers: impl IntoIterator<Item = ToolServerConfig>,
     built_in: Option<ToolServerSpec>,

@@ -1,15 +1,15 @@
-//! A message that is too long to be held: its start is kept, the rest only looked at in passing
-//! (T4). What was kept becomes a well-formed answer that says it was cut. Used by `stdio`.
+//! A message that exceeds the size limit: keeps its start and scans the rest without storing it (T4).
+//! The kept part is converted to a well-formed response that is marked as truncated. Used by `stdio`.
 
 use super::{json_repair::repair_json, message_scanner::MessageScanner};
 use serde_json::{Value, json};
 
-/// `_meta` key of an answer that was cut here: the bytes it had.
+/// `_meta` key of a response that was truncated here: its original number of bytes.
 pub(super) const META_CUT: &str = "greenroom/cut";
-/// Deepest nesting that the JSON parser follows, less a few levels.
+/// Maximum nesting depth that is kept: the limit of the JSON parser less a few levels.
 const DEPTH_MAX: usize = 120;
 
-/// A message that grew beyond the limit.
+/// A message that exceeds the size limit.
 pub(super) struct OversizedMessage {
     head: Vec<u8>,
     scanner: MessageScanner,
@@ -17,7 +17,7 @@ pub(super) struct OversizedMessage {
 }
 
 impl OversizedMessage {
-    /// The start of it, which is all that stays.
+    /// Creates the message from its start, the only part that is kept.
     pub(super) fn new(head: Vec<u8>) -> Self {
         let mut scanner = MessageScanner::default();
         scanner.feed(&head);
@@ -25,18 +25,19 @@ impl OversizedMessage {
         Self { head, scanner, bytes }
     }
 
-    /// The next bytes, to be dropped.
+    /// Scans the next bytes and drops them.
     pub(super) fn skip(&mut self, bytes: &[u8]) {
         self.scanner.feed(bytes);
         self.bytes = self.bytes.saturating_add(bytes.len());
     }
 
-    /// How long it is.
+    /// Returns the length of the message so far.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The answer it stands for, cut; nothing if it was none, or nobody can tell whose it is.
+    /// Returns the message as a truncated response. `None` if it is not a response or its id is
+    /// unknown.
     pub(super) fn into_truncated_response(self) -> Option<Value> {
         if self.scanner.has_method {
             return None;
@@ -69,7 +70,8 @@ impl OversizedMessage {
     }
 }
 
-/// The longest start of `head` that can be closed to be JSON, closed.
+/// Returns the longest prefix of `head` that becomes JSON when its open containers are closed, with
+/// these closed.
 fn close_json(head: &[u8]) -> Option<String> {
     let head = match std::str::from_utf8(head) {
         Ok(text) => text,
@@ -77,42 +79,42 @@ fn close_json(head: &[u8]) -> Option<String> {
     };
     let mut open: Vec<u8> = Vec::new();
     let (mut in_string, mut is_key, mut expects_key) = (false, false, false);
-    // Up to where the text can stand: outside of strings, and within the string we are in.
+    // The ends of the valid prefix: outside of strings, and within the open string.
     let (mut safe, mut safe_in_string) = (0, 0);
     let mut bytes = head.bytes().enumerate();
-    while let Some((at, byte)) = bytes.next() {
+    while let Some((index, byte)) = bytes.next() {
         if in_string {
             match byte {
                 b'"' => {
                     in_string = false;
                     if !is_key {
-                        safe = at + 1;
+                        safe = index + 1;
                     }
                 }
                 b'\\' => {
-                    let Some(end) = end_of_escape(&head[at..]) else { break };
+                    let Some(end) = end_of_escape(&head[index..]) else { break };
                     for _ in 1..end {
                         bytes.next();
                     }
-                    safe_in_string = at + end;
+                    safe_in_string = index + end;
                 }
-                _ => safe_in_string = at + 1,
+                _ => safe_in_string = index + 1,
             }
             continue;
         }
         match byte {
-            b'"' => (in_string, is_key, safe_in_string) = (true, expects_key, at + 1),
-            // What is deeper is left out, and what comes after it.
+            b'"' => (in_string, is_key, safe_in_string) = (true, expects_key, index + 1),
+            // Stops here: deeper content and everything after it are dropped.
             b'{' | b'[' if open.len() >= DEPTH_MAX => break,
             b'{' | b'[' => {
                 open.push(if byte == b'{' { b'}' } else { b']' });
-                (expects_key, safe) = (byte == b'{', at + 1);
+                (expects_key, safe) = (byte == b'{', index + 1);
             }
             b'}' | b']' => {
                 open.pop()?;
-                (expects_key, safe) = (false, at + 1);
+                (expects_key, safe) = (false, index + 1);
             }
-            b',' => (expects_key, safe) = (open.last() == Some(&b'}'), at),
+            b',' => (expects_key, safe) = (open.last() == Some(&b'}'), index),
             b':' => expects_key = false,
             _ => {}
         }
@@ -128,8 +130,8 @@ fn close_json(head: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// The length of the escape that `text` begins with, both halves of a surrogate pair included;
-/// nothing if it is cut off.
+/// Returns the length of the escape sequence at the start of `text`, including both halves of a
+/// surrogate pair; `None` if it is incomplete.
 fn end_of_escape(text: &str) -> Option<usize> {
     let escape = text.as_bytes();
     if *escape.get(1)? != b'u' {
@@ -149,14 +151,14 @@ fn end_of_escape(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn answer(head: &str, rest: &str) -> Option<Value> {
+    fn truncated_response(head: &str, rest: &str) -> Option<Value> {
         let mut oversize = OversizedMessage::new(head.as_bytes().to_vec());
         oversize.skip(rest.as_bytes());
         oversize.into_truncated_response()
     }
 
     #[test]
-    fn every_start_of_a_message_can_be_closed() {
+    fn every_prefix_of_a_message_can_be_closed() {
         let message = r#"{"result":{"content":[{"type":"text","text":"a\"\\é\ud83d\ude80 [{"},
             {"n":-1.5e3,"t":true,"x":null}, [], {}],"k":{"a":[1,2,"z"]}},"id":5}"#;
         for end in 0..=message.len() {
@@ -169,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn t4_a_cut_answer_keeps_its_start_its_id_and_its_error_flag() {
-        let found = answer(
+    fn t4_truncated_response_keeps_its_start_id_and_error_flag() {
+        let response = truncated_response(
             r#"{"result":{"content":[{"type":"text","text":"first"},{"type":"text","text":"seco"#,
             r#"nd and much more"}],"isError":true},"jsonrpc":"2.0","id":"x7"}"#,
         );
         assert_eq!(
-            found.unwrap(),
+            response.unwrap(),
             json!({"jsonrpc": "2.0", "id": "x7", "result": {
                 "content": [{"type": "text", "text": "first"}, {"type": "text", "text": "seco"}],
                 "isError": true,
@@ -185,33 +187,38 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_stands_in_for_missing_text() {
-        let found =
-            answer(r#"{"id":1,"result":{"structuredContent":{"a":[1,2,3"#, "4]}}}").unwrap();
-        assert_eq!(found["result"]["content"][0]["text"], json!(r#"{"a":[1,2]}"#));
+    fn structured_content_replaces_missing_text() {
+        let response =
+            truncated_response(r#"{"id":1,"result":{"structuredContent":{"a":[1,2,3"#, "4]}}}")
+                .unwrap();
+        assert_eq!(response["result"]["content"][0]["text"], json!(r#"{"a":[1,2]}"#));
     }
 
     #[test]
-    fn errors_stay_errors() {
-        let found =
-            answer(r#"{"id":1,"error":{"code":-32602,"message":"no no"#, r#"no"}}"#).unwrap();
-        assert_eq!(found["error"], json!({"code": -32602, "message": "no no"}));
+    fn truncated_errors_remain_errors() {
+        let response =
+            truncated_response(r#"{"id":1,"error":{"code":-32602,"message":"no no"#, r#"no"}}"#)
+                .unwrap();
+        assert_eq!(response["error"], json!({"code": -32602, "message": "no no"}));
     }
 
     #[test]
-    fn what_is_no_answer_is_dropped() {
+    fn messages_other_than_responses_are_dropped() {
         assert_eq!(
-            answer(r#"{"method":"notifications/message","params":{"data":"#, r#""x"}}"#),
+            truncated_response(
+                r#"{"method":"notifications/message","params":{"data":"#,
+                r#""x"}}"#
+            ),
             None
         );
-        assert_eq!(answer(r#"{"result":{"content":["#, "]}}"), None);
-        assert_eq!(answer("noise noise", " noise"), None);
+        assert_eq!(truncated_response(r#"{"result":{"content":["#, "]}}"), None);
+        assert_eq!(truncated_response("noise noise", " noise"), None);
     }
 
     #[test]
-    fn nesting_without_end_is_survived() {
+    fn excessive_nesting_is_truncated() {
         let deep = format!(r#"{{"id":1,"result":{}"#, "[".repeat(100_000));
-        let found = answer(&deep, &"]".repeat(100_000)).unwrap();
-        assert_eq!(found["result"]["content"], json!([]));
+        let response = truncated_response(&deep, &"]".repeat(100_000)).unwrap();
+        assert_eq!(response["result"]["content"], json!([]));
     }
 }

@@ -1,4 +1,4 @@
-//! Prompts of MCP servers (T1, C3): listed when somebody asks, and fetched when one is started.
+//! Prompts of MCP servers (T1, C3): listed on request, and fetched when a prompt is started.
 
 use super::{LIST_PAGES_MAX, call, mcp_client::McpConnection};
 use greenroom_actors::ports::{PromptArgument, ServerPrompt};
@@ -11,25 +11,26 @@ use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// Time for a server to list its prompts, or to give one.
+/// Timeout for listing prompts and for fetching one.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Prompts of one server.
+/// Maximum number of prompts of one server.
 const PROMPTS_MAX: usize = 256;
-/// Bytes of a prompt's description.
+/// Maximum bytes of a prompt's description.
 const DESCRIPTION_BYTES_MAX: usize = 1024;
 
-/// The prompts that the server lists; none where it has none, or does not say in time.
-pub(super) async fn list(conversation: Arc<McpConnection>) -> Vec<ServerPrompt> {
-    let info = conversation.peer.peer_info();
+/// Returns the server's prompts. Empty if the server does not support prompts; incomplete if it fails
+/// or exceeds the timeout.
+pub(super) async fn list(connection: Arc<McpConnection>) -> Vec<ServerPrompt> {
+    let info = connection.peer.peer_info();
     if info.is_none_or(|info| info.capabilities.prompts.is_none()) {
         return Vec::new();
     }
     let mut prompts = Vec::new();
-    let reading = async {
+    let list_pages = async {
         let mut cursor = None;
         for _ in 0..LIST_PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
-            let Ok(page) = conversation.peer.list_prompts(Some(page)).await else { break };
+            let Ok(page) = connection.peer.list_prompts(Some(page)).await else { break };
             prompts.extend(page.prompts.into_iter().map(to_server_prompt));
             cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
             if cursor.is_none() || prompts.len() >= PROMPTS_MAX {
@@ -37,8 +38,8 @@ pub(super) async fn list(conversation: Arc<McpConnection>) -> Vec<ServerPrompt> 
             }
         }
     };
-    if timeout(PROMPT_TIMEOUT, reading).await.is_err() {
-        tracing::debug!("a tool server does not list its prompts in time");
+    if timeout(PROMPT_TIMEOUT, list_pages).await.is_err() {
+        tracing::debug!("timeout while listing the prompts of a tool server");
     }
     prompts.truncate(PROMPTS_MAX);
     prompts
@@ -60,19 +61,19 @@ fn to_server_prompt(prompt: Prompt) -> ServerPrompt {
     }
 }
 
-/// The text of a prompt. What is no text in it is left out.
+/// Fetches the text of a prompt. Ignores content that is not text.
 pub(super) async fn get(
-    conversation: Arc<McpConnection>,
+    connection: Arc<McpConnection>,
     name: String,
     arguments: Map<String, Value>,
 ) -> Result<String, String> {
-    let mut wanted = GetPromptRequestParams::new(name);
-    wanted.arguments = (!arguments.is_empty()).then_some(arguments);
-    let got = timeout(PROMPT_TIMEOUT, conversation.peer.get_prompt(wanted)).await;
-    let got = got.map_err(|_| format!("no answer within {PROMPT_TIMEOUT:?}"))?;
-    let got = got.map_err(|error| call::describe_error(&error))?;
-    let got = serde_json::to_value(got).unwrap_or_default();
-    let said = got["messages"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    let mut params = GetPromptRequestParams::new(name);
+    params.arguments = (!arguments.is_empty()).then_some(arguments);
+    let prompt = timeout(PROMPT_TIMEOUT, connection.peer.get_prompt(params)).await;
+    let prompt = prompt.map_err(|_| format!("no answer within {PROMPT_TIMEOUT:?}"))?;
+    let prompt = prompt.map_err(|error| call::describe_error(&error))?;
+    let prompt = serde_json::to_value(prompt).unwrap_or_default();
+    let messages = prompt["messages"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let text = |message: &Value| {
         let content = &message["content"];
         let text = content["text"].as_str().or(content["resource"]["text"].as_str())?;
@@ -81,9 +82,9 @@ pub(super) async fn get(
             Some(_) | None => text.to_owned(),
         })
     };
-    let text = said.filter_map(text).collect::<Vec<_>>().join("\n\n");
+    let text = messages.filter_map(text).collect::<Vec<_>>().join("\n\n");
     match text.trim() {
-        "" => Err("it has no text".to_owned()),
+        "" => Err("the prompt has no text".to_owned()),
         text => Ok(super::result::safe_text(text, WORKFLOW_TEXT_BYTES_MAX)),
     }
 }

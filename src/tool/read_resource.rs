@@ -1,4 +1,4 @@
-//! The built-in tool `read_resource`: what servers' resources there are, and what one holds (T1).
+//! The built-in tool `read_resource`: lists the resources of tool servers and reads one (T1).
 
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::{
@@ -21,19 +21,19 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// What to do about dot segments.
-const DOT_SEGMENT_HINT: &str = "name the resource without, encoded or not";
+/// The remedy for dot segments in a URI.
+const DOT_SEGMENT_HINT: &str = "use a URI without such segments, encoded or not";
 
-/// Reads resources, for agents that may read them.
+/// Reads resources for agents that are allowed to read them.
 pub struct ReadResourceTool {
-    /// All servers. It is one of them itself, so it knows them only once they are there.
+    /// All tool servers. Set after they have been started, because this tool belongs to one of them.
     tools: Arc<OnceLock<ToolServers>>,
-    /// Those who may read anything.
+    /// The agents that may read resources.
     readers: BTreeMap<AgentName, AgentProfile>,
 }
 
 impl ReadResourceTool {
-    /// The tool for these agents, if any of them may read anything. `tools` is filled in later.
+    /// Creates the tool if any of the agents may read resources. `tools` is set later.
     pub fn new<'a>(
         agents: impl Iterator<Item = &'a AgentProfile>,
         tools: &Arc<OnceLock<ToolServers>>,
@@ -77,12 +77,13 @@ impl BuiltInTool for ReadResourceTool {
         _: mpsc::Sender<Progress>,
         _: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome> {
-        let reader = call.caller.as_ref().and_then(|it| self.readers.get(&it.agent)).cloned();
+        let reader =
+            call.caller.as_ref().and_then(|caller| self.readers.get(&caller.agent)).cloned();
         let Some(reader) = reader else {
             return std::future::ready(failed_outcome("this agent may read no resources")).boxed();
         };
         let Some(tools) = self.tools.get().cloned() else {
-            let error = "the tool servers are not there yet".to_owned();
+            let error = "the tool servers have not been started yet".to_owned();
             return std::future::ready(ToolOutcome::NotSent { error }).boxed();
         };
         let text = |name: &str| call.arguments[name].as_str().map(str::to_owned);
@@ -93,8 +94,8 @@ impl BuiltInTool for ReadResourceTool {
                 let all = tools.list_resources().await;
                 return list_readable(&all, &reader, server.as_deref());
             };
-            if let Some(why) = denial_reason(&reader, &server, &uri) {
-                return failed_outcome(why);
+            if let Some(reason) = denial_reason(&reader, &server, &uri) {
+                return failed_outcome(reason);
             }
             match tools.read_resource(&server, &uri, bytes_max).await {
                 Ok(output) => ToolOutcome::Completed(output),
@@ -105,17 +106,17 @@ impl BuiltInTool for ReadResourceTool {
     }
 }
 
-/// Why that one is not read.
+/// Returns the reason why the resource is not read, if any.
 fn denial_reason(reader: &AgentProfile, server: &str, uri: &str) -> Option<String> {
     if has_dot_segment(uri) {
         return Some(format!("`{uri}` has a segment `.` or `..`: {DOT_SEGMENT_HINT}"));
     }
-    // A resource that may not be read looks like one that is not there.
-    let may = reader.can_read_resource(server, uri);
-    (!may).then(|| format!("there is no resource `{uri}` on `{server}`"))
+    // The same error as for a resource that does not exist.
+    let is_allowed = reader.can_read_resource(server, uri);
+    (!is_allowed).then(|| format!("there is no resource `{uri}` on `{server}`"))
 }
 
-/// A line for each resource that may be read.
+/// Lists the resources that the agent may read, one per line.
 fn list_readable(
     all: &[ServerResource],
     reader: &AgentProfile,
@@ -123,11 +124,12 @@ fn list_readable(
 ) -> ToolOutcome {
     let lines: Vec<_> = all
         .iter()
-        .filter(|it| server.is_none_or(|server| it.server == server))
-        .filter(|it| reader.can_read_resource(&it.server, &it.uri))
-        .map(|it| {
-            let kind = if it.is_template { "template" } else { "resource" };
-            format!("{kind} {} on {}: {} {}", it.uri, it.server, it.name, it.description)
+        .filter(|resource| server.is_none_or(|server| resource.server == server))
+        .filter(|resource| reader.can_read_resource(&resource.server, &resource.uri))
+        .map(|resource| {
+            let ServerResource { uri, server, name, description, .. } = resource;
+            let kind = if resource.is_template { "template" } else { "resource" };
+            format!("{kind} {uri} on {server}: {name} {description}")
         })
         .collect();
     let text = match lines.is_empty() {
@@ -142,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t1_only_what_the_globs_name_is_listed_and_read() {
+    fn t1_only_resources_that_match_the_globs_are_listed_and_read() {
         let resource = |server: &str, uri: &str, is_template| ServerResource {
             server: server.to_owned(),
             uri: uri.to_owned(),
@@ -160,33 +162,36 @@ mod tests {
         assert!(!agent.can_read_resource("docs", "file:///a.md"), "by default an agent reads none");
         let resources = ["docs:file:///a*", "docs:file:///{*"].map(str::to_owned).into();
         let agent = AgentProfile { resources, ..agent };
-        let told = |server| match list_readable(&all, &agent, server) {
+        let count_listed = |server| match list_readable(&all, &agent, server) {
             ToolOutcome::Completed(output) => output.text.lines().count(),
             other @ (ToolOutcome::Failed { .. }
             | ToolOutcome::NotSent { .. }
             | ToolOutcome::TimedOut { .. }
             | ToolOutcome::Crashed { .. }) => panic!("{other:?}"),
         };
-        assert_eq!((told(None), told(Some("docs"))), (2, 2));
-        for (server, uri, may) in [
+        assert_eq!((count_listed(None), count_listed(Some("docs"))), (2, 2));
+        for (server, uri, is_allowed) in [
             ("docs", "file:///a.md", true),
             ("docs", "file:///secret/b.md", false),
             ("other", "file:///a.md", false),
             ("docs", "file:///a/../secret/b.md", false),
             ("docs", "file:///a/%2e%2E/secret/b.md", false),
         ] {
-            assert_eq!(agent.can_read_resource(server, uri), may, "{server} {uri}");
-            assert_eq!(denial_reason(&agent, server, uri).is_none(), may, "{server} {uri}");
+            assert_eq!(agent.can_read_resource(server, uri), is_allowed, "{server} {uri}");
+            assert_eq!(denial_reason(&agent, server, uri).is_none(), is_allowed, "{server} {uri}");
         }
     }
 
     #[test]
-    fn x5_who_writes_dot_segments_is_told_so() {
+    fn x5_dot_segments_are_rejected_with_a_reason() {
         let resources = vec!["*".to_owned()];
         let agent = AgentProfile::new(AgentName::parse("reader").unwrap());
         let agent = AgentProfile { resources, ..agent };
-        let why = denial_reason(&agent, "docs", "file:///a/%2e%2e/b.md").unwrap();
-        assert!(why.starts_with("`file:///a/%2e%2e/b.md` has a segment `.` or `..`"), "{why}");
+        let reason = denial_reason(&agent, "docs", "file:///a/%2e%2e/b.md").unwrap();
+        assert!(
+            reason.starts_with("`file:///a/%2e%2e/b.md` has a segment `.` or `..`"),
+            "{reason}"
+        );
         let missing = "there is no resource `file:///a.md` on `docs`".to_owned();
         let agent = AgentProfile { resources: Vec::new(), ..agent };
         assert_eq!(denial_reason(&agent, "docs", "file:///a.md"), Some(missing));

@@ -1,5 +1,5 @@
-//! Resources of MCP servers (T1): listed when somebody asks, so that a changed list is never missed,
-//! and read within the limits of a tool's result.
+//! Resources of MCP servers (T1): listed on request, so that changes of a list are never missed, and
+//! read within the limits of a tool result.
 
 use super::{LIST_PAGES_MAX, call, mcp_client::McpConnection, result};
 use greenroom_actors::ports::ServerResource;
@@ -8,50 +8,50 @@ use rmcp::model::{PaginatedRequestParams, ReadResourceRequestParams, Resource, R
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// Time for a server to list its resources, or to give one.
+/// Timeout for listing resources and for reading one.
 const RESOURCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Resources of one server, templates included.
+/// Maximum number of resources of one server, including templates.
 const RESOURCES_MAX: usize = 1_000;
-/// Bytes of what is said of a resource.
+/// Maximum bytes of each text of a resource's description.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// The resources that the server lists, and its templates of more; none where it has none, or does
-/// not say in time.
-pub(super) async fn list(conversation: Arc<McpConnection>) -> Vec<ServerResource> {
-    let info = conversation.peer.peer_info();
+/// Returns the server's resources and resource templates. Empty if the server does not support
+/// resources; incomplete if it fails or exceeds the timeout.
+pub(super) async fn list(connection: Arc<McpConnection>) -> Vec<ServerResource> {
+    let info = connection.peer.peer_info();
     if info.is_none_or(|info| info.capabilities.resources.is_none()) {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    let reading = async {
+    let mut resources = Vec::new();
+    let list_pages = async {
         let mut cursor = None;
         for _ in 0..LIST_PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
-            let Ok(page) = conversation.peer.list_resources(Some(page)).await else { break };
-            found.extend(page.resources.into_iter().map(to_server_resource));
+            let Ok(page) = connection.peer.list_resources(Some(page)).await else { break };
+            resources.extend(page.resources.into_iter().map(to_server_resource));
             cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
-            if cursor.is_none() || found.len() >= RESOURCES_MAX {
+            if cursor.is_none() || resources.len() >= RESOURCES_MAX {
                 break;
             }
         }
         let mut cursor = None;
         for _ in 0..LIST_PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
-            let Ok(page) = conversation.peer.list_resource_templates(Some(page)).await else {
+            let Ok(page) = connection.peer.list_resource_templates(Some(page)).await else {
                 break;
             };
-            found.extend(page.resource_templates.into_iter().map(to_server_template));
+            resources.extend(page.resource_templates.into_iter().map(to_server_template));
             cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
-            if cursor.is_none() || found.len() >= RESOURCES_MAX {
+            if cursor.is_none() || resources.len() >= RESOURCES_MAX {
                 break;
             }
         }
     };
-    if timeout(RESOURCE_TIMEOUT, reading).await.is_err() {
-        tracing::debug!("a tool server does not list its resources in time");
+    if timeout(RESOURCE_TIMEOUT, list_pages).await.is_err() {
+        tracing::debug!("timeout while listing the resources of a tool server");
     }
-    found.truncate(RESOURCES_MAX);
-    found
+    resources.truncate(RESOURCES_MAX);
+    resources
 }
 
 fn truncate_text(text: Option<String>) -> String {
@@ -82,15 +82,15 @@ fn to_server_template(template: ResourceTemplate) -> ServerResource {
     }
 }
 
-/// What a resource holds, at most so many bytes of it; what is no text is described.
+/// Reads a resource, limited to `bytes_max` bytes. Describes content that is not text.
 pub(super) async fn read(
-    conversation: Arc<McpConnection>,
+    connection: Arc<McpConnection>,
     uri: String,
     bytes_max: usize,
 ) -> Result<ToolOutput, String> {
-    let wanted = ReadResourceRequestParams::new(uri);
-    let read = timeout(RESOURCE_TIMEOUT, conversation.peer.read_resource(wanted)).await;
-    let read = read.map_err(|_| format!("no answer within {RESOURCE_TIMEOUT:?}"))?;
-    let read = read.map_err(|error| call::describe_error(&error))?;
-    Ok(result::output_from_resource(&read.contents, bytes_max))
+    let params = ReadResourceRequestParams::new(uri);
+    let resource = timeout(RESOURCE_TIMEOUT, connection.peer.read_resource(params)).await;
+    let resource = resource.map_err(|_| format!("no answer within {RESOURCE_TIMEOUT:?}"))?;
+    let resource = resource.map_err(|error| call::describe_error(&error))?;
+    Ok(result::output_from_resource(&resource.contents, bytes_max))
 }

@@ -1,5 +1,5 @@
-//! What a tool's answer means: MCP results become outcomes, bounded and safe to show (T4, E6, R1).
-//! Pure. Used by `call`.
+//! Converts MCP results to tool outcomes that are bounded and safe to display (T4, E6, R1). Pure. Used
+//! by `call` and `resources`.
 
 use greenroom_core::{
     call::{ToolOutcome, ToolOutput, outcome::RetryHint},
@@ -12,26 +12,29 @@ use serde_json::Value;
 
 use super::oversized_message::META_CUT;
 
-/// `_meta` key by which a failed tool says whether it may be called again.
+/// `_meta` key with which a failed tool states if the call may be repeated.
 const META_RETRY: &str = "greenroom/retry";
-/// `_meta` key that says the same as `greenroom/retry = "temporary"`.
+/// `_meta` key that is equivalent to `greenroom/retry = "temporary"`.
 const META_RETRYABLE: &str = "greenroom/retryable";
 
-/// The outcome of a call that was answered.
+/// Converts a tool result to an outcome.
 pub(super) fn outcome_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutcome {
     if result.is_error == Some(true) {
         let hint = retry_hint(&result);
         let output = output_from_result(result, TOOL_ERROR_BYTES_MAX);
-        let silent = output.text.trim().is_empty();
-        let error =
-            if silent { "the tool failed and did not say why".to_owned() } else { output.text };
+        let has_no_text = output.text.trim().is_empty();
+        let error = if has_no_text {
+            "the tool failed without an error message".to_owned()
+        } else {
+            output.text
+        };
         return ToolOutcome::Failed { error, hint };
     }
     ToolOutcome::Completed(output_from_result(result, bytes_max))
 }
 
 fn output_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutput {
-    let cut_before = meta(&result, META_CUT).and_then(Value::as_u64);
+    let original_bytes = meta(&result, META_CUT).and_then(Value::as_u64);
     let mut text = BoundedText::new(bytes_max);
     for (index, block) in result.content.iter().enumerate() {
         if index > 0 {
@@ -40,19 +43,19 @@ fn output_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutput {
         push_block(block, &mut text);
     }
     let structured = result.structured_content.map(safe_value);
-    let written = structured.as_ref().map(Value::to_string);
+    let structured_text = structured.as_ref().map(Value::to_string);
     if text.total_bytes == 0
-        && let Some(written) = &written
+        && let Some(structured_text) = &structured_text
     {
-        text.push(written);
+        text.push(structured_text);
     }
-    let is_short = written.is_some_and(|written| written.len() <= bytes_max);
-    let fits = is_short && structured.as_ref().is_some_and(|it| validate_levels(it).is_ok());
-    let (text, truncated) = text.finish(cut_before);
+    let is_short = structured_text.is_some_and(|text| text.len() <= bytes_max);
+    let fits = is_short && structured.as_ref().is_some_and(|value| validate_levels(value).is_ok());
+    let (text, truncated) = text.finish(original_bytes);
     ToolOutput { text, structured: structured.filter(|_| fits), truncated, cached: false }
 }
 
-/// One block of content, in words where it is no text.
+/// Appends a content block. Describes a block that is not text.
 fn push_block(block: &ContentBlock, text: &mut BoundedText) {
     match block {
         ContentBlock::Text(content) => text.push(&content.text),
@@ -66,7 +69,7 @@ fn push_block(block: &ContentBlock, text: &mut BoundedText) {
         ContentBlock::ResourceLink(link) => {
             text.push(&format!("[link {} {}]", link.name, link.uri))
         }
-        // The SDK may learn of more kinds.
+        // The SDK's enum may grow.
         _ => text.push("[content of an unknown kind]"),
     }
 }
@@ -81,12 +84,12 @@ fn push_resource(contents: &ResourceContents, text: &mut BoundedText) {
             let mime_type = mime_type.as_deref().unwrap_or("application/octet-stream");
             text.push(&media_placeholder(&format!("resource {uri}"), mime_type, blob));
         }
-        // The SDK may learn of more kinds.
+        // The SDK's enum may grow.
         _ => text.push("[resource of an unknown kind]"),
     }
 }
 
-/// What a resource that was read holds, as the model is told it.
+/// Converts the contents of a resource to the output for the model.
 pub(super) fn output_from_resource(contents: &[ResourceContents], bytes_max: usize) -> ToolOutput {
     let mut text = BoundedText::new(bytes_max);
     for (index, part) in contents.iter().enumerate() {
@@ -99,17 +102,17 @@ pub(super) fn output_from_resource(contents: &[ResourceContents], bytes_max: usi
     ToolOutput { text, truncated, ..ToolOutput::default() }
 }
 
-fn media_placeholder(what: &str, mime_type: &str, base64: &str) -> String {
+fn media_placeholder(label: &str, mime_type: &str, base64: &str) -> String {
     let padding = base64.bytes().rev().take_while(|&byte| byte == b'=').count();
     let bytes = (base64.len() / 4 * 3).saturating_sub(padding);
-    format!("[{what} {mime_type}, {bytes} bytes]")
+    format!("[{label} {mime_type}, {bytes} bytes]")
 }
 
 fn meta<'a>(result: &'a CallToolResult, key: &str) -> Option<&'a Value> {
     result.meta.as_ref().and_then(|meta| meta.get(key))
 }
 
-/// What the failed tool itself says about another try.
+/// Returns the retry hint of a failed tool.
 fn retry_hint(result: &CallToolResult) -> RetryHint {
     match meta(result, META_RETRY).and_then(Value::as_str) {
         Some("did_not_run") => return RetryHint::DidNotRun,
@@ -117,12 +120,12 @@ fn retry_hint(result: &CallToolResult) -> RetryHint {
         Some(_) | None => {}
     }
     let structured = result.structured_content.as_ref();
-    let said = structured.and_then(|content| content.pointer("/error/retryable"));
-    let retryable = [meta(result, META_RETRYABLE), said].contains(&Some(&Value::Bool(true)));
+    let error_flag = structured.and_then(|content| content.pointer("/error/retryable"));
+    let retryable = [meta(result, META_RETRYABLE), error_flag].contains(&Some(&Value::Bool(true)));
     if retryable { RetryHint::Temporary } else { RetryHint::Unspecified }
 }
 
-/// Text that keeps a bounded start and counts the rest.
+/// Text that is limited to its start and counts all bytes.
 struct BoundedText {
     text: String,
     total_bytes: usize,
@@ -144,15 +147,15 @@ impl BoundedText {
         }
     }
 
-    /// The text within the limit, marker included, and whether it was cut. `cut_before` is the
-    /// length of an answer that was cut already while it was read.
-    fn finish(self, cut_before: Option<u64>) -> (String, bool) {
-        let Self { mut text, total_bytes: bytes, bytes_max } = self;
-        if cut_before.is_none() && text.len() <= bytes_max {
+    /// Returns the text within the limit, including a marker if it was truncated, and true if it was.
+    /// `original_bytes` is the length of a response that was truncated while it was received.
+    fn finish(self, original_bytes: Option<u64>) -> (String, bool) {
+        let Self { mut text, total_bytes, bytes_max } = self;
+        if original_bytes.is_none() && text.len() <= bytes_max {
             return (text, false);
         }
-        let had = cut_before.unwrap_or(bytes as u64);
-        let marker = format!("\n… [cut: the result had {had} bytes, the limit is {bytes_max}]");
+        let bytes = original_bytes.unwrap_or(total_bytes as u64);
+        let marker = format!("\n… [cut: the result had {bytes} bytes, the limit is {bytes_max}]");
         text.truncate(text.floor_char_boundary(bytes_max.saturating_sub(marker.len())));
         text.push_str(&marker);
         text.truncate(text.floor_char_boundary(bytes_max));
@@ -160,8 +163,8 @@ impl BoundedText {
     }
 }
 
-/// `c`, or a visible stand-in where it is a control character other than white space: terminals
-/// and databases take those amiss.
+/// Returns `c`, or a visible replacement for a control character other than white space, because
+/// terminals and databases cannot handle it.
 fn safe_char(c: char) -> char {
     match c {
         '\n' | '\t' | '\r' => c,
@@ -172,7 +175,7 @@ fn safe_char(c: char) -> char {
     }
 }
 
-/// `text` with [`safe_char`] for each character, at most `bytes_max` bytes.
+/// Applies [`safe_char`] to each character and limits the text to `bytes_max` bytes.
 pub(super) fn safe_text(text: &str, bytes_max: usize) -> String {
     let text: String = truncate(text, bytes_max).chars().map(safe_char).collect();
     truncate(&text, bytes_max).to_owned()
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn content_becomes_text_a_block_a_line() {
+    fn content_blocks_become_lines_of_text() {
         let result = json!({"content": [
             {"type": "text", "text": "one"},
             {"type": "image", "mimeType": "image/png", "data": "AAAAAA=="},
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_is_kept_and_stands_in_for_missing_text() {
+    fn structured_content_is_kept_and_replaces_missing_text() {
         let result = json!({"content": [], "structuredContent": {"a": 1}});
         let expected = ToolOutput {
             text: r#"{"a":1}"#.to_owned(),
@@ -236,20 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn x4_what_is_nested_too_deep_is_kept_as_text_alone() {
+    fn x4_structured_content_that_is_nested_too_deep_is_kept_as_text() {
         let deep = (0..65).fold(json!("bottom"), |inner, _| json!([inner]));
-        let written = deep.to_string();
+        let text = deep.to_string();
         let result = json!({"content": [], "structuredContent": deep});
-        assert_eq!(outcome_from_json(result, 1000), completed(&written));
+        assert_eq!(outcome_from_json(result, 1000), completed(&text));
     }
 
     #[test]
-    fn t4_what_is_too_long_is_cut_with_a_marker_and_within_the_limit() {
+    fn t4_long_result_is_truncated_with_marker_within_the_limit() {
         let long = "é".repeat(300);
         let result =
             json!({"content": [{"type": "text", "text": long}], "structuredContent": [long]});
         let ToolOutcome::Completed(output) = outcome_from_json(result, 100) else {
-            panic!("it completed")
+            panic!("not completed")
         };
         let marker = "\n… [cut: the result had 600 bytes, the limit is 100]";
         let kept = "é".repeat((100 - marker.len()) / 2);
@@ -258,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_holds() {
+    fn smallest_limit_is_respected() {
         let result = json!({"content": [{"type": "text", "text": "xxxx"}]});
         let ToolOutcome::Completed(output) = outcome_from_json(result, 3) else {
-            panic!("it completed")
+            panic!("not completed")
         };
         assert!(output.text.len() <= 3 && output.truncated);
     }
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_a_failed_tool_says_whether_to_try_again() {
+    fn r1_failed_result_states_its_retry_hint() {
         let failed = |extra: Value| {
             let mut result = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
             result.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -291,7 +294,7 @@ mod tests {
         let structured = json!({"structuredContent": {"error": {"retryable": true}}});
         assert_eq!(failed(structured), no(RetryHint::Temporary));
         assert_eq!(failed(meta(META_RETRY, json!(7))), no(RetryHint::Unspecified));
-        let silent = failed(json!({"content": []}));
-        assert_eq!(silent.0, "the tool failed and did not say why");
+        let without_text = failed(json!({"content": []}));
+        assert_eq!(without_text.0, "the tool failed without an error message");
     }
 }

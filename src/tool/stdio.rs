@@ -1,5 +1,5 @@
-//! MCP over a child's standard input and output: a message a line, and no line held that is longer
-//! than the limit (T4). Used by `mcp`.
+//! MCP over the standard input and output of a child process: one message per line. Never stores more
+//! of a line than the size limit (T4). Used by `connector`.
 
 use rmcp::{
     RoleClient,
@@ -20,25 +20,25 @@ use super::{
     oversized_message::OversizedMessage,
 };
 
-/// Bytes read at once.
+/// Size of the read buffer in bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Messages read and not yet looked at. Few, since each may be as long as the limit.
+/// Maximum number of received, unprocessed messages. Small, because each may be as long as the limit.
 const INCOMING_MESSAGES_MAX: usize = 2;
 
-/// The conversation with a child.
+/// The transport to a child process.
 pub(super) struct StdioTransport {
     writer: Arc<Mutex<Option<ChildStdin>>>,
     incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
-    /// Fires when everything the child said has been handed over and no more will come.
+    /// Cancelled when all output of the child has been delivered and no more will arrive.
     ended: CancellationToken,
     process: ChildProcess,
 }
 
-/// A message could not be written.
+/// The error of a message that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("can't write to the process: {source}")]
 pub(super) struct WriteError {
-    /// Whether a part of it was.
+    /// True if a part of the message may have been written.
     pub(super) is_partial: bool,
     source: io::Error,
 }
@@ -53,8 +53,8 @@ impl StdioTransport {
         ended: CancellationToken,
     ) -> Self {
         let (sender, incoming) = mpsc::channel(INCOMING_MESSAGES_MAX);
-        let noise = OutputLog::new(server.to_owned());
-        tokio::spawn(read(LineSplitter::new(bytes_max), stdout, sender, noise));
+        let output_log = OutputLog::new(server.to_owned());
+        tokio::spawn(read(LineSplitter::new(bytes_max), stdout, sender, output_log));
         Self { writer: Arc::new(Mutex::new(Some(stdin))), incoming, ended, process }
     }
 }
@@ -68,13 +68,13 @@ impl Transport<RoleClient> for StdioTransport {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let writer = self.writer.clone();
         async move {
-            let not_begun = |source| WriteError { is_partial: false, source };
-            let mut line = serde_json::to_vec(&item).map_err(|error| not_begun(error.into()))?;
+            let not_written = |source| WriteError { is_partial: false, source };
+            let mut line = serde_json::to_vec(&item).map_err(|error| not_written(error.into()))?;
             line.push(b'\n');
             let mut writer = writer.lock().await;
             match writer.as_mut() {
                 Some(stdin) => write(stdin, &line).await,
-                None => Err(not_begun(io::ErrorKind::BrokenPipe.into())),
+                None => Err(not_written(io::ErrorKind::BrokenPipe.into())),
             }
         }
     }
@@ -88,7 +88,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // A write may be stuck in there, in which case the signals come sooner.
+        // A blocked write may hold the lock; standard input then remains open until the signals.
         if let Ok(mut writer) = self.writer.try_lock() {
             *writer = None;
         }
@@ -112,18 +112,18 @@ async fn write(stdin: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> Result<(),
     stdin.flush().await.map_err(|source| WriteError { is_partial: true, source })
 }
 
-/// Reads to the end, or until nobody listens any more.
+/// Reads messages until the output ends or the receiver is dropped.
 async fn read(
     mut lines: LineSplitter,
     mut stdout: impl AsyncRead + Unpin,
     sender: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
-    mut noise: OutputLog,
+    mut output_log: OutputLog,
 ) {
     let mut buffer = vec![0; READ_BYTES];
     while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
         let mut rest = &buffer[..read];
         while let Some(line) = lines.next_line(&mut rest) {
-            let Some(message) = parse(line, &mut noise) else { continue };
+            let Some(message) = parse(line, &mut output_log) else { continue };
             if sender.send(message).await.is_err() {
                 return;
             }
@@ -131,72 +131,74 @@ async fn read(
     }
 }
 
-fn parse(line: StdioLine, noise: &mut OutputLog) -> Option<RxJsonRpcMessage<RoleClient>> {
+fn parse(line: StdioLine, output_log: &mut OutputLog) -> Option<RxJsonRpcMessage<RoleClient>> {
     match line {
         StdioLine::Whole(bytes) => {
             if let Ok(message) = serde_json::from_slice(&bytes) {
                 return Some(message);
             }
-            let mended = serde_json::from_str(&repair_json(&String::from_utf8_lossy(&bytes))).ok();
-            // Nested too deep for the parser: whoever waits for it is not left to wait.
-            let message = mended.or_else(|| parse_truncated(OversizedMessage::new(bytes.clone())));
+            let repaired =
+                serde_json::from_str(&repair_json(&String::from_utf8_lossy(&bytes))).ok();
+            // Nested too deep for the parser: a truncated response still ends its request.
+            let message =
+                repaired.or_else(|| parse_truncated(OversizedMessage::new(bytes.clone())));
             if message.is_none() && !bytes.trim_ascii().is_empty() {
-                noise.log_line("stdout", &bytes);
+                output_log.log_line("stdout", &bytes);
             }
             message
         }
-        StdioLine::Oversized(oversize) => {
-            let bytes = oversize.bytes();
-            let message = parse_truncated(oversize);
+        StdioLine::Oversized(oversized) => {
+            let bytes = oversized.bytes();
+            let message = parse_truncated(oversized);
             let kept = message.is_some();
-            tracing::warn!(bytes, kept, "a tool server's message was too long to be read whole");
+            tracing::warn!(bytes, kept, "a message of a tool server exceeds the size limit");
             message
         }
     }
 }
 
-/// The answer that the message is, cut to what can be read of it.
+/// Parses the message as a truncated response.
 fn parse_truncated(message: OversizedMessage) -> Option<RxJsonRpcMessage<RoleClient>> {
     serde_json::from_value(message.into_truncated_response()?).ok()
 }
 
-/// A line, without its end.
+/// A line without its line break.
 enum StdioLine {
     Whole(Vec<u8>),
     Oversized(OversizedMessage),
 }
 
-/// Splits bytes into lines and holds at most so many of one.
+/// Splits bytes into lines and stores at most `bytes_max` bytes of a line.
 struct LineSplitter {
     bytes_max: usize,
     partial: Vec<u8>,
-    oversize: Option<OversizedMessage>,
+    oversized: Option<OversizedMessage>,
 }
 
 impl LineSplitter {
     fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, partial: Vec::new(), oversize: None }
+        Self { bytes_max, partial: Vec::new(), oversized: None }
     }
 
-    /// Takes bytes from `rest` up to the end of a line; nothing if they end before.
+    /// Consumes `rest` up to the end of a line and returns the line; `None` if no line ends in `rest`.
     fn next_line(&mut self, rest: &mut &[u8]) -> Option<StdioLine> {
         let end = rest.iter().position(|&byte| byte == b'\n');
-        let (now, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let (chunk, after) = rest.split_at(end.unwrap_or(rest.len()));
         *rest = after.get(1..).unwrap_or_default();
-        if let Some(oversize) = &mut self.oversize {
-            oversize.skip(now);
-        } else if self.partial.len() + now.len() <= self.bytes_max {
-            self.partial.extend_from_slice(now);
+        if let Some(oversized) = &mut self.oversized {
+            oversized.skip(chunk);
+        } else if self.partial.len() + chunk.len() <= self.bytes_max {
+            self.partial.extend_from_slice(chunk);
         } else {
-            let (kept, dropped) = now.split_at(self.bytes_max - self.partial.len());
+            let (kept, dropped) = chunk.split_at(self.bytes_max - self.partial.len());
             self.partial.extend_from_slice(kept);
-            let mut oversize = OversizedMessage::new(std::mem::take(&mut self.partial));
-            oversize.skip(dropped);
-            self.oversize = Some(oversize);
+            let mut oversized = OversizedMessage::new(std::mem::take(&mut self.partial));
+            oversized.skip(dropped);
+            self.oversized = Some(oversized);
         }
         end?;
-        let line = match self.oversize.take() {
-            Some(oversize) => StdioLine::Oversized(oversize),
+        let line = match self.oversized.take() {
+            Some(oversized) => StdioLine::Oversized(oversized),
             None => StdioLine::Whole(std::mem::take(&mut self.partial)),
         };
         Some(line)
@@ -207,45 +209,45 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
-    /// The lines of `text` read in pieces of `size`: their text, or the length of too long ones.
+    /// Splits `text`, read in chunks of `size` bytes. An oversized line is returned as its length.
     fn lines(text: &str, size: usize, bytes_max: usize) -> Vec<Result<String, usize>> {
-        let mut lines = LineSplitter::new(bytes_max);
-        let mut found = Vec::new();
-        for mut piece in text.as_bytes().chunks(size) {
-            while let Some(line) = lines.next_line(&mut piece) {
-                found.push(match line {
+        let mut splitter = LineSplitter::new(bytes_max);
+        let mut lines = Vec::new();
+        for mut chunk in text.as_bytes().chunks(size) {
+            while let Some(line) = splitter.next_line(&mut chunk) {
+                lines.push(match line {
                     StdioLine::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap()),
-                    StdioLine::Oversized(oversize) => Err(oversize.bytes()),
+                    StdioLine::Oversized(oversized) => Err(oversized.bytes()),
                 });
             }
         }
-        found
+        lines
     }
 
     #[test]
-    fn x4_an_answer_that_is_nested_too_deep_is_read_as_far_as_it_can_be() {
+    fn x4_response_nested_too_deep_is_read_partially() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let line = format!(
             r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"done"}}],"structuredContent":{{"a":{deep}}}}}}}"#
         );
-        let mut noise = OutputLog::new("deep".to_owned());
+        let mut output_log = OutputLog::new("deep".to_owned());
         let message =
-            parse(StdioLine::Whole(line.into_bytes()), &mut noise).expect("it is an answer");
+            parse(StdioLine::Whole(line.into_bytes()), &mut output_log).expect("a response");
         let message = serde_json::to_value(&message).unwrap();
-        let found = (&message["id"], &message["result"]["content"][0]["text"]);
-        assert_eq!(found, (&7.into(), &"done".into()), "{message}");
-        // What is no answer is noise.
+        let id_and_text = (&message["id"], &message["result"]["content"][0]["text"]);
+        assert_eq!(id_and_text, (&7.into(), &"done".into()), "{message}");
+        // Other text is only logged.
         for line in ["[[[", "{\"id\": 1", "starting up"] {
-            assert!(parse(StdioLine::Whole(line.into()), &mut noise).is_none(), "{line}");
+            assert!(parse(StdioLine::Whole(line.into()), &mut output_log).is_none(), "{line}");
         }
     }
 
     #[test]
-    fn lines_are_the_same_in_whatever_pieces_they_come() {
+    fn lines_do_not_depend_on_chunk_size() {
         let whole = |text: &str| Ok(text.to_owned());
         for size in 1..12 {
-            let found = lines("ab\n\nabcdef\nabcde\nx", size, 5);
-            assert_eq!(found, [whole("ab"), whole(""), Err(6), whole("abcde")], "{size}");
+            let lines = lines("ab\n\nabcdef\nabcde\nx", size, 5);
+            assert_eq!(lines, [whole("ab"), whole(""), Err(6), whole("abcde")], "{size}");
         }
     }
 }

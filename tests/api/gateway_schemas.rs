@@ -28,7 +28,7 @@ async fn e1_a_schema_suite_agrees_with_the_live_gateway() {
     let url = format!("{}/gateway", house.url().replacen("http", "ws", 1));
     let mut node = Command::new("node");
     node.current_dir(&suite).args(["dist/main.js", &url, TOKEN]);
-    for name in ["gateway", "gateway-details", "gateway-questions"] {
+    for name in ["gateway", "gateway-details", "gateway-approvals"] {
         node.arg(root.join("src/dialect/snapshots").join(name).with_extension("jsonl"));
     }
     let told = run(&mut node).await;

@@ -78,7 +78,7 @@ async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: ProviderProtocol)
     let house = setup.start().await;
     let session = house.create_session_at(1).await;
     let frames = house.chat_to_end(&session, "go").await;
-    let reason = "the model did not answer in time: nothing for 0.5 s";
+    let reason = "the model did not answer in time: no data for 0.5 s";
     assert_eq!(single_frame(&frames, "step_retrying").data["reason"], reason);
     assert_eq!(of_kind(&frames, "message_discarded").len(), 1);
     assert_eq!(single_frame(&frames, "message_completed").data["text"], WHOLE);

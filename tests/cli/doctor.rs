@@ -33,7 +33,7 @@ async fn x1_a_token_that_the_server_would_refuse_is_something_wrong() {
     let desk = TestWorkspace::new();
     let ended = desk.run_with(&[("GREENROOM_TOKEN", "short")], &["doctor"]).await;
     assert_eq!(ended.code, 1, "{ended:?}");
-    ended.assert_prints(&["FAIL  token: GREENROOM_TOKEN is not usable"]);
+    ended.assert_prints(&["FAIL  token: GREENROOM_TOKEN is invalid"]);
     // What another command listens to is none of its business.
     let elsewhere =
         [("GREENROOM_REHEARSE_LISTEN", "127.0.0.1:0"), ("GREENROOM_LISTEN", "127.0.0.1:0")];

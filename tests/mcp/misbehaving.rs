@@ -110,7 +110,7 @@ fn t2_a_program_that_gives_up_is_quoted() {
         let rig = ToolServerFixture::start([misbehaving_server("talkative")]).await;
         let found = start_error(&rig, "odd");
         assert!(found.contains("exit status: 3"), "{found}");
-        assert!(found.ends_with("the last it wrote: I can't work like this"), "{found}");
+        assert!(found.ends_with("last line of stderr: I can't work like this"), "{found}");
     });
 }
 

@@ -68,7 +68,7 @@ pub async fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         Server::start(build_configuration(&args, &cases, folder.path())?, Metrics::start()?);
     let server = server.await?;
     let client =
-        ApiClient::new(format!("http://{}", server.address()), server.load_admin_token().expose());
+        ApiClient::new(format!("http://{}", server.address()), server.admin_token().expose());
     let mut tried = Vec::with_capacity(cases.cases.len());
     for case in &cases.cases {
         let one = run_case(&client, case, &cases.defaults).await;

@@ -1,9 +1,9 @@
-//! Of models: their keys, who stands in for whom, and their time limits.
+//! Tests of models: keys, fallbacks and timeouts.
 
 use super::*;
 
 #[test]
-fn m1_a_key_in_the_environment_is_enough_for_a_model() {
+fn m1_provider_key_in_environment_enables_built_in_model() {
     let keys =
         [("ANTHROPIC_API_KEY", "k1"), ("OPENAI_API_KEY", "k2"), ("OPENAI_BASE_URL", "http://x/v1")];
     let configuration = load(&[], &keys).unwrap();
@@ -17,7 +17,7 @@ fn m1_a_key_in_the_environment_is_enough_for_a_model() {
 }
 
 #[test]
-fn a_provider_s_key_goes_nowhere_else() {
+fn provider_key_is_not_sent_to_other_servers() {
     let text = "[models.local]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://127.0.0.1:1'";
     let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
     assert_eq!(configuration.models["local"].api_key, None);
@@ -25,14 +25,14 @@ fn a_provider_s_key_goes_nowhere_else() {
 }
 
 #[test]
-fn m4_of_several_models_those_without_a_key_are_passed_over() {
+fn m4_models_without_key_are_skipped() {
     let text = "[agents.a]\nmodels = ['anthropic', 'openai']";
     let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();
     assert_eq!(agent(&configuration, "a").models, ["openai"]);
 }
 
 #[test]
-fn m5_the_rehearsal_stands_in_only_where_it_is_configured() {
+fn m5_rehearsal_replaces_models_only_if_configured() {
     let text = "rehearsal = 's.toml'\n[agents.a]\nmodel = 'anthropic'";
     assert_eq!(agent(&file(text).unwrap(), "a").models, [REHEARSAL]);
     let configuration = load(&[("g.toml", text)], &[("ANTHROPIC_API_KEY", "k")]).unwrap();
@@ -40,17 +40,17 @@ fn m5_the_rehearsal_stands_in_only_where_it_is_configured() {
 }
 
 #[test]
-fn an_agent_must_name_its_model_where_there_are_several() {
-    let one = "[models.a]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://x'\n";
-    let error = file(&format!("{one}{}", one.replace("models.a", "models.b"))).unwrap_err();
+fn agent_without_model_is_rejected_if_several_are_configured() {
+    let model = "[models.a]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://x'\n";
+    let error = file(&format!("{model}{}", model.replace("models.a", "models.b"))).unwrap_err();
     assert!(
-        error.contains("agents.default: it names no model, and there are several: a, b"),
+        error.contains("agents.default: no model is set, and several are usable: a, b"),
         "{error}"
     );
 }
 
 #[test]
-fn m3_a_time_limit_is_longer_than_nothing_and_an_hour_at_most() {
+fn m3_timeout_must_be_positive_and_at_most_one_hour() {
     let timeouts = |key: &str, span: &str| file(&format!("[models.openai]\n{key} = '{span}'"));
     for key in ["connect_timeout", "idle_timeout"] {
         for span in ["0s", "61m"] {

@@ -1,4 +1,4 @@
-//! What a client says in the dialect `gateway`.
+//! Decodes the messages that a client sends in the dialect `gateway`.
 
 use greenroom_core::{
     cursor::Cursor,
@@ -7,75 +7,75 @@ use greenroom_core::{
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-/// A client's message. Each has an `id`; that of `chat.send` names the request.
+/// A message of a client. Each has an `id`; the `id` of `chat.send` is the request id.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientMessage {
-    /// A user's message; sent again under the same id, what remains of its answer.
+    /// A user's message. If it is repeated with the same id, the rest of its answer is streamed.
     ChatSend {
-        /// The request, and the message's id.
+        /// The id of the request and of the message.
         id: MessageId,
-        /// The session; a new one if none is named.
+        /// The session; `None` creates a session.
         session_id: Option<SessionId>,
-        /// What is said.
+        /// The text of the message.
         content: String,
-        /// Go on after this place.
+        /// The cursor after which the stream continues.
         after: Option<Cursor>,
-        /// The workflow to be started, and its inputs.
+        /// The workflow to start, with its inputs.
         workflow: Option<Value>,
     },
-    /// A person's word on one call.
+    /// An answer to a call's approval.
     ToolApproval {
         /// The call.
         call_id: CallId,
-        /// Whether it may run.
+        /// True if the call may run.
         approved: bool,
-        /// Whether that holds for the session.
+        /// True if the approval also grants later calls of the tool in the session.
         for_session: bool,
     },
-    /// A person's word on a plan made beforehand.
+    /// An answer to a preflight approval.
     Preflight {
-        /// The request it was made for.
+        /// The request that the plan belongs to.
         request_id: MessageId,
-        /// Whether it may be carried out.
+        /// True if the plan may be carried out.
         approved: bool,
-        /// The steps as they shall be, by position.
+        /// The edited steps in the order of their positions.
         edited_steps: Option<Vec<EditedStep>>,
     },
-    /// A person's answer to a running tool.
+    /// An answer to an elicitation of a running tool.
     Elicitation {
-        /// The question.
+        /// The approval.
         approval_id: ApprovalId,
-        /// Whether they did what it asked, or would not.
+        /// True if the user accepted; false if the user declined.
         accepted: bool,
-        /// What they filled in.
+        /// The values of the form.
         content: Option<Value>,
     },
 }
 
-/// A step of a plan as a person wants it.
+/// A step of a plan as edited by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EditedStep {
-    /// What is to be done.
+    /// The step's description.
     pub description: String,
-    /// With which tool.
+    /// The tool to call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// Whether it is left out.
+    /// True if the step is skipped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
 }
 
-/// Why a message makes no sense.
+/// The reason why a client message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientMessageError {
-    /// It says no `type`.
+    /// The member `type` is missing or not a string.
     #[error("a frame must have a `type`")]
     MissingType,
-    /// There is no such type; cut.
+    /// The type is unknown. Holds at most 32 characters of it.
     #[error("there is no frame of type `{0}`")]
     UnknownType(String),
-    /// A member is missing or wrong.
+    /// A member is missing or invalid.
     #[error("{0}")]
     Invalid(#[from] serde_path_to_error::Error<serde_json::Error>),
 }
@@ -128,7 +128,7 @@ enum ElicitationAction {
     Decline,
 }
 
-/// Reads a message. Members that are not known mean nothing.
+/// Decodes a client message. Ignores unknown members.
 pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, ClientMessageError> {
     let kind = message
         .get("type")
@@ -179,12 +179,12 @@ mod tests {
     const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
     fn decoded(message: Value) -> Result<ClientMessage, String> {
-        let Value::Object(message) = message else { panic!("it is an object") };
+        let Value::Object(message) = message else { panic!("not an object") };
         decode(message).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_messages_of_the_protocol_are_read() {
+    fn client_messages_are_decoded() {
         let id = MessageId::parse("m-1").unwrap();
         let send = json!({"type": "chat.send", "id": "m-1", "content": "hi", "other": 1});
         let expected = |session_id, after| ClientMessage::ChatSend {
@@ -195,11 +195,11 @@ mod tests {
             workflow: None,
         };
         assert_eq!(decoded(send.clone()), Ok(expected(None, None)));
-        let mut again = send;
-        again["sessionId"] = json!(ID);
-        again["after"] = json!("7.3");
+        let mut repeated = send;
+        repeated["sessionId"] = json!(ID);
+        repeated["after"] = json!("7.3");
         let after = Some("7.3".parse().unwrap());
-        assert_eq!(decoded(again), Ok(expected(Some(ID.parse().unwrap()), after)));
+        assert_eq!(decoded(repeated), Ok(expected(Some(ID.parse().unwrap()), after)));
         for (approved, session, for_session) in
             [(true, true, true), (true, false, false), (false, true, false)]
         {
@@ -209,7 +209,7 @@ mod tests {
             });
             let call_id = ID.parse().unwrap();
             let expected = ClientMessage::ToolApproval { call_id, approved, for_session };
-            assert_eq!(decoded(response), Ok(expected), "a rejection is for no session");
+            assert_eq!(decoded(response), Ok(expected), "a rejection never covers the session");
         }
         let steps = json!([{"description": "look"}, {"description": "buy", "toolName": "buy", "skip": true}]);
         let approval = json!({
@@ -225,12 +225,12 @@ mod tests {
             let expected = ClientMessage::Elicitation { approval_id, accepted, content };
             assert_eq!(decoded(response), Ok(expected));
         }
-        let Ok(ClientMessage::Preflight { request_id, approved: true, edited_steps: Some(read) }) =
+        let Ok(ClientMessage::Preflight { request_id, approved: true, edited_steps: Some(edited) }) =
             decoded(approval)
         else {
-            panic!("it is an approval with steps");
+            panic!("not an approval with steps");
         };
-        assert_eq!((request_id, serde_json::to_value(read).unwrap()), (id, steps));
+        assert_eq!((request_id, serde_json::to_value(edited).unwrap()), (id, steps));
     }
 
     #[test]
@@ -263,8 +263,8 @@ mod tests {
                 "editedSteps[0]: missing field `description`",
             ),
         ] {
-            let found = decoded(message.clone()).unwrap_err();
-            assert!(found.contains(error), "{message}: {found}");
+            let actual = decoded(message.clone()).unwrap_err();
+            assert!(actual.contains(error), "{message}: {actual}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The dialect `gateway`: a chat as a front end knows it. A client sends requests, and each is
-//! answered by a stream of text with a start and an end, and by tool calls, their results, and
-//! questions in between. Spoken over the WebSocket `/gateway` alone, by [`crate::http`].
+//! The dialect `gateway`: a request/response chat protocol for front ends. A client sends requests;
+//! each is answered by a text stream with a start and an end, with tool calls, their results and
+//! approval requests in between. Only the WebSocket `/gateway` in [`crate::http`] uses this dialect.
 //!
-//! A request is a user's message, its id the message's; so each frame belongs to a run, and what is
-//! encoded here is one run's part of a session, [`Following`] it. What the dialect has no word for is
-//! not told, but to a client that asked for details: it gets the native frame, so that nothing is
-//! lost. `docs/protocol.md` lists what becomes of each event.
+//! A request is a user's message, and its id is the message's id. Each frame therefore belongs to a
+//! run, and this module encodes the part of a session that belongs to one [`FollowedRun`]. An event
+//! without a frame in this dialect is omitted; a client that requested details receives its native
+//! frame instead, so that no event is lost. `docs/protocol.md` lists the frames of each event.
 
 mod client_message;
 mod server_message;
@@ -26,34 +26,34 @@ use greenroom_core::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The code of an `error` that tells of a question this dialect has no frame for: it is answered at
-/// `/agent/approvals/{id}`.
+/// The code of an `error` frame for an approval of a kind that has no frame in this dialect. The
+/// client answers it at `/agent/approvals/{id}`.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
 
-/// The run that a client follows.
+/// The run that a client follows on a connection.
 #[derive(Clone, Debug)]
 pub struct FollowedRun {
-    /// Its request: the user's message.
+    /// The id of the request and of the user's message.
     pub request_id: MessageId,
-    /// The event by which the message was taken, which starts the stream.
+    /// The event that accepted or queued the message; the stream starts with it.
     pub accepted_seq: Seq,
-    /// The model that is to answer.
+    /// The name of the model that answers first.
     pub model: String,
-    /// Whether to tell in native frames what this dialect has no word for.
+    /// True if events without a frame in this dialect are sent as native frames.
     pub include_native: bool,
-    /// What was asked before the client came.
+    /// The state of the approvals that were requested before the client connected.
     pub approvals: ApprovalSnapshot,
 }
 
-/// How the questions stand that were asked before the client came. Those that are answered are not
-/// asked again.
+/// The state of the approvals requested before the client connected, so that answered approvals are
+/// not sent again.
 #[derive(Clone, Debug, Default)]
 pub struct ApprovalSnapshot {
-    /// The last event when this was looked up.
+    /// The session's last event when the snapshot was taken.
     pub head: Seq,
-    /// The questions that waited then, and are to be told where they stand in the log.
+    /// The approvals that were pending; these are sent at their position in the log.
     pub pending: BTreeSet<ApprovalId>,
-    /// The calls of those that were decided then.
+    /// The calls of pending approvals that were already decided.
     pub decided_calls: BTreeSet<CallId>,
 }
 
@@ -63,16 +63,17 @@ impl ApprovalSnapshot {
     }
 }
 
-/// Puts what the dialect says of `item`. `sent_at` is the time of what has none of its own.
+/// Encodes `item` and passes each frame to `emit`. `sent_at` is the time of native frames that have
+/// no time of their own.
 pub fn encode(
     item: &FeedItem,
-    following: &FollowedRun,
+    followed_run: &FollowedRun,
     sent_at: Timestamp,
     redactor: &Redactor,
-    put: &mut dyn FnMut(GatewayFrame),
+    emit: &mut dyn FnMut(GatewayFrame),
 ) {
-    let request_id = || following.request_id.clone();
-    let fails = |code: &'static str, message: &str| {
+    let request_id = || followed_run.request_id.clone();
+    let error_frame = |code: &'static str, message: &str| {
         let message = redactor.redact_text(message).into_owned();
         let (request_id, extra) = (Some(request_id()), Map::new());
         GatewayFrame {
@@ -90,59 +91,62 @@ pub fn encode(
                 message_id: message_id.clone(),
                 discarded: false,
             };
-            put(GatewayFrame { cursor: Some(item.cursor), session_id: None, message });
+            emit(GatewayFrame { cursor: Some(item.cursor), session_id: None, message });
         }
         FeedKind::Event(record) => {
-            let mut said = Vec::new();
-            if !encode_event(item, record, following, redactor, &mut said)
-                && following.include_native
+            let mut messages = Vec::new();
+            if !encode_event(item, record, followed_run, redactor, &mut messages)
+                && followed_run.include_native
             {
                 let native = agent::encode(item, sent_at, redactor);
-                // Plain data: serialising it can't fail.
+                // Serializing the frame cannot fail, because it contains only plain data.
                 let event = serde_json::to_value(native.flat()).unwrap_or_default();
-                said.push(ServerMessage::AgentEvent { request_id: request_id(), event });
+                messages.push(ServerMessage::AgentEvent { request_id: request_id(), event });
             }
-            let inner = resolve_source_event(item.session_id, &item.agent, record).session_id;
-            emit_messages(said, item.cursor, Some(inner).filter(|id| *id != item.session_id), put);
+            let source = resolve_source_event(item.session_id, &item.agent, record).session_id;
+            let child_session_id = Some(source).filter(|id| *id != item.session_id);
+            emit_messages(messages, item.cursor, child_session_id, emit);
         }
-        FeedKind::Draining => put(fails(agent::SERVER_DRAINING, "the server is shutting down")),
-        FeedKind::Purged => put(fails(agent::SESSION_PURGED, "the session was purged")),
-        FeedKind::Broken(error) => put(fails(agent::STREAM_BROKEN, error)),
+        FeedKind::Draining => {
+            emit(error_frame(agent::SERVER_DRAINING, "the server is shutting down"))
+        }
+        FeedKind::Purged => emit(error_frame(agent::SESSION_PURGED, "the session was purged")),
+        FeedKind::Broken(error) => emit(error_frame(agent::STREAM_BROKEN, error)),
     }
 }
 
-/// What is said of one event, each with the client's place after it. Only the last one is past the
-/// event: who is cut off in between hears all of them again.
+/// Emits the messages of one event. Only the last message has the event's own cursor; the others
+/// have the cursor before the event, so that a client that disconnects in between receives all of
+/// them again.
 fn emit_messages(
-    said: Vec<ServerMessage>,
+    messages: Vec<ServerMessage>,
     cursor: Cursor,
     session_id: Option<SessionId>,
-    put: &mut dyn FnMut(GatewayFrame),
+    emit: &mut dyn FnMut(GatewayFrame),
 ) {
     let before = Cursor::after_seq(Seq(cursor.seq.0.saturating_sub(1)));
-    let count = said.len();
-    for (number, message) in (1..).zip(said) {
+    let count = messages.len();
+    for (number, message) in (1..).zip(messages) {
         let cursor = Some(if number < count { before } else { cursor });
-        put(GatewayFrame { cursor, session_id, message });
+        emit(GatewayFrame { cursor, session_id, message });
     }
 }
 
-/// Says what this dialect has words for; false if it has none for the event. The vocabulary: long
-/// because it is a table.
+/// Appends the messages of an event to `messages`; false if this dialect has no message for its type.
 fn encode_event(
     item: &FeedItem,
     record: &EventRecord,
-    following: &FollowedRun,
+    followed_run: &FollowedRun,
     redactor: &Redactor,
-    said: &mut Vec<ServerMessage>,
+    messages: &mut Vec<ServerMessage>,
 ) -> bool {
     use SessionEvent as E;
-    let request_id = || following.request_id.clone();
+    let request_id = || followed_run.request_id.clone();
     let start = |queued| ServerMessage::ChatStreamStart {
         request_id: request_id(),
         session_id: item.session_id,
         run_id: record.run_id,
-        model: following.model.clone(),
+        model: followed_run.model.clone(),
         queued,
     };
     let end = |outcome, usage: &_| ServerMessage::ChatStreamEnd {
@@ -151,39 +155,41 @@ fn encode_event(
         usage: GatewayUsage::from(usage),
     };
     match &record.event {
-        // A message that had to wait is taken when it is queued, and told then.
-        E::MessageQueued { .. } if record.seq == following.accepted_seq => said.push(start(true)),
-        E::MessageAccepted { .. } if record.seq == following.accepted_seq => {
-            said.push(start(false))
+        // For a message that has to wait, the stream starts when the message is queued.
+        E::MessageQueued { .. } if record.seq == followed_run.accepted_seq => {
+            messages.push(start(true))
         }
-        E::MessageDiscarded { message_id, .. } => said.push(ServerMessage::ChatStreamDelta {
+        E::MessageAccepted { .. } if record.seq == followed_run.accepted_seq => {
+            messages.push(start(false))
+        }
+        E::MessageDiscarded { message_id, .. } => messages.push(ServerMessage::ChatStreamDelta {
             request_id: request_id(),
             delta: String::new(),
             message_id: message_id.clone(),
             discarded: true,
         }),
-        E::RunCompleted { usage, .. } => said.push(end(GatewayOutcome::Completed, usage)),
-        E::RunCancelled { usage, .. } => said.push(end(GatewayOutcome::Cancelled, usage)),
+        E::RunCompleted { usage, .. } => messages.push(end(GatewayOutcome::Completed, usage)),
+        E::RunCancelled { usage, .. } => messages.push(end(GatewayOutcome::Cancelled, usage)),
         E::RunFailed { code, error, usage } => {
-            said.push(ServerMessage::Error {
+            messages.push(ServerMessage::Error {
                 request_id: Some(request_id()),
                 code: "run_failed",
                 message: redactor.redact_text(error).into_owned(),
                 extra: into_map(json!({ "reason": code })),
             });
-            said.push(end(GatewayOutcome::Failed, usage));
+            messages.push(end(GatewayOutcome::Failed, usage));
         }
         E::ToolCallStarted { .. }
         | E::ToolCallCompleted { .. }
         | E::ToolCallFailed { .. }
         | E::AuthorizationDenied { .. }
         | E::ApprovalRequested { .. } => {
-            encode_call_event(&record.event, record.seq, following, redactor, said);
+            encode_call_event(&record.event, record.seq, followed_run, redactor, messages);
         }
-        // What a child wants to know of people is asked here (S8); what it says is its own.
+        // Calls and approvals of a child session are sent here (S8); its messages are not.
         E::ChildEvent { event, .. } => {
             let event = event.event.source_event();
-            return encode_call_event(event, record.seq, following, redactor, said);
+            return encode_call_event(event, record.seq, followed_run, redactor, messages);
         }
         E::ChildGone { .. } => return false,
         E::SessionCreated { .. }
@@ -222,17 +228,17 @@ fn encode_event(
     true
 }
 
-/// Says what it has words for of calls and questions, the session's own and its children's; false if
-/// it has none. `seq` is the session's.
+/// Appends the messages of a call or approval event of the session or of a child session; false if
+/// the event is of another kind. `seq` is that of the event in the followed session.
 fn encode_call_event(
     event: &SessionEvent,
     seq: Seq,
-    following: &FollowedRun,
+    followed_run: &FollowedRun,
     redactor: &Redactor,
-    said: &mut Vec<ServerMessage>,
+    messages: &mut Vec<ServerMessage>,
 ) -> bool {
     use SessionEvent as E;
-    let request_id = || following.request_id.clone();
+    let request_id = || followed_run.request_id.clone();
     let result = |call_id: &CallId, tool: &str, result, is_error| ServerMessage::ToolResult {
         request_id: request_id(),
         tool_call_id: *call_id,
@@ -241,28 +247,30 @@ fn encode_call_event(
         is_error,
     };
     if let E::ToolCallStarted { call_id, tool, arguments, .. } = event {
-        said.push(ServerMessage::ToolCall {
+        messages.push(ServerMessage::ToolCall {
             request_id: request_id(),
             tool_call_id: *call_id,
             tool_name: tool.clone(),
             args: redactor.redact_value(agent::call_arguments(arguments).into()),
         });
     } else if let E::ToolCallCompleted { call_id, tool, output } = event {
-        said.push(result(call_id, tool, agent::tool_result(output).into(), false));
+        messages.push(result(call_id, tool, agent::tool_result(output).into(), false));
     } else if let E::ToolCallFailed { call_id, tool, reason, error, .. } = event {
-        said.push(result(call_id, tool, json!({"error": error, "reason": reason}), true));
+        messages.push(result(call_id, tool, json!({"error": error, "reason": reason}), true));
     } else if let E::AuthorizationDenied { call_id, tool, reason, required_level } = event {
         let denied = json!({
             "error": reason, "reason": "authorization_denied", "requiredLevel": required_level,
         });
-        said.push(result(call_id, tool, denied, true));
+        messages.push(result(call_id, tool, denied, true));
     } else if let E::ApprovalRequested { approval } = event {
-        let asked = &following.approvals;
-        if !asked.is_closed(seq, approval.approval_id) {
+        let approvals = &followed_run.approvals;
+        if !approvals.is_closed(seq, approval.approval_id) {
             let view = redactor.redact_value(json!(ApprovalRequestView::from(&**approval)));
-            said.extend(approval_messages(&view, &following.request_id, |call_id| {
-                seq <= asked.head && asked.decided_calls.iter().any(|id| id.to_string() == call_id)
-            }));
+            let is_decided = |call_id: &str| {
+                seq <= approvals.head
+                    && approvals.decided_calls.iter().any(|id| id.to_string() == call_id)
+            };
+            messages.extend(approval_messages(&view, &followed_run.request_id, is_decided));
         }
     } else {
         return false;
@@ -270,9 +278,9 @@ fn encode_call_event(
     true
 }
 
-/// What is asked by the question of that view, but for the calls that are decided: a frame for each
-/// call of a plan, or one for the whole. A kind of question that the dialect has no frame for is told
-/// as an `error` with the view in it, which names where it is answered.
+/// Returns the messages of a pending approval, given its client view: one message for each undecided
+/// call of a plan, or one message for another kind. A kind without a message in this dialect is an
+/// `error` that contains the view.
 pub fn approval_messages(
     view: &Value,
     request_id: &MessageId,
@@ -282,7 +290,7 @@ pub fn approval_messages(
     match view["kind"].as_str().unwrap_or_default() {
         "plan" => {
             let steps = view["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let undecided = |step: &&Value| !is_decided(&text(&step["call_id"]));
+            let is_undecided = |step: &&Value| !is_decided(&text(&step["call_id"]));
             let request = |step: &Value| ServerMessage::ToolApprovalRequest {
                 request_id: request_id.clone(),
                 tool_call_id: step["call_id"].clone(),
@@ -295,7 +303,7 @@ pub fn approval_messages(
                 cost: step["cost"].clone(),
                 deadline: view["deadline"].clone(),
             };
-            steps.iter().filter(undecided).map(request).collect()
+            steps.iter().filter(is_undecided).map(request).collect()
         }
         "preflight" => {
             let mut steps = view["steps"].clone();

@@ -1,4 +1,4 @@
-//! What the server says in the dialect `gateway`.
+//! The messages that the server sends in the dialect `gateway`.
 
 use greenroom_core::{
     cursor::Cursor,
@@ -8,25 +8,25 @@ use greenroom_core::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// One message, with the client's place once it has it.
+/// A message with the client's cursor after it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GatewayFrame {
-    /// What is said.
+    /// The message.
     #[serde(flatten)]
     pub message: ServerMessage,
-    /// The session it happened in, where that is not the request's own but one that works for it (S8).
+    /// The child session in which the event occurred; `None` for the request's own session (S8).
     #[serde(rename = "sessionId", skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// Where `chat.send` can go on; `None` for what has no place in the stream.
+    /// The cursor at which `chat.send` can resume; `None` for a message outside of the stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
 }
 
-/// What is said. Members whose type is [`Value`] are taken from a question as clients see it.
+/// A message of the server. Members of type [`Value`] are copied from the client view of an approval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum ServerMessage {
-    /// The request was taken; its stream begins.
+    /// The request was accepted; its stream starts.
     #[serde(rename = "chat.stream.start")]
     ChatStreamStart {
         /// The request.
@@ -35,33 +35,33 @@ pub enum ServerMessage {
         session_id: SessionId,
         /// Its run.
         run_id: Option<RunId>,
-        /// The model that is to answer.
+        /// The name of the model that answers first.
         model: String,
-        /// Whether it waits behind another request of the session.
+        /// True if the request waits for another request of the session.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         queued: bool,
     },
-    /// More text.
+    /// A text delta.
     #[serde(rename = "chat.stream.delta")]
     ChatStreamDelta {
         /// The request.
         request_id: MessageId,
-        /// The piece.
+        /// The text.
         delta: String,
-        /// The model's message that it belongs to.
+        /// The model's message that the text belongs to.
         message_id: MessageId,
-        /// The message is void, and so is all text of it that was sent.
+        /// True if the message is discarded, with all its text that was sent.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         discarded: bool,
     },
-    /// The request is over; nothing more comes.
+    /// The end of the request's stream.
     #[serde(rename = "chat.stream.end")]
     ChatStreamEnd {
         /// The request.
         request_id: MessageId,
-        /// How it ended.
+        /// The outcome of the request.
         outcome: GatewayOutcome,
-        /// What it took.
+        /// The usage of the request.
         usage: GatewayUsage,
     },
     /// The model proposed a call.
@@ -73,10 +73,10 @@ pub enum ServerMessage {
         tool_call_id: CallId,
         /// The tool.
         tool_name: String,
-        /// What it is to be passed.
+        /// The arguments.
         args: Value,
     },
-    /// The one end of a call.
+    /// The end of a call.
     #[serde(rename = "tool.result")]
     ToolResult {
         /// The request.
@@ -85,13 +85,13 @@ pub enum ServerMessage {
         tool_call_id: CallId,
         /// The tool.
         tool_name: String,
-        /// What came of it; of a call that failed, `{error, reason}`.
+        /// The result; `{error, reason}` if the call failed.
         result: Value,
-        /// Whether it failed, was denied, rejected …
+        /// True if the call did not complete, for example because it failed or was denied.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
-    /// A person is asked whether a call may run.
+    /// A request for approval of a call.
     #[serde(rename = "tool.approval.request")]
     ToolApprovalRequest {
         /// The request.
@@ -100,81 +100,82 @@ pub enum ServerMessage {
         tool_call_id: Value,
         /// The tool.
         tool_name: String,
-        /// What it would be passed.
+        /// The arguments.
         args: Value,
-        /// How bad it could be.
+        /// The risk of the call.
         risk: GatewayRisk,
-        /// The question it is a step of.
+        /// The approval that contains the call.
         approval_id: Value,
-        /// What the tool does.
+        /// The description of the tool.
         description: String,
-        /// Why a person is asked.
+        /// The reason why the call needs approval.
         why: String,
-        /// What it costs, where that is known.
+        /// The cost of the call, if known.
         #[serde(skip_serializing_if = "Value::is_null")]
         cost: Value,
-        /// When it expires; `null` is never.
+        /// The deadline of the approval; `null` if there is none.
         deadline: Value,
     },
-    /// A person is asked whether a plan made beforehand may be carried out.
+    /// A request for approval of a plan that the model made before it acts.
     #[serde(rename = "preflight.checklist")]
     PreflightChecklist {
         /// The request.
         request_id: MessageId,
         /// The steps: `{description, toolName?, arguments?, risk, needsApproval}`.
         steps: Value,
-        /// `{inputTokens, outputTokens, estimatedUSD}`, the last `null` where a price is unknown.
+        /// `{inputTokens, outputTokens, estimatedUSD}`; the last is `null` if a price is unknown.
         estimated_cost: Value,
-        /// In words.
+        /// The required permissions, as texts.
         required_permissions: Value,
-        /// In words.
+        /// The warnings, as texts.
         warnings: Value,
-        /// The question.
+        /// The approval.
         approval_id: Value,
-        /// When it expires; `null` is never.
+        /// The deadline of the approval; `null` if there is none.
         deadline: Value,
     },
-    /// A running tool asks a person something.
+    /// A request for input by a running tool.
     #[serde(rename = "elicitation.request")]
     ElicitationRequest {
         /// The request.
         request_id: MessageId,
-        /// The question.
+        /// The approval.
         approval_id: Value,
-        /// The call that asks.
+        /// The call that requests the input.
         tool_call_id: Value,
-        /// Its tool.
+        /// The tool of the call.
         tool_name: String,
-        /// The server that the tool lives on.
+        /// The tool's server.
         server: String,
-        /// What it says.
+        /// The text of the request.
         message: String,
         /// `form` or `url`.
         mode: String,
-        /// Of a form: the JSON Schema of what is to be filled in.
+        /// The JSON Schema of a form.
         #[serde(skip_serializing_if = "Value::is_null")]
         requested_schema: Value,
-        /// The page to visit.
+        /// The URL of the page to visit.
         #[serde(skip_serializing_if = "Value::is_null")]
         url: Value,
-        /// When it expires; `null` is never.
+        /// The deadline of the approval; `null` if there is none.
         deadline: Value,
     },
-    /// Something is wrong, or waits for an answer that this dialect has no frame for.
+    /// An error, or an approval of a kind that has no message in this dialect.
     #[serde(rename = "error")]
     Error {
-        /// The request; or the id of the client's frame that was not carried out.
+        /// The request, or the id of the client message that failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         request_id: Option<MessageId>,
-        /// Stable, for programs.
+        /// A stable, machine-readable code.
         code: &'static str,
-        /// For people.
+        /// A human-readable message.
         message: String,
-        /// More, for programs.
+        /// Further members, machine-readable.
         #[serde(flatten)]
         extra: Map<String, Value>,
     },
-    /// What the dialect has no word for, as the native frame; only for who asked for details.
+    /// The native frame of an event that has no message in this dialect; only if details were
+    /// requested.
     #[serde(rename = "agent.event")]
     AgentEvent {
         /// The request.
@@ -184,32 +185,32 @@ pub enum ServerMessage {
     },
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GatewayOutcome {
-    /// With its final answer.
+    /// Ended with a final answer.
     Completed,
-    /// By a person.
+    /// Cancelled by a user.
     Cancelled,
-    /// Without an answer; an `error` came before.
+    /// Failed without an answer, after an `error` message.
     Failed,
 }
 
-/// How bad a call could be, in three words.
+/// The risk of a call, on three levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GatewayRisk {
-    /// Reading, and writes of low risk.
+    /// Reads and writes of low risk.
     Low,
     /// Writes of high risk.
     Medium,
-    /// Critical; and what nobody has a word for.
+    /// Critical or unknown.
     High,
 }
 
 impl GatewayRisk {
-    /// That of a risk's name.
+    /// Maps the name of a risk to its level.
     pub fn from_risk_name(name: &str) -> Self {
         match name {
             "read_only" | "write_low_risk" | "low" => Self::Low,
@@ -219,32 +220,32 @@ impl GatewayRisk {
     }
 }
 
-/// What a request took, of all its steps.
+/// The usage of a request, summed over all its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayUsage {
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached ones.
     pub input_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// Both together.
+    /// Sum of input and output tokens.
     pub total_tokens: u64,
-    /// Those of `input_tokens` that the provider's cache served.
+    /// Input tokens that the provider's cache served.
     pub cached_tokens: u64,
-    /// US dollars; `null` where a price is unknown.
+    /// Cost in US dollars; `null` if a price is unknown.
     #[serde(rename = "costUSD")]
     pub cost_usd: Option<f64>,
 }
 
 impl From<&ModelUsage> for GatewayUsage {
-    fn from(spending: &ModelUsage) -> Self {
-        let tokens = spending.tokens;
+    fn from(usage: &ModelUsage) -> Self {
+        let tokens = usage.tokens;
         Self {
             input_tokens: tokens.input_tokens,
             output_tokens: tokens.output_tokens,
             total_tokens: tokens.input_tokens.saturating_add(tokens.output_tokens),
             cached_tokens: tokens.cached_tokens,
-            cost_usd: spending.cost_usd,
+            cost_usd: usage.cost_usd,
         }
     }
 }

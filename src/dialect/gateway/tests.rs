@@ -1,24 +1,24 @@
-//! What the snapshots don't show: the same question seen by clients that come at different times,
-//! and kinds of questions.
+//! Tests that the snapshots do not cover: the same approval for clients that connect at different
+//! times, and the kinds of approvals.
 
 use super::*;
 use crate::dialect::{samples, snapshots};
 use greenroom_core::ids::RunId;
 
-fn followed_run(asked: ApprovalSnapshot) -> FollowedRun {
+fn followed_run(approvals: ApprovalSnapshot) -> FollowedRun {
     FollowedRun {
         request_id: MessageId::parse("r-1").unwrap(),
         accepted_seq: Seq(2),
         model: "small".to_owned(),
         include_native: false,
-        approvals: asked,
+        approvals,
     }
 }
 
-fn encode_item(item: &FeedItem, asked: ApprovalSnapshot) -> Vec<GatewayFrame> {
+fn encode_item(item: &FeedItem, approvals: ApprovalSnapshot) -> Vec<GatewayFrame> {
     let mut frames = Vec::new();
-    let (following, redactor) = (followed_run(asked), Redactor::default());
-    encode(item, &following, Timestamp(0), &redactor, &mut |frame| frames.push(frame));
+    let (followed_run, redactor) = (followed_run(approvals), Redactor::default());
+    encode(item, &followed_run, Timestamp(0), &redactor, &mut |frame| frames.push(frame));
     frames
 }
 
@@ -30,37 +30,40 @@ fn calls(frames: &[GatewayFrame]) -> Vec<&str> {
         Some(tool_call_id.clone())
     };
     let all = [samples::CALL, samples::SECOND_CALL];
-    let found: Vec<_> = frames.iter().filter_map(call).collect();
-    all.into_iter().filter(|call| found.iter().any(|found| found == call)).collect()
+    let requested: Vec<_> = frames.iter().filter_map(call).collect();
+    all.into_iter().filter(|call| requested.iter().any(|requested| requested == call)).collect()
 }
 
 #[test]
-fn g11_what_was_answered_before_the_client_came_is_not_asked_again() {
+fn g11_approval_answered_before_connect_is_not_sent_again() {
     let record = samples::record(7, "approval_requested", &json!({"approval": samples::plan()}));
     let item = samples::feed_item(record);
-    let (one, two) = (samples::CALL, samples::SECOND_CALL);
-    let waiting = || BTreeSet::from([samples::ID.parse().unwrap()]);
-    let decided = BTreeSet::from([one.parse().unwrap()]);
-    for (asked, expected) in [
-        // It comes while the client listens.
-        (ApprovalSnapshot { head: Seq(6), ..ApprovalSnapshot::default() }, vec![one, two]),
+    let (first, second) = (samples::CALL, samples::SECOND_CALL);
+    let pending = || BTreeSet::from([samples::ID.parse().unwrap()]);
+    let decided = BTreeSet::from([first.parse().unwrap()]);
+    for (approvals, expected) in [
+        // Requested after the client connected.
+        (ApprovalSnapshot { head: Seq(6), ..ApprovalSnapshot::default() }, vec![first, second]),
         (
             ApprovalSnapshot {
                 head: Seq(6),
                 pending: BTreeSet::new(),
                 decided_calls: decided.clone(),
             },
-            vec![one, two],
+            vec![first, second],
         ),
-        // It is replayed, and waits, or does not.
+        // Replayed: pending, partly decided, and closed.
         (
-            ApprovalSnapshot { head: Seq(9), pending: waiting(), ..ApprovalSnapshot::default() },
-            vec![one, two],
+            ApprovalSnapshot { head: Seq(9), pending: pending(), ..ApprovalSnapshot::default() },
+            vec![first, second],
         ),
-        (ApprovalSnapshot { head: Seq(9), pending: waiting(), decided_calls: decided }, vec![two]),
+        (
+            ApprovalSnapshot { head: Seq(9), pending: pending(), decided_calls: decided },
+            vec![second],
+        ),
         (ApprovalSnapshot { head: Seq(9), ..ApprovalSnapshot::default() }, vec![]),
     ] {
-        assert_eq!(calls(&encode_item(&item, asked)), expected);
+        assert_eq!(calls(&encode_item(&item, approvals)), expected);
     }
 }
 
@@ -74,14 +77,14 @@ fn e3_only_the_last_frame_of_an_event_has_its_cursor() {
 
 #[test]
 fn stream_starts_at_the_accepting_event_only() {
-    let taken = json!({"message_id": "r-1", "text": "hi", "digest": samples::DIGEST});
+    let message = json!({"message_id": "r-1", "text": "hi", "digest": samples::DIGEST});
     for (seq, kind, start) in [
         (2, "message_queued", Some(true)),
         (2, "message_accepted", Some(false)),
         (3, "message_accepted", None),
     ] {
         let frames = encode_item(
-            &samples::feed_item(samples::record(seq, kind, &taken)),
+            &samples::feed_item(samples::record(seq, kind, &message)),
             ApprovalSnapshot::default(),
         );
         let expected = start.map(|queued| ServerMessage::ChatStreamStart {
@@ -95,17 +98,17 @@ fn stream_starts_at_the_accepting_event_only() {
     }
 }
 
-/// Questions that no sample of an event has, as clients see them.
+/// Returns client views of approvals of kinds that no sample event has.
 fn views() -> Vec<Value> {
-    let of_kind = |kind: &str, more: Value| {
+    let view_of_kind = |kind: &str, extra: Value| {
         let mut view = json!({
             "approval_id": samples::ID, "kind": kind, "purpose": "What now?", "deadline": null,
         });
-        view.as_object_mut().unwrap().extend(into_map(more));
+        view.as_object_mut().unwrap().extend(into_map(extra));
         view
     };
     vec![
-        of_kind(
+        view_of_kind(
             "preflight",
             json!({
                 "steps": [
@@ -117,45 +120,45 @@ fn views() -> Vec<Value> {
                 "requiredPermissions": ["write_high_risk"], "warnings": ["it is late"],
             }),
         ),
-        of_kind("budget", json!({"budget": {"scope": "run"}, "spent": 5, "needed": 1})),
-        of_kind("unknown_outcome", json!({"call": {"tool": "buy"}, "why": "it crashed"})),
-        of_kind(
+        view_of_kind("budget", json!({"budget": {"scope": "run"}, "spent": 5, "needed": 1})),
+        view_of_kind("unknown_outcome", json!({"call": {"tool": "buy"}, "why": "it crashed"})),
+        view_of_kind(
             "elicitation",
             json!({
                 "call_id": samples::CALL, "tool": "t", "server": "s", "message": "Who?",
                 "mode": "form", "schema": {"type": "object"},
             }),
         ),
-        of_kind("something_new", json!({})),
+        view_of_kind("something_new", json!({})),
     ]
 }
 
-/// A preflight is a checklist; a question without a frame of its own is told whole.
+/// A preflight is a checklist; an approval of a kind without its own message is an `error`.
 #[test]
-fn g6_g14_d3_questions_of_every_kind() {
+fn g6_g14_d3_approvals_of_every_kind_match_snapshot() {
     let request_id = MessageId::parse("r-1").unwrap();
     let line = |view: Value| {
-        let said = approval_messages(&view, &request_id, |_| false);
-        let frames = said.into_iter().map(|message| GatewayFrame {
+        let messages = approval_messages(&view, &request_id, |_| false);
+        let frames = messages.into_iter().map(|message| GatewayFrame {
             cursor: None,
             session_id: None,
             message,
         });
         json!({"of": view["kind"], "frames": frames.collect::<Vec<_>>()}).to_string()
     };
-    snapshots::compare("gateway-questions", views().into_iter().map(line).collect());
+    snapshots::compare("gateway-approvals", views().into_iter().map(line).collect());
 }
 
 #[test]
-fn risks_have_three_words() {
-    let words = |name| serde_json::to_value(GatewayRisk::from_risk_name(name)).unwrap();
-    for (name, word) in [
+fn risks_are_mapped_to_three_levels() {
+    let level = |name| serde_json::to_value(GatewayRisk::from_risk_name(name)).unwrap();
+    for (name, expected) in [
         ("read_only", "low"),
         ("write_low_risk", "low"),
         ("write_high_risk", "medium"),
         ("critical", "high"),
         ("who knows", "high"),
     ] {
-        assert_eq!(words(name), word);
+        assert_eq!(level(name), expected);
     }
 }

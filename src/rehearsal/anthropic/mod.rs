@@ -1,7 +1,7 @@
-//! The Anthropic Messages wire: requests in, messages, events and errors out.
+//! The Anthropic Messages wire format: decodes requests, encodes messages, events and errors.
 //!
-//! Pure. Owns everything that is particular to this protocol, its strictness about requests
-//! included; knows nothing of scripts, sockets or the other wire. Called by the server.
+//! Pure. Owns everything specific to this protocol, including its validation of requests. Does not
+//! know scripts, sockets or the other wire format. Called by `server`.
 
 mod request;
 mod response;

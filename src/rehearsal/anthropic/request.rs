@@ -1,4 +1,4 @@
-//! Requests of the Anthropic Messages wire, with the provider's strictness about them.
+//! Decodes and validates requests of the Anthropic Messages wire format.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::response::signature;
 use crate::rehearsal::decoded_request::{AssistantToolCall, ChatMessage, DecodedRequest};
 use crate::rehearsal::wire::{ProviderError, collect_strings, join_text};
 
-/// Decodes a request, refusing what the provider refuses.
+/// Decodes a request. Rejects requests that the provider rejects.
 pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, ProviderError> {
     let field = |name: &str| body.get(name).filter(|value| !value.is_null());
     let model = field("model").and_then(Value::as_str).ok_or_else(|| missing_field("model"))?;
@@ -73,18 +73,18 @@ fn validate_thinking(body: &Value, max_tokens: u64, forced: bool) -> Result<(), 
 }
 
 fn decode_messages(messages: &[Value]) -> Result<Vec<ChatMessage>, ProviderError> {
-    let mut turns = Vec::new();
-    let (mut waiting, mut asked_at) = (Vec::<String>::new(), 0);
+    let mut chat_messages = Vec::new();
+    let (mut unanswered, mut call_index) = (Vec::<String>::new(), 0);
     for (index, message) in messages.iter().enumerate() {
-        let at = format!("messages.{index}");
+        let path = format!("messages.{index}");
         match message.get("role").and_then(Value::as_str) {
-            Some("user") => decode_user(message, &at, &mut waiting, &mut turns)?,
+            Some("user") => decode_user(message, &path, &mut unanswered, &mut chat_messages)?,
             Some("assistant") => {
-                validate_tool_results(&waiting, asked_at)?;
-                asked_at = index;
-                let (text, calls) = decode_assistant(message, &at)?;
-                waiting = calls.iter().map(|call: &AssistantToolCall| call.id.clone()).collect();
-                turns.push(ChatMessage::Assistant { text, calls });
+                validate_tool_results(&unanswered, call_index)?;
+                call_index = index;
+                let (text, calls) = decode_assistant(message, &path)?;
+                unanswered = calls.iter().map(|call: &AssistantToolCall| call.id.clone()).collect();
+                chat_messages.push(ChatMessage::Assistant { text, calls });
             }
             Some(role) => {
                 return Err(ProviderError::invalid(format!(
@@ -92,100 +92,102 @@ fn decode_messages(messages: &[Value]) -> Result<Vec<ChatMessage>, ProviderError
                      \"assistant\"."
                 )));
             }
-            None => return Err(missing_field(&format!("{at}.role"))),
+            None => return Err(missing_field(&format!("{path}.role"))),
         }
     }
-    validate_tool_results(&waiting, asked_at)?;
-    Ok(turns)
+    validate_tool_results(&unanswered, call_index)?;
+    Ok(chat_messages)
 }
 
-fn validate_tool_results(waiting: &[String], asked_at: usize) -> Result<(), ProviderError> {
-    if waiting.is_empty() {
+fn validate_tool_results(unanswered: &[String], call_index: usize) -> Result<(), ProviderError> {
+    if unanswered.is_empty() {
         return Ok(());
     }
     Err(ProviderError::invalid(format!(
-        "messages.{asked_at}: `tool_use` ids were found without `tool_result` blocks immediately after: \
+        "messages.{call_index}: `tool_use` ids were found without `tool_result` blocks immediately after: \
          {}. Each `tool_use` block must have a corresponding `tool_result` block in the next \
          message.",
-        waiting.join(", ")
+        unanswered.join(", ")
     )))
 }
 
 fn decode_user(
     message: &Value,
-    at: &str,
-    waiting: &mut Vec<String>,
-    turns: &mut Vec<ChatMessage>,
+    path: &str,
+    unanswered: &mut Vec<String>,
+    chat_messages: &mut Vec<ChatMessage>,
 ) -> Result<(), ProviderError> {
-    let content = message.get("content").ok_or_else(|| missing_field(&format!("{at}.content")))?;
+    let content =
+        message.get("content").ok_or_else(|| missing_field(&format!("{path}.content")))?;
     let Some(blocks) = content.as_array() else {
         if content.as_str().is_none_or(str::is_empty) {
             return Err(ProviderError::invalid(format!(
-                "{at}: user messages must have non-empty content"
+                "{path}: user messages must have non-empty content"
             )));
         }
-        turns.push(ChatMessage::User(join_text(Some(content))));
+        chat_messages.push(ChatMessage::User(join_text(Some(content))));
         return Ok(());
     };
-    let mut spoken: Vec<&str> = Vec::new();
+    let mut texts: Vec<&str> = Vec::new();
     for (index, block) in blocks.iter().enumerate() {
         match block.get("type").and_then(Value::as_str) {
             Some("tool_result") => {
                 let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
-                let Some(found) = waiting.iter().position(|known| known == id) else {
+                let Some(position) = unanswered.iter().position(|known| known == id) else {
                     return Err(ProviderError::invalid(format!(
-                        "{at}.content.{index}: unexpected `tool_use_id` found in `tool_result` \
+                        "{path}.content.{index}: unexpected `tool_use_id` found in `tool_result` \
                          blocks: {id}. Each `tool_result` block must have a corresponding \
                          `tool_use` block in the previous message."
                     )));
                 };
-                waiting.remove(found);
-                turns.push(ChatMessage::ToolResult {
+                unanswered.remove(position);
+                chat_messages.push(ChatMessage::ToolResult {
                     call_id: id.to_owned(),
                     text: join_text(block.get("content")),
                     error: block.get("is_error").and_then(Value::as_bool).unwrap_or(false),
                 });
             }
-            Some("text") => spoken.push(text_of(block, at)?),
+            Some("text") => texts.push(text_of(block, path)?),
             Some(_) => {}
-            None => return Err(missing_field(&format!("{at}.content.{index}.type"))),
+            None => return Err(missing_field(&format!("{path}.content.{index}.type"))),
         }
     }
-    if !spoken.is_empty() {
-        turns.push(ChatMessage::User(spoken.join("\n")));
+    if !texts.is_empty() {
+        chat_messages.push(ChatMessage::User(texts.join("\n")));
     }
     Ok(())
 }
 
 fn decode_assistant(
     message: &Value,
-    at: &str,
+    path: &str,
 ) -> Result<(String, Vec<AssistantToolCall>), ProviderError> {
-    let content = message.get("content").ok_or_else(|| missing_field(&format!("{at}.content")))?;
+    let content =
+        message.get("content").ok_or_else(|| missing_field(&format!("{path}.content")))?;
     let Some(blocks) = content.as_array() else {
         return Ok((join_text(Some(content)), Vec::new()));
     };
     let (mut text, mut calls) = (String::new(), Vec::<AssistantToolCall>::new());
     for (index, block) in blocks.iter().enumerate() {
         match block.get("type").and_then(Value::as_str) {
-            Some("text") => text.push_str(text_of(block, at)?),
+            Some("text") => text.push_str(text_of(block, path)?),
             Some("tool_use") => {
                 let part = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
                 let input = block.get("input").cloned().unwrap_or_default();
                 if !input.is_object() {
                     return Err(ProviderError::invalid(format!(
-                        "{at}.content.{index}.tool_use.input: Input should be a valid dictionary"
+                        "{path}.content.{index}.tool_use.input: Input should be a valid dictionary"
                     )));
                 }
                 if !is_name(part("id"), usize::MAX) {
                     return Err(ProviderError::invalid(format!(
-                        "{at}.content.{index}.tool_use.id: String should match pattern \
+                        "{path}.content.{index}.tool_use.id: String should match pattern \
                          '^[a-zA-Z0-9_-]+$'"
                     )));
                 }
                 if calls.iter().any(|call| call.id == part("id")) {
                     return Err(ProviderError::invalid(format!(
-                        "{at}: `tool_use` ids must be unique"
+                        "{path}: `tool_use` ids must be unique"
                     )));
                 }
                 calls.push(AssistantToolCall {
@@ -198,24 +200,24 @@ fn decode_assistant(
                 let part = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
                 if part("signature") != signature(part("thinking")) {
                     return Err(ProviderError::invalid(format!(
-                        "{at}.content.{index}: Invalid `signature` in `thinking` block"
+                        "{path}.content.{index}: Invalid `signature` in `thinking` block"
                     )));
                 }
             }
             Some(_) => {}
-            None => return Err(missing_field(&format!("{at}.content.{index}.type"))),
+            None => return Err(missing_field(&format!("{path}.content.{index}.type"))),
         }
     }
     Ok((text, calls))
 }
 
-fn text_of<'b>(block: &'b Value, at: &str) -> Result<&'b str, ProviderError> {
+fn text_of<'b>(block: &'b Value, path: &str) -> Result<&'b str, ProviderError> {
     match block.get("text").and_then(Value::as_str) {
         Some("") => {
-            Err(ProviderError::invalid(format!("{at}: text content blocks must be non-empty")))
+            Err(ProviderError::invalid(format!("{path}: text content blocks must be non-empty")))
         }
         Some(text) => Ok(text),
-        None => Err(missing_field(&format!("{at}.content.text"))),
+        None => Err(missing_field(&format!("{path}.content.text"))),
     }
 }
 
@@ -223,7 +225,7 @@ fn missing_field(field: &str) -> ProviderError {
     ProviderError::invalid(format!("{field}: Field required"))
 }
 
-/// Names and ids of this wire: letters, digits, `_` and `-`.
+/// True for a name or id of this wire format: letters, digits, `_` and `-`, at most `max` bytes.
 fn is_name(text: &str, max: usize) -> bool {
     !text.is_empty()
         && text.len() <= max
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn results_and_words_of_one_message_keep_their_order() {
+    fn results_and_text_of_one_message_keep_their_order() {
         let prompt = decode(&request(json!([
             {"role": "user", "content": "first"},
             {"role": "assistant", "content": [
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_refuses_is_refused() {
+    fn invalid_requests_are_rejected() {
         let hi = json!({"role": "user", "content": "hi"});
         let uses = |ids: &[&str], input: Value| {
             let blocks: Vec<Value> = ids
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn thinking_is_checked_against_the_rest_of_the_request() {
+    fn thinking_is_validated_against_the_request() {
         let thinking = json!({"type": "enabled", "budget_tokens": 2000});
         let mut body = request(json!([{"role": "user", "content": "hi"}]));
         body["thinking"] = thinking;

@@ -1,4 +1,4 @@
-//! Answers of the Anthropic Messages wire: messages, events and errors.
+//! Encodes responses of the Anthropic Messages wire format: messages, events and errors.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -9,7 +9,7 @@ use crate::rehearsal::reply::{Reply, ReplyPart, TokenCounts};
 use crate::rehearsal::script::{StopReason, StreamPacing};
 use crate::rehearsal::wire::{ProviderError, ResponseMeta};
 
-/// The signature of a thinking block: checked when the block is sent back.
+/// Returns the signature of a thinking block, which is checked when a client sends the block back.
 pub(super) fn signature(thinking: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(b"rehearsal thinking\0");
@@ -17,8 +17,8 @@ pub(super) fn signature(thinking: &str) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The whole message as JSON (`stream: false`).
-pub(in crate::rehearsal) fn encode_message(reply: &Reply, envelope: &ResponseMeta) -> Value {
+/// Encodes the complete message as JSON (`stream: false`).
+pub(in crate::rehearsal) fn encode_message(reply: &Reply, meta: &ResponseMeta) -> Value {
     let content: Vec<Value> = reply
         .parts
         .iter()
@@ -32,29 +32,29 @@ pub(in crate::rehearsal) fn encode_message(reply: &Reply, envelope: &ResponseMet
             }
             ReplyPart::ToolCall { id, name, arguments } => json!({
                 "type": "tool_use",
-                "id": envelope.call_id(ProviderProtocol::Anthropic, id.as_deref(), index),
+                "id": meta.call_id(ProviderProtocol::Anthropic, id.as_deref(), index),
                 "name": name,
-                // Cut-off JSON cannot be an object: it shows as what it is.
+                // Truncated JSON is encoded as a string, because it cannot be an object.
                 "input": serde_json::from_str::<Value>(arguments)
                     .unwrap_or_else(|_| Value::String(arguments.clone())),
             }),
         })
         .collect();
-    let mut message = head(envelope, reply.usage, reply.usage.output);
+    let mut message = head(meta, reply.usage, reply.usage.output);
     message["content"] = Value::Array(content);
     message["stop_reason"] = json!(stop_reason(reply.stop));
     message
 }
 
-/// The stream's events (`stream: true`).
+/// Encodes the events of the stream (`stream: true`).
 pub(in crate::rehearsal) fn encode_stream(
     reply: &Reply,
-    envelope: &ResponseMeta,
-    pace: &StreamPacing,
+    meta: &ResponseMeta,
+    pacing: &StreamPacing,
 ) -> Vec<SseFrame> {
     let mut out =
-        AnthropicStreamEncoder { frames: Vec::new(), ping_every: pace.ping_every, deltas: 0 };
-    let start = head(envelope, reply.usage, 1);
+        AnthropicStreamEncoder { frames: Vec::new(), ping_every: pacing.ping_every, deltas: 0 };
+    let start = head(meta, reply.usage, 1);
     out.event("message_start", json!({"message": start}));
     for (index, part) in reply.parts.iter().enumerate() {
         let block = match part {
@@ -62,7 +62,7 @@ pub(in crate::rehearsal) fn encode_stream(
             ReplyPart::Thinking(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
             ReplyPart::ToolCall { id, name, .. } => json!({
                 "type": "tool_use",
-                "id": envelope.call_id(ProviderProtocol::Anthropic, id.as_deref(), index),
+                "id": meta.call_id(ProviderProtocol::Anthropic, id.as_deref(), index),
                 "name": name,
                 "input": {},
             }),
@@ -73,12 +73,12 @@ pub(in crate::rehearsal) fn encode_stream(
         }
         match part {
             ReplyPart::Text(text) | ReplyPart::Refusal(text) => {
-                for piece in split_by_chars(text, pace.chunk_chars) {
+                for piece in split_by_chars(text, pacing.chunk_chars) {
                     out.delta(index, json!({"type": "text_delta", "text": piece}), piece);
                 }
             }
             ReplyPart::Thinking(text) => {
-                for piece in split_by_chars(text, pace.chunk_chars) {
+                for piece in split_by_chars(text, pacing.chunk_chars) {
                     out.delta(index, json!({"type": "thinking_delta", "thinking": piece}), piece);
                 }
                 let signed = json!({"type": "signature_delta", "signature": signature(text)});
@@ -86,7 +86,7 @@ pub(in crate::rehearsal) fn encode_stream(
             }
             ReplyPart::ToolCall { arguments, .. } => {
                 out.delta(index, json!({"type": "input_json_delta", "partial_json": ""}), "");
-                for piece in split_by_bytes(arguments, pace.fragment) {
+                for piece in split_by_bytes(arguments, pacing.fragment) {
                     let delta = json!({"type": "input_json_delta", "partial_json": piece});
                     out.delta(index, delta, piece);
                 }
@@ -101,7 +101,7 @@ pub(in crate::rehearsal) fn encode_stream(
     out.frames
 }
 
-/// An error inside a stream.
+/// Encodes an error as an event of the stream.
 pub(in crate::rehearsal) fn encode_error_frame(
     problem: &ProviderError,
     request_id: &str,
@@ -109,7 +109,7 @@ pub(in crate::rehearsal) fn encode_error_frame(
     SseFrame::plain(format!("event: error\ndata: {}\n\n", encode_error(problem, request_id)))
 }
 
-/// The body of an error answer.
+/// Encodes the body of an error response.
 pub(in crate::rehearsal) fn encode_error(problem: &ProviderError, request_id: &str) -> Value {
     let kind = match problem.status {
         401 => "authentication_error",
@@ -130,7 +130,7 @@ pub(in crate::rehearsal) fn encode_error(problem: &ProviderError, request_id: &s
     })
 }
 
-/// The provider's usual words for a status.
+/// Returns the provider's default message of a status.
 pub(in crate::rehearsal) fn default_message(status: u16) -> &'static str {
     match status {
         401 => "invalid x-api-key",
@@ -145,12 +145,12 @@ pub(in crate::rehearsal) fn default_message(status: u16) -> &'static str {
     }
 }
 
-fn head(envelope: &ResponseMeta, used: TokenCounts, output: u64) -> Value {
+fn head(meta: &ResponseMeta, used: TokenCounts, output: u64) -> Value {
     json!({
-        "id": format!("msg_{}", envelope.id),
+        "id": format!("msg_{}", meta.id),
         "type": "message",
         "role": "assistant",
-        "model": envelope.model,
+        "model": meta.model,
         "content": [],
         "stop_reason": null,
         "stop_sequence": null,
@@ -158,7 +158,7 @@ fn head(envelope: &ResponseMeta, used: TokenCounts, output: u64) -> Value {
     })
 }
 
-/// `input_tokens` leaves out what was cached, unlike the other wire.
+/// Encodes token counts. Unlike in the other wire format, `input_tokens` excludes cached tokens.
 fn usage(used: TokenCounts, output: u64) -> Value {
     json!({
         "input_tokens": used.input - used.cached,
@@ -185,7 +185,7 @@ struct AnthropicStreamEncoder {
 }
 
 impl AnthropicStreamEncoder {
-    /// An event's data repeats its name as `type`.
+    /// Appends an event. Its data repeats the name as `type`.
     fn event(&mut self, name: &str, fields: Value) {
         self.push(name, fields, 0);
     }

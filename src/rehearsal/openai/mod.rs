@@ -1,7 +1,7 @@
-//! The OpenAI Chat Completions wire: requests in, completions, chunks and errors out.
+//! The OpenAI Chat Completions wire format: decodes requests, encodes completions, chunks and errors.
 //!
-//! Pure. Owns everything that is particular to this protocol, its strictness about requests
-//! included; knows nothing of scripts, sockets or the other wire. Called by the server.
+//! Pure. Owns everything specific to this protocol, including its validation of requests. Does not
+//! know scripts, sockets or the other wire format. Called by `server`.
 
 mod request;
 mod response;

@@ -1,11 +1,11 @@
-//! Requests of the OpenAI Chat Completions wire, with the provider's strictness about them.
+//! Decodes and validates requests of the OpenAI Chat Completions wire format.
 
 use serde_json::Value;
 
 use crate::rehearsal::decoded_request::{AssistantToolCall, ChatMessage, DecodedRequest};
 use crate::rehearsal::wire::{ProviderError, collect_strings, join_text};
 
-/// Decodes a request, refusing what the provider refuses.
+/// Decodes a request. Rejects requests that the provider rejects.
 pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, ProviderError> {
     let field = |name: &str| body.get(name).filter(|value| !value.is_null());
     let model = field("model")
@@ -24,9 +24,9 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, Provi
     }
     let mut tools = collect_strings(field("tools"), "/function/name");
     tools.extend(collect_strings(field("functions"), "/name"));
-    if let Some(bad) = tools.iter().position(|tool| !is_name(tool)) {
+    if let Some(index) = tools.iter().position(|tool| !is_name(tool)) {
         return Err(ProviderError::invalid(format!(
-            "Invalid 'tools[{bad}].function.name': string does not match pattern. Expected a \
+            "Invalid 'tools[{index}].function.name': string does not match pattern. Expected a \
              string that matches the pattern '^[a-zA-Z0-9_-]+$'."
         )));
     }
@@ -35,11 +35,11 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, Provi
         Some(choice) => choice.pointer("/function/name").and_then(Value::as_str).map(str::to_owned),
         None => None,
     };
-    let (system, turns) = decode_messages(messages)?;
+    let (system, chat_messages) = decode_messages(messages)?;
     Ok(DecodedRequest {
         model: model.to_owned(),
         system,
-        messages: turns,
+        messages: chat_messages,
         tools,
         forced_tool,
         max_tokens: field("max_completion_tokens")
@@ -54,41 +54,41 @@ pub(in crate::rehearsal) fn decode(body: &Value) -> Result<DecodedRequest, Provi
 }
 
 fn decode_messages(messages: &[Value]) -> Result<(String, Vec<ChatMessage>), ProviderError> {
-    let (mut system, mut turns) = (Vec::new(), Vec::new());
-    let mut waiting: Vec<String> = Vec::new();
+    let (mut system, mut chat_messages) = (Vec::new(), Vec::new());
+    let mut unanswered: Vec<String> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         let role = message.get("role").and_then(Value::as_str);
         let text = join_text(message.get("content"));
         if !matches!(role, Some("tool" | "function")) {
-            validate_tool_results(&waiting)?;
+            validate_tool_results(&unanswered)?;
         }
         match role {
             Some("system" | "developer") => system.push(text),
-            Some("user") => turns.push(ChatMessage::User(text)),
+            Some("user") => chat_messages.push(ChatMessage::User(text)),
             Some("assistant") => {
                 let calls = decode_calls(message, index)?;
-                waiting = calls
+                unanswered = calls
                     .iter()
                     .filter(|call| call.id != LEGACY_ID)
                     .map(|call| call.id.clone())
                     .collect();
-                turns.push(ChatMessage::Assistant { text, calls });
+                chat_messages.push(ChatMessage::Assistant { text, calls });
             }
             Some("tool") => {
                 let id = message
                     .get("tool_call_id")
                     .and_then(Value::as_str)
                     .ok_or_else(|| missing_parameter(&format!("messages[{index}].tool_call_id")))?;
-                let Some(found) = waiting.iter().position(|known| known == id) else {
+                let Some(position) = unanswered.iter().position(|known| known == id) else {
                     return Err(ProviderError::invalid(format!(
                         "Invalid parameter: messages with role 'tool' must be a response to a \
                          preceding message with 'tool_calls' (messages[{index}])."
                     )));
                 };
-                waiting.remove(found);
-                turns.push(decode_tool_result(id, &text));
+                unanswered.remove(position);
+                chat_messages.push(decode_tool_result(id, &text));
             }
-            Some("function") => turns.push(decode_tool_result(LEGACY_ID, &text)),
+            Some("function") => chat_messages.push(decode_tool_result(LEGACY_ID, &text)),
             Some(role) => {
                 return Err(ProviderError::invalid(format!(
                     "Invalid value: '{role}'. Supported values are: 'system', 'assistant', \
@@ -98,11 +98,11 @@ fn decode_messages(messages: &[Value]) -> Result<(String, Vec<ChatMessage>), Pro
             None => return Err(missing_parameter(&format!("messages[{index}].role"))),
         }
     }
-    validate_tool_results(&waiting)?;
-    Ok((system.join("\n"), turns))
+    validate_tool_results(&unanswered)?;
+    Ok((system.join("\n"), chat_messages))
 }
 
-/// The id a `function_call` goes by: that form has none.
+/// The id of a `function_call`, which has none of its own.
 const LEGACY_ID: &str = "function_call";
 
 fn decode_calls(message: &Value, index: usize) -> Result<Vec<AssistantToolCall>, ProviderError> {
@@ -130,21 +130,21 @@ fn decode_calls(message: &Value, index: usize) -> Result<Vec<AssistantToolCall>,
     Ok(calls)
 }
 
-fn validate_tool_results(waiting: &[String]) -> Result<(), ProviderError> {
-    if waiting.is_empty() {
+fn validate_tool_results(unanswered: &[String]) -> Result<(), ProviderError> {
+    if unanswered.is_empty() {
         return Ok(());
     }
     let mut problem = ProviderError::invalid(format!(
         "An assistant message with 'tool_calls' must be followed by tool messages responding to \
          each 'tool_call_id'. The following tool_call_ids did not have response messages: {}",
-        waiting.join(", ")
+        unanswered.join(", ")
     ));
     problem.param = Some("messages");
     Err(problem)
 }
 
-/// This wire has no error flag: clients say it in the text, most often as `Error: …`. What
-/// remains is the text as it would be on the other wire.
+/// Decodes a tool result. This wire format has no error flag; clients usually write `Error: …`. The
+/// prefix is removed, so that the text is the same as in the other wire format.
 fn decode_tool_result(call_id: &str, text: &str) -> ChatMessage {
     let start: String = text.chars().take(16).filter(|c| !c.is_whitespace()).collect();
     let start = start.to_lowercase();
@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn errors_are_told_by_their_text_alone() {
+    fn error_results_are_recognized_by_their_text() {
         let cases = [
             ("Error: no such item", "no such item", true),
             ("ERROR : x", "x", true),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_becomes_a_prompt() {
+    fn request_is_decoded() {
         let body = json!({
             "model": "m", "stream": true, "stream_options": {"include_usage": true},
             "max_completion_tokens": 9,
@@ -212,18 +212,18 @@ mod tests {
         assert_eq!(prompt.system, "be brief");
         assert_eq!((prompt.last_user(), prompt.step()), ("hi", 1));
         assert_eq!((prompt.stream, prompt.include_usage, prompt.max_tokens), (true, true, Some(9)));
-        let seen: Vec<_> = prompt
+        let answered: Vec<_> = prompt
             .last_answered_calls()
             .into_iter()
             .map(|outcome| (outcome.arguments, outcome.result, outcome.error))
             .collect();
         let expected =
             [(json!("{"), json!("cut off"), true), (json!({"x": 1}), json!({"y": 2}), false)];
-        assert_eq!(seen, expected);
+        assert_eq!(answered, expected);
     }
 
     #[test]
-    fn what_the_provider_refuses_is_refused() {
+    fn invalid_requests_are_rejected() {
         let user = json!({"role": "user", "content": "hi"});
         let call = json!({"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
             "function": {"name": "a", "arguments": "{}"}}]});

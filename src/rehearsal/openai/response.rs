@@ -1,4 +1,4 @@
-//! Answers of the OpenAI Chat Completions wire: completions, chunks and errors.
+//! Encodes responses of the OpenAI Chat Completions wire format: completions, chunks and errors.
 
 use serde_json::{Map, Value, json};
 
@@ -8,26 +8,26 @@ use crate::rehearsal::reply::{Reply, ReplyPart, TokenCounts};
 use crate::rehearsal::script::{StopReason, StreamPacing};
 use crate::rehearsal::wire::{ProviderError, ResponseMeta};
 
-/// The whole completion as JSON (`stream: false`).
+/// Encodes the complete completion as JSON (`stream: false`).
 pub(in crate::rehearsal) fn encode_completion(
     reply: &Reply,
-    envelope: &ResponseMeta,
-    pace: &StreamPacing,
+    meta: &ResponseMeta,
+    pacing: &StreamPacing,
 ) -> Value {
     let mut message = Map::new();
-    let said = |pick: fn(&ReplyPart) -> Option<&str>| {
-        let pieces: Vec<&str> = reply.parts.iter().filter_map(pick).collect();
+    let join = |select: fn(&ReplyPart) -> Option<&str>| {
+        let pieces: Vec<&str> = reply.parts.iter().filter_map(select).collect();
         if pieces.is_empty() { Value::Null } else { Value::String(pieces.concat()) }
     };
     message.insert("role".to_owned(), json!("assistant"));
-    message.insert("content".to_owned(), said(text));
-    message.insert("refusal".to_owned(), said(refusal));
-    let thought = said(thinking);
-    if !thought.is_null() {
-        message.insert("reasoning_content".to_owned(), thought);
+    message.insert("content".to_owned(), join(text));
+    message.insert("refusal".to_owned(), join(refusal));
+    let reasoning = join(thinking);
+    if !reasoning.is_null() {
+        message.insert("reasoning_content".to_owned(), reasoning);
     }
-    let calls = calls_with_ids(reply, envelope);
-    if pace.legacy_function_call {
+    let calls = calls_with_ids(reply, meta);
+    if pacing.legacy_function_call {
         if let Some(call) = calls.first() {
             message.insert("function_call".to_owned(), call.function(call.arguments));
         }
@@ -39,15 +39,15 @@ pub(in crate::rehearsal) fn encode_completion(
         message.insert("tool_calls".to_owned(), calls.collect());
     }
     json!({
-        "id": format!("chatcmpl-{}", envelope.id),
+        "id": format!("chatcmpl-{}", meta.id),
         "object": "chat.completion",
-        "created": envelope.created,
-        "model": envelope.model,
+        "created": meta.created,
+        "model": meta.model,
         "choices": [{
             "index": 0,
             "message": message,
             "logprobs": null,
-            "finish_reason": finish_reason(reply, pace),
+            "finish_reason": finish_reason(reply, pacing),
         }],
         "usage": usage(reply.usage),
         "service_tier": "default",
@@ -57,18 +57,18 @@ pub(in crate::rehearsal) fn encode_completion(
 
 const FINGERPRINT: &str = "fp_rehearsal";
 
-/// The stream's chunks, the closing `[DONE]` included (`stream: true`).
+/// Encodes the chunks of the stream, including the closing `[DONE]` (`stream: true`).
 pub(in crate::rehearsal) fn encode_stream(
     reply: &Reply,
-    envelope: &ResponseMeta,
-    pace: &StreamPacing,
+    meta: &ResponseMeta,
+    pacing: &StreamPacing,
     include_usage: bool,
 ) -> Vec<SseFrame> {
     let mut out =
-        OpenAiStreamEncoder { frames: Vec::new(), envelope, include_usage, pace, deltas: 0 };
-    let calls = calls_with_ids(reply, envelope);
-    let speaks = reply.parts.iter().any(|part| matches!(part, ReplyPart::Text(_)));
-    let content = if speaks { json!("") } else { Value::Null };
+        OpenAiStreamEncoder { frames: Vec::new(), meta, include_usage, pacing, deltas: 0 };
+    let calls = calls_with_ids(reply, meta);
+    let has_text = reply.parts.iter().any(|part| matches!(part, ReplyPart::Text(_)));
+    let content = if has_text { json!("") } else { Value::Null };
     out.delta(json!({"role": "assistant", "content": content, "refusal": null}), "");
     for part in &reply.parts {
         let (key, text) = match part {
@@ -77,28 +77,28 @@ pub(in crate::rehearsal) fn encode_stream(
             ReplyPart::Refusal(text) => ("refusal", text),
             ReplyPart::ToolCall { .. } => continue,
         };
-        for piece in split_by_chars(text, pace.chunk_chars) {
+        for piece in split_by_chars(text, pacing.chunk_chars) {
             out.delta(json!({key: piece}), piece);
         }
     }
-    if pace.legacy_function_call {
+    if pacing.legacy_function_call {
         if let Some(call) = calls.first() {
             out.delta(json!({"function_call": call.function("")}), "");
-            for piece in split_by_bytes(call.arguments, pace.fragment) {
+            for piece in split_by_bytes(call.arguments, pacing.fragment) {
                 out.delta(json!({"function_call": {"arguments": piece}}), piece);
             }
         }
-    } else if pace.interleave {
+    } else if pacing.interleave {
         out.interleaved(&calls);
     } else {
         for (index, call) in calls.iter().enumerate() {
             out.open(index, call);
-            for piece in split_by_bytes(call.arguments, pace.fragment) {
+            for piece in split_by_bytes(call.arguments, pacing.fragment) {
                 out.fragment(index, piece);
             }
         }
     }
-    out.choice(json!({}), json!(finish_reason(reply, pace)), 0);
+    out.choice(json!({}), json!(finish_reason(reply, pacing)), 0);
     if include_usage {
         let mut last = out.chunk(json!([]));
         last["usage"] = usage(reply.usage);
@@ -108,12 +108,12 @@ pub(in crate::rehearsal) fn encode_stream(
     out.frames
 }
 
-/// An error inside a stream.
+/// Encodes an error as a chunk of the stream.
 pub(in crate::rehearsal) fn encode_error_frame(problem: &ProviderError) -> SseFrame {
     SseFrame::plain(format!("data: {}\n\n", encode_error(problem)))
 }
 
-/// The body of an error answer.
+/// Encodes the body of an error response.
 pub(in crate::rehearsal) fn encode_error(problem: &ProviderError) -> Value {
     let (kind, code) = match problem.status {
         401 => ("invalid_request_error", Some("invalid_api_key")),
@@ -130,12 +130,12 @@ pub(in crate::rehearsal) fn encode_error(problem: &ProviderError) -> Value {
     }})
 }
 
-/// The status this wire uses: it has no 529.
+/// Maps a status to one of this wire format, which has no 529.
 pub(in crate::rehearsal) fn status(status: u16) -> u16 {
     if status == 529 { 503 } else { status }
 }
 
-/// The provider's usual words for a status.
+/// Returns the provider's default message of a status.
 pub(in crate::rehearsal) fn default_message(status: u16) -> &'static str {
     match status {
         401 => "Incorrect API key provided.",
@@ -150,7 +150,7 @@ pub(in crate::rehearsal) fn default_message(status: u16) -> &'static str {
     }
 }
 
-/// A call with the id it gets on this wire.
+/// A call with its id in this wire format.
 struct CallWithId<'r> {
     id: String,
     name: &'r str,
@@ -163,10 +163,10 @@ impl CallWithId<'_> {
     }
 }
 
-fn calls_with_ids<'r>(reply: &'r Reply, envelope: &ResponseMeta) -> Vec<CallWithId<'r>> {
+fn calls_with_ids<'r>(reply: &'r Reply, meta: &ResponseMeta) -> Vec<CallWithId<'r>> {
     let listed = reply.parts.iter().enumerate().filter_map(|(index, part)| match part {
         ReplyPart::ToolCall { id, name, arguments } => Some(CallWithId {
-            id: envelope.call_id(ProviderProtocol::OpenAi, id.as_deref(), index),
+            id: meta.call_id(ProviderProtocol::OpenAi, id.as_deref(), index),
             name,
             arguments,
         }),
@@ -187,13 +187,13 @@ fn thinking(part: &ReplyPart) -> Option<&str> {
     if let ReplyPart::Thinking(text) = part { Some(text) } else { None }
 }
 
-fn finish_reason(reply: &Reply, pace: &StreamPacing) -> &'static str {
+fn finish_reason(reply: &Reply, pacing: &StreamPacing) -> &'static str {
     match reply.stop {
         StopReason::EndTurn | StopReason::Sequence => "stop",
-        StopReason::ToolUse if pace.legacy_function_call => "function_call",
+        StopReason::ToolUse if pacing.legacy_function_call => "function_call",
         StopReason::ToolUse => "tool_calls",
         StopReason::MaxTokens => "length",
-        // A refusal with words ends as usual; one without is the content filter's.
+        // A refusal with text ends normally; one without is reported as a content filter.
         StopReason::Refusal if reply.parts.iter().any(|part| refusal(part).is_some()) => "stop",
         StopReason::Refusal => "content_filter",
     }
@@ -216,21 +216,21 @@ fn usage(used: TokenCounts) -> Value {
 
 struct OpenAiStreamEncoder<'e> {
     frames: Vec<SseFrame>,
-    envelope: &'e ResponseMeta,
-    pace: &'e StreamPacing,
+    meta: &'e ResponseMeta,
+    pacing: &'e StreamPacing,
     include_usage: bool,
     deltas: usize,
 }
 
 impl OpenAiStreamEncoder<'_> {
-    /// All calls open first, then their fragments take turns.
+    /// Opens all calls first, then sends their fragments alternately.
     fn interleaved(&mut self, calls: &[CallWithId]) {
         for (index, call) in calls.iter().enumerate() {
             self.open(index, call);
         }
         let mut queues: Vec<_> = calls
             .iter()
-            .map(|call| split_by_bytes(call.arguments, self.pace.fragment).into_iter())
+            .map(|call| split_by_bytes(call.arguments, self.pacing.fragment).into_iter())
             .collect();
         let mut more = true;
         while more {
@@ -259,7 +259,7 @@ impl OpenAiStreamEncoder<'_> {
     fn delta(&mut self, delta: Value, piece: &str) {
         self.choice(delta, Value::Null, piece.chars().count());
         self.deltas += 1;
-        if self.pace.ping_every.is_some_and(|every| self.deltas.is_multiple_of(every)) {
+        if self.pacing.ping_every.is_some_and(|every| self.deltas.is_multiple_of(every)) {
             self.frames.push(SseFrame::plain(": ping\n\n".to_owned()));
         }
     }
@@ -273,10 +273,10 @@ impl OpenAiStreamEncoder<'_> {
 
     fn chunk(&self, choices: Value) -> Value {
         let mut chunk = json!({
-            "id": format!("chatcmpl-{}", self.envelope.id),
+            "id": format!("chatcmpl-{}", self.meta.id),
             "object": "chat.completion.chunk",
-            "created": self.envelope.created,
-            "model": self.envelope.model,
+            "created": self.meta.created,
+            "model": self.meta.model,
             "service_tier": "default",
             "system_fingerprint": FINGERPRINT,
             "choices": choices,
