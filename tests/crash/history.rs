@@ -73,7 +73,7 @@ pub(crate) enum ClientCommand {
     Close,
 }
 
-/// Everything that one subscriber received of one session, over all its connections.
+/// The frames that one subscriber received of one session, over all its connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubscriberLog {
     /// Describes the subscriber in failure messages.

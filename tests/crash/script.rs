@@ -31,7 +31,7 @@ const CALL_RULES: [(&str, &[(&str, &str)]); 11] = [
     (PLANNED, &[ORDER, ORDER]),
 ];
 
-/// The steps of the preflight plan.
+/// The kind of message that is sent with a preflight plan.
 const PLANNED: &str = "plan";
 
 const BOOKMARK: (&str, &str) = ("create_bookmark", r#"{ name = "Home {{ n }}", system = "Jita" }"#);

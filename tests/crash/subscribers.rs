@@ -76,7 +76,9 @@ impl SubscriberClient {
 
     async fn receive_sse(&mut self, context: &ClientContext, head: u64) {
         let path = format!("/agent/session/{}/events", self.subscriber_log.session);
-        let Some(mut response) = context.open_event_stream(&path, &self.cursor).await else { return };
+        let Some(mut response) = context.open_event_stream(&path, &self.cursor).await else {
+            return;
+        };
         let status = response.status();
         if status != 200 {
             let body = response.text().await.unwrap_or_default();

@@ -65,7 +65,12 @@ impl SimulatedUser {
         let (in_use, use_of) = watch::channel(true);
         for transport in [Transport::Events, Transport::Socket] {
             let (context, session) = (self.context.clone(), session.to_owned());
-            self.subscribers.push(spawn(run_subscriber(context, session, transport, use_of.clone())));
+            self.subscribers.push(spawn(run_subscriber(
+                context,
+                session,
+                transport,
+                use_of.clone(),
+            )));
         }
         in_use
     }

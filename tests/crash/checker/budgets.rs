@@ -72,7 +72,7 @@ impl<'a> SessionSpending<'a> {
     }
 
     fn apply_events(&mut self, session: &'a Session, report: &mut Report) {
-        let mut asked = BTreeMap::new();
+        let mut approval_calls = BTreeMap::new();
         for event in &session.events {
             let call = text(event, "call_id");
             match text(event, "type") {
@@ -81,10 +81,11 @@ impl<'a> SessionSpending<'a> {
                     self.approved.insert(call);
                 }
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
-                    asked.insert(text(event, "plan_id"), text(&event["plan"]["call"], "call_id"));
+                    approval_calls
+                        .insert(text(event, "plan_id"), text(&event["plan"]["call"], "call_id"));
                 }
                 "approval_decided" if event["answer"]["decision"] == "failed" => {
-                    self.failed.extend(asked.get(text(event, "plan_id")));
+                    self.failed.extend(approval_calls.get(text(event, "plan_id")));
                 }
                 "budget_raised" => {
                     self.limit = event["budget"]["limit"].as_f64().unwrap_or_default();

@@ -25,11 +25,11 @@ fn valid_log() -> Vec<Value> {
         let cost = json!({"amount": amount, "unit": "ISK"});
         ("budget_reserved", json!({"call_id": call, "cost": cost}))
     };
-    let begun = |call: &str| ("tool_call_attempt_started", json!({"call_id": call}));
+    let attempted = |call: &str| ("tool_call_attempt_started", json!({"call_id": call}));
     let done = |call: &str, tool: &str, result: Value| {
         ("tool_call_completed", json!({"call_id": call, "tool": tool, "result": result}))
     };
-    let asked =
+    let requested =
         |id: &str, plan: Value| ("waiting_for_approval", json!({"plan_id": id, "plan": plan}));
     let plan = json!({"kind": "plan", "steps": [{"call_id": "order-1"}]});
     let step = json!({"position": 1, "toolName": "market_order_create", "arguments": order(3)});
@@ -41,40 +41,40 @@ fn valid_log() -> Vec<Value> {
         ("session_created", json!({"owner": "ada"})),
         ("message_accepted", json!({"message_id": "m2"})),
         ("run_started", json!({"message_id": "m2"})),
-        asked("plan-3", json!({"kind": "preflight", "steps": [step]})),
+        requested("plan-3", json!({"kind": "preflight", "steps": [step]})),
         ("approval_decided", json!({"plan_id": "plan-3", "answer": {"decision": "approve"}})),
         ("preflight_approved", json!({"plan_id": "plan-3", "steps": [step]})),
         started("order-1", "market_order_create", order(1)),
-        asked("plan-1", plan),
+        requested("plan-1", plan),
         ("approval_decided", json!({"plan_id": "plan-1", "steps": [{"approved": true}]})),
         ("grant_added", json!({"grant": grant})),
         allowed("order-1", json!({"kind": "approval", "approval_id": "plan-1"})),
         reserved("order-1", 3.0),
-        begun("order-1"),
+        attempted("order-1"),
         done("order-1", "market_order_create", json!({"order_id": 1})),
         started("order-2", "market_order_create", order(2)),
         allowed("order-2", by_grant),
         reserved("order-2", 3.0),
-        begun("order-2"),
+        attempted("order-2"),
         done("order-2", "market_order_create", json!({"order_id": 2})),
         ("grant_revoked", json!({"grant_id": "grant-1"})),
         started("order-3", "market_order_create", order(3)),
         allowed("order-3", by_plan),
         reserved("order-3", 3.0),
-        begun("order-3"),
+        attempted("order-3"),
         done("order-3", "market_order_create", json!({"order_id": 3})),
         started("list", "create_shopping_list", json!({"name": "List"})),
         allowed("list", json!({"kind": "policy", "why": "low"})),
         reserved("list", 1.0),
-        begun("list"),
+        attempted("list"),
         (
             "tool_call_failed",
             json!({"call_id": "list", "reason": "error", "error": "there is one already"}),
         ),
         started("hangar", "choose_hangar", json!({"type_id": 587})),
         allowed("hangar", json!({"kind": "policy", "why": "reads"})),
-        begun("hangar"),
-        asked("asked-1", json!({"kind": "elicitation", "call_id": "hangar"})),
+        attempted("hangar"),
+        requested("asked-1", json!({"kind": "elicitation", "call_id": "hangar"})),
         (
             "approval_decided",
             json!({"plan_id": "asked-1", "answer": {"decision": "answer", "value": filled}}),
@@ -148,12 +148,12 @@ fn blank_event(history: &mut History, kind: &str, nth: usize) {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn valid_history_passes() {
     assert_eq!(find_violations(&valid_history_with_grants()), []);
 }
 
 #[test]
-fn a_budget_that_does_not_add_up_is_found() {
+fn inconsistent_budget_is_found() {
     let rule = Rule::BudgetsAreKept;
     // Reserved twice, released twice, or never reserved.
     assert_violates(rule, |history| history.spent += 1.0);
@@ -178,7 +178,7 @@ fn a_budget_that_does_not_add_up_is_found() {
 }
 
 #[test]
-fn what_is_beyond_the_budget_and_nobody_approved_is_found() {
+fn unapproved_spending_over_budget_is_found() {
     let raised = |history: &mut History, limit: f64| {
         let raised = event(history, "session_created", 0);
         raised["type"] = json!("budget_raised");
@@ -191,7 +191,7 @@ fn what_is_beyond_the_budget_and_nobody_approved_is_found() {
 }
 
 #[test]
-fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
+fn ignored_or_outlived_grant_is_found() {
     let rule = Rule::GrantsHold;
     assert_violates(rule, |history| blank_event(history, "grant_added", 0));
     assert_violates(rule, |history| {
@@ -205,9 +205,9 @@ fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
     });
     // Approval was requested although the grant covers the call.
     assert_violates(rule, |history| {
-        let asked = event(history, "tool_call_allowed", 1);
-        asked["type"] = json!("waiting_for_approval");
-        asked["plan"] = json!({"kind": "plan", "steps": [{"call_id": "order-2"}]});
+        let requested = event(history, "tool_call_allowed", 1);
+        requested["type"] = json!("waiting_for_approval");
+        requested["plan"] = json!({"kind": "plan", "steps": [{"call_id": "order-2"}]});
     });
     assert_violates(Rule::AcknowledgedIsLogged, |history| {
         let command = ClientCommand::Revoke { grant_id: "grant-2".to_owned() };
@@ -216,7 +216,7 @@ fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
 }
 
 #[test]
-fn a_plan_that_covers_what_it_does_not_show_is_found() {
+fn plan_that_covers_other_calls_is_found() {
     let rule = Rule::PlansCoverOnce;
     assert_violates(rule, |history| blank_event(history, "preflight_approved", 0));
     assert_violates(rule, |history| {
@@ -245,7 +245,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
 }
 
 #[test]
-fn an_answer_that_nobody_gave_or_that_came_twice_is_found() {
+fn invented_or_repeated_answer_is_found() {
     let rule = Rule::AnswersArriveOnce;
     assert_violates(rule, |history| {
         let answer = history.answers[0].clone();

@@ -162,8 +162,8 @@ fn change_event(history: &mut History, kind: &str, nth: usize, change: impl Fn(&
     let mut logged = events(history).iter_mut().filter(|event| is(event));
     change(logged.nth(nth).unwrap());
     for log in &mut history.subscriber_logs {
-        let mut heard = log.frames.iter_mut().filter(|frame| is(&frame.data));
-        change(&mut heard.nth(nth).unwrap().data);
+        let mut received = log.frames.iter_mut().filter(|frame| is(&frame.data));
+        change(&mut received.nth(nth).unwrap().data);
     }
 }
 
@@ -173,12 +173,12 @@ fn blank_event(history: &mut History, kind: &str, nth: usize) {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn valid_history_passes() {
     assert_eq!(find_violations(&valid_history()), []);
 }
 
 #[test]
-fn an_acknowledged_command_that_the_log_lacks_is_found() {
+fn acknowledged_command_missing_from_log_is_found() {
     let rule = Rule::AcknowledgedIsLogged;
     for command in [
         ClientCommand::Cancel { run_id: "run-1".to_owned() },
@@ -207,7 +207,7 @@ fn an_acknowledged_command_that_the_log_lacks_is_found() {
 }
 
 #[test]
-fn an_event_that_was_heard_and_is_not_in_the_log_is_found() {
+fn received_event_missing_from_log_is_found() {
     let rule = Rule::ReceivedIsLogged;
     assert_violates(rule, |history| {
         history.subscriber_logs[0].frames[7].data["call_id"] = json!("other")
@@ -230,7 +230,7 @@ fn an_event_that_was_heard_and_is_not_in_the_log_is_found() {
 }
 
 #[test]
-fn a_gap_a_repetition_or_an_early_end_in_what_is_heard_is_found() {
+fn gap_repetition_or_early_end_of_stream_is_found() {
     let rule = Rule::ReceivedIsComplete;
     assert_violates(rule, |history| drop(history.subscriber_logs[0].frames.remove(9)));
     assert_violates(rule, |history| {
@@ -252,7 +252,7 @@ fn a_gap_a_repetition_or_an_early_end_in_what_is_heard_is_found() {
 }
 
 #[test]
-fn a_hole_in_the_log_is_found_and_so_is_a_file_that_says_something_else() {
+fn gap_in_log_or_different_database_is_found() {
     let rule = Rule::LogIsComplete;
     assert_violates(rule, |history| history.stored.get_mut(ONE).unwrap().push(20));
     assert_violates(rule, |history| drop(history.stored.remove(ONE)));
@@ -264,7 +264,7 @@ fn a_hole_in_the_log_is_found_and_so_is_a_file_that_says_something_else() {
 }
 
 #[test]
-fn a_message_that_ran_twice_is_found() {
+fn message_with_two_runs_is_found() {
     assert_violates(Rule::OneRunForOneMessage, |history| {
         change_event(history, "session_created", 0, |event| {
             event["type"] = json!("run_started");
@@ -274,7 +274,7 @@ fn a_message_that_ran_twice_is_found() {
 }
 
 #[test]
-fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
+fn run_without_end_or_with_two_ends_is_found() {
     let rule = Rule::RunsEndOrWait;
     assert_violates(rule, |history| blank_event(history, "done", 0));
     assert_violates(rule, |history| {
@@ -292,7 +292,7 @@ fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
 }
 
 #[test]
-fn an_effect_that_nobody_allowed_or_recorded_is_found() {
+fn unallowed_or_unrecorded_effect_is_found() {
     let rule = Rule::EffectsAreAllowed;
     assert_violates(rule, |history| history.market_calls[1].key = "another".to_owned());
     assert_violates(rule, |history| history.effects[1].key = "another".to_owned());
@@ -307,7 +307,7 @@ fn an_effect_that_nobody_allowed_or_recorded_is_found() {
 }
 
 #[test]
-fn an_effect_that_happened_twice_is_found() {
+fn repeated_effect_is_found() {
     let rule = Rule::NoDuplicateEffects;
     assert_violates(rule, |history| {
         let effect = history.effects[0].clone();
@@ -318,7 +318,7 @@ fn an_effect_that_happened_twice_is_found() {
 }
 
 #[test]
-fn a_guess_is_found() {
+fn guessed_outcome_is_found() {
     let rule = Rule::UnknownOutcomesReported;
     let failed = |reason: &'static str, error: &'static str| {
         move |event: &mut Value| {
@@ -341,7 +341,7 @@ fn a_guess_is_found() {
     assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
     // A human may report it, and a possible effect is reported as such.
     let mut history = valid_history();
-    let said = failed("cancelled", "the run was cancelled; it may have taken effect");
-    change_event(&mut history, "tool_call_completed", 1, said);
+    let end = failed("cancelled", "the run was cancelled; it may have taken effect");
+    change_event(&mut history, "tool_call_completed", 1, end);
     assert_eq!(find_violations(&history), []);
 }

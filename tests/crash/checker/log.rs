@@ -28,15 +28,15 @@ pub(super) fn check(history: &History, report: &mut Report) {
 
 /// Checks that `seq` starts at 1 without gaps, equals the database, and belongs to one owner.
 fn check_complete(history: &History, id: &str, session: &Session, report: &mut Report) {
-    let told: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
-    let expected: Vec<_> = (1..=told.len() as u64).map(Some).collect();
-    report.check(told == expected && !told.is_empty(), Rule::LogIsComplete, || {
-        format!("session {id} has the events {told:?}")
+    let seqs: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
+    let expected: Vec<_> = (1..=seqs.len() as u64).map(Some).collect();
+    report.check(seqs == expected && !seqs.is_empty(), Rule::LogIsComplete, || {
+        format!("session {id} has the events {seqs:?}")
     });
     let stored = history.stored.get(id).cloned().unwrap_or_default();
-    let same = stored.iter().copied().map(Some).eq(told.iter().copied());
+    let same = stored.iter().copied().map(Some).eq(seqs.iter().copied());
     report.check(same, Rule::LogIsComplete, || {
-        format!("session {id} has {} events, and in the file {stored:?}", told.len())
+        format!("session {id} has {} events, and the database has {stored:?}", seqs.len())
     });
 }
 
@@ -100,10 +100,10 @@ fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
     let of = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
     match &acknowledged.command {
         ClientCommand::Create => session.events.first().is_some_and(of("session_created")),
-        ClientCommand::Submit { message_id, text: said, run_id, seq } => has(&|event| {
+        ClientCommand::Submit { message_id, text: message_text, run_id, seq } => has(&|event| {
             ["message_queued", "message_accepted"].contains(&text(event, "type"))
                 && text(event, "message_id") == message_id
-                && text(event, "text") == said
+                && text(event, "text") == message_text
                 && text(event, "run_id") == run_id
                 && seq.is_none_or(|seq| event["seq"] == seq)
         }),

@@ -116,7 +116,7 @@ fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
     let mut calls = BTreeMap::<&str, CallRecord<'_>>::new();
     for (id, session) in &history.sessions {
         // The call of each approval for an unknown outcome.
-        let mut asked = BTreeMap::new();
+        let mut approval_calls = BTreeMap::new();
         for event in &session.events {
             let named = text(event, "call_id");
             match text(event, "type") {
@@ -142,10 +142,10 @@ fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
                     let about = text(&event["plan"]["call"], "call_id");
                     calls.entry(about).or_default().unknown_outcome_approvals += 1;
-                    asked.insert(text(event, "plan_id"), about);
+                    approval_calls.insert(text(event, "plan_id"), about);
                 }
                 "approval_decided" => {
-                    if let Some(about) = asked.get(text(event, "plan_id")) {
+                    if let Some(about) = approval_calls.get(text(event, "plan_id")) {
                         calls.entry(about).or_default().answers.push(&event["answer"]);
                     }
                 }

@@ -54,7 +54,9 @@ fn grants(id: &str, session: &Session, report: &mut Report) {
                 for step in steps.into_iter().flatten() {
                     let call = text(step, "call_id");
                     report.check(!covered.contains(call), Rule::GrantsHold, || {
-                        format!("call {call} of session {id} was asked for, and is granted")
+                        format!(
+                            "call {call} of session {id} needed approval although a grant covers it"
+                        )
                     });
                 }
             }

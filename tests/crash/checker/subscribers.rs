@@ -6,20 +6,20 @@ use crate::history::{Frame, History, SubscriberLog};
 use serde_json::Value;
 
 pub(super) fn check(history: &History, report: &mut Report) {
-    for log in &history.subscriber_logs {
+    for subscriber in &history.subscriber_logs {
         let log: &[Value] =
-            history.sessions.get(&log.session).map_or(&[], |session| &session.events);
-        let mut ear = StreamChecker { subscriber_log: log, next: 1, message: None };
-        for frame in &log.frames {
-            ear.check_frame(frame, log, report);
+            history.sessions.get(&subscriber.session).map_or(&[], |session| &session.events);
+        let mut checker = StreamChecker { subscriber_log: subscriber, next: 1, message: None };
+        for frame in &subscriber.frames {
+            checker.check_frame(frame, log, report);
         }
-        let (heard, said) = (ear.next - 1, log.len() as u64);
-        report.check(heard >= said, Rule::ReceivedIsComplete, || {
-            format!("{} heard {heard} of {said} events", log.name)
+        let (received, logged) = (checker.next - 1, log.len() as u64);
+        report.check(received >= logged, Rule::ReceivedIsComplete, || {
+            format!("{} received {received} of {logged} events", subscriber.name)
         });
-        for refusal in &log.rejected_cursors {
+        for refusal in &subscriber.rejected_cursors {
             report.check(false, Rule::ReceivedIsLogged, || {
-                format!("{} was refused its own cursor: {refusal}", log.name)
+                format!("{} was rejected with a cursor of the server: {refusal}", subscriber.name)
             });
         }
     }
@@ -54,14 +54,14 @@ impl StreamChecker<'_> {
             return;
         }
         report.check(seq == Some(self.next), Rule::ReceivedIsComplete, || {
-            format!("{name} expects event {} and hears {frame:?}", self.next)
+            format!("{name} expects event {} and received {frame:?}", self.next)
         });
         self.next = seq.unwrap_or(self.next) + 1;
         let logged = seq.and_then(|seq| log.get(usize::try_from(seq).ok()?.checked_sub(1)?));
         let same = logged.is_some_and(|logged| is_same(frame, logged));
         report.check(same, Rule::ReceivedIsLogged, || {
             format!(
-                "{name} heard {} and the log says {}",
+                "{name} received {} and the log has {}",
                 frame.data,
                 logged.unwrap_or(&Value::Null)
             )
@@ -76,9 +76,9 @@ impl StreamChecker<'_> {
             "message_started" => self.message = Some(String::new()),
             "message_discarded" => self.message = None,
             "message_completed" => {
-                let heard = self.message.take().unwrap_or_default();
-                report.check(heard == text(payload, "text"), Rule::ReceivedIsComplete, || {
-                    format!("{} heard {heard:?} of {payload}", self.subscriber_log.name)
+                let received = self.message.take().unwrap_or_default();
+                report.check(received == text(payload, "text"), Rule::ReceivedIsComplete, || {
+                    format!("{} received {received:?} of {payload}", self.subscriber_log.name)
                 });
             }
             _ => {}
@@ -93,7 +93,7 @@ fn is_same(frame: &Frame, logged: &Value) -> bool {
     }
     let same = |key: &str| frame.data[key] == logged[key];
     let payload = frame.data["payload"].as_object();
-    let says_it = |(key, value): (&String, &Value)| {
+    let has_value = |(key, value): (&String, &Value)| {
         // Only WebSocket frames repeat these two fields before the plan.
         ["purpose", "tool_count"].contains(&key.as_str()) || logged[key] == *value
     };
@@ -101,5 +101,5 @@ fn is_same(frame: &Frame, logged: &Value) -> bool {
         && same("seq")
         && same("session_id")
         && frame.data["timestamp"] == logged["at"]
-        && payload.is_some_and(|payload| payload.iter().all(says_it))
+        && payload.is_some_and(|payload| payload.iter().all(has_value))
 }
