@@ -1,5 +1,4 @@
-//! Reading what there is at the end: the log over public HTTP, the database, and what the market
-//! wrote down.
+//! Reads the data for the checker: the log over public HTTP, the database, and the market's record.
 
 use crate::{
     harness::ClientContext,
@@ -14,30 +13,30 @@ use sqlx::{
 };
 use std::{collections::BTreeMap, path::Path};
 
-async fn get(stage: &ClientContext, path: &str) -> Value {
-    let answer = stage.request_with_retry(Method::GET, path, Value::Null).await;
+async fn get(context: &ClientContext, path: &str) -> Value {
+    let answer = context.request_with_retry(Method::GET, path, Value::Null).await;
     assert!(answer.is_ok(), "{path}: {} {}", answer.status, answer.body);
     answer.body
 }
 
-/// All sessions, page by page.
-async fn list_sessions(stage: &ClientContext) -> Vec<Value> {
+/// Lists all sessions, page by page.
+async fn list_sessions(context: &ClientContext) -> Vec<Value> {
     let mut listed = Vec::new();
     let mut path = "/agent/session?limit=200".to_owned();
     loop {
-        let page = get(stage, &path).await;
+        let page = get(context, &path).await;
         listed.extend(page["sessions"].as_array().cloned().unwrap_or_default());
         let Some(next) = page["next"].as_str() else { return listed };
         path = format!("/agent/session?limit=200&before={next}");
     }
 }
 
-/// Whether no session has anything to do but wait for answers that are `left` out, and none will go
-/// on by itself, as what waits with a short deadline does.
-pub(crate) async fn is_settled(stage: &ClientContext, left: &[Value]) -> bool {
-    // In this order: where nothing runs, no question comes after.
-    let sessions = list_sessions(stage).await;
-    let waiting = list_pending_approvals(stage).await;
+/// Returns true if every session is idle or waits only for approvals in `left`, and none will continue
+/// by itself, as one with a short deadline would.
+pub(crate) async fn is_settled(context: &ClientContext, left: &[Value]) -> bool {
+    // In this order: once nothing runs, no further approval is requested.
+    let sessions = list_sessions(context).await;
+    let waiting = list_pending_approvals(context).await;
     let stays = |session: &Value| {
         let of_it = |question: &&Value| question["session_id"] == session["session_id"];
         let mut questions = waiting.iter().filter(of_it);
@@ -50,15 +49,15 @@ pub(crate) async fn is_settled(stage: &ClientContext, left: &[Value]) -> bool {
     idle && waiting.iter().all(is_left)
 }
 
-/// The sessions as the server tells them.
-pub(crate) async fn sessions(stage: &ClientContext) -> BTreeMap<String, Session> {
+/// Loads all sessions with their events and open approvals.
+pub(crate) async fn sessions(context: &ClientContext) -> BTreeMap<String, Session> {
     let mut sessions = BTreeMap::new();
-    for session in list_sessions(stage).await {
+    for session in list_sessions(context).await {
         let id = session["session_id"].as_str().expect("it has an id").to_owned();
         let (mut events, mut after) = (Vec::new(), Value::from(0));
         loop {
             let path = format!("/agent/session/{id}/events?after={after}&limit=500");
-            let page = get(stage, &path).await;
+            let page = get(context, &path).await;
             let found = page["events"].as_array().cloned().unwrap_or_default();
             if found.is_empty() {
                 break;
@@ -67,7 +66,7 @@ pub(crate) async fn sessions(stage: &ClientContext) -> BTreeMap<String, Session>
             after = page["next"].clone();
         }
         let path = format!("/agent/approvals?state=pending&session_id={id}");
-        let questions = get(stage, &path).await;
+        let questions = get(context, &path).await;
         let questions = questions["approvals"].as_array().cloned().unwrap_or_default();
         let questions =
             questions.iter().filter_map(|it| Some(it["approval_id"].as_str()?.to_owned()));
@@ -77,14 +76,14 @@ pub(crate) async fn sessions(stage: &ClientContext) -> BTreeMap<String, Session>
     sessions
 }
 
-/// Where a house keeps its log.
+/// The location of a server's database.
 #[derive(Clone)]
 pub(crate) enum Database {
     File,
     Postgres(String),
 }
 
-/// The numbers of the events in the database, by session.
+/// Loads the `seq`s of the stored events by session.
 pub(crate) async fn load_stored_seqs(
     database: &Database,
     folder: &Path,
@@ -112,7 +111,7 @@ pub(crate) async fn load_stored_seqs(
     stored
 }
 
-/// What the database has as spent, in ISK.
+/// Loads the stored spending in ISK.
 pub(crate) async fn spent(database: &Database, folder: &Path) -> f64 {
     let sum = "SELECT coalesce(sum(amount), 0.0) FROM spending WHERE measure = 'ISK'";
     let spent: Result<f64, _> = match database {
@@ -133,7 +132,7 @@ async fn server(address: &str) -> PgConnection {
     PgConnection::connect(address).await.expect("the server answers")
 }
 
-/// The calls that reached the market.
+/// Reads the calls received by the market.
 pub(crate) fn read_market_calls(folder: &Path) -> Vec<MarketCall> {
     let arrival = |line: Value| MarketCall {
         tool: line["tool"].as_str().unwrap_or_default().to_owned(),
@@ -144,7 +143,7 @@ pub(crate) fn read_market_calls(folder: &Path) -> Vec<MarketCall> {
     lines.filter(|line| line["input_responses"].is_null()).map(arrival).collect()
 }
 
-/// What people said whom the market asked.
+/// Reads the answers to elicitations received by the market.
 pub(crate) fn answers(folder: &Path) -> Vec<ElicitationAnswer> {
     let answer = |line: Value| {
         let answer = line["input_responses"].as_object()?.values().next()?.clone();
@@ -157,7 +156,7 @@ fn key(line: &Value) -> String {
     line["_meta"]["greenroom/idempotency_key"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the market did.
+/// Reads the effects recorded by the market.
 pub(crate) fn effects(folder: &Path) -> Vec<MarketEffect> {
     let effect = |line: Value| MarketEffect {
         tool: line["tool"].as_str().unwrap_or_default().to_owned(),
@@ -166,7 +165,7 @@ pub(crate) fn effects(folder: &Path) -> Vec<MarketEffect> {
         result: line["result"].clone(),
     };
     let lines = read_json_lines(&folder.join("market.jsonl")).into_iter();
-    // That a scan was stopped is noted, and is no effect.
+    // The market also records cancelled scans, which are not effects.
     lines.filter(|line| line["tool"] != "scan_cancelled").map(effect).collect()
 }
 

@@ -1,4 +1,4 @@
-//! One server that dies again and again on the same files, and the clients who go on regardless.
+//! A server that is killed repeatedly on the same files, and the context shared by its clients.
 
 use crate::{
     collect::Database,
@@ -27,16 +27,16 @@ use tokio::{
     sync::watch,
 };
 
-/// Nothing takes so long unless it is broken.
+/// Timeout of every operation; reaching it means that something is broken.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The administrator's token.
 pub(crate) const TOKEN: &str = "the-token-of-the-tests-0123456789";
-/// How long a server that is to die at a point may go on without coming there.
+/// Maximum time to wait until a server reaches its fault point.
 const FAULT_WAIT_MAX: Duration = Duration::from_millis(1500);
-/// `kill -9`.
+/// The signal of `kill -9`.
 const SIGKILL: i32 = 9;
 
-/// The named points, with how often each may be passed: some are reached rarely.
+/// The named fault points, each with the maximum number of times that it is passed before the kill.
 const POINTS: [(&str, usize); 10] = [
     ("before_append", 40),
     ("after_append", 40),
@@ -50,21 +50,22 @@ const POINTS: [(&str, usize); 10] = [
     ("backoff", 3),
 ];
 
-/// What clients share.
+/// The context shared by all clients of a server.
 pub(crate) struct ClientContext {
-    /// Where the server is, while it lives.
+    /// The server's address while it runs.
     address: watch::Receiver<Option<String>>,
     client: reqwest::Client,
     pub(crate) acknowledged: Mutex<Vec<AcknowledgedCommand>>,
     pub(crate) subscriber_logs: Mutex<Vec<SubscriberLog>>,
-    /// No more commands: only what is open is brought to its end.
+    /// No new commands are sent; clients only finish open work.
     pub(crate) is_stopping: AtomicBool,
-    /// The last events, once nothing more happens: who has heard them is done.
+    /// The last `seq` of each session once nothing more happens. A subscriber that has received them
+    /// stops.
     pub(crate) heads: watch::Sender<Option<BTreeMap<String, u64>>>,
     numbers: AtomicU64,
 }
 
-/// An answer of the server.
+/// A response of the server.
 pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) body: Value,
@@ -77,14 +78,14 @@ impl ApiResponse {
 }
 
 impl ClientContext {
-    /// The server's address, as soon as it has one.
+    /// Waits until the server has an address and returns it.
     pub(crate) async fn address(&self) -> String {
         let mut address = self.address.clone();
-        let found = address.wait_for(Option::is_some).await.expect("the theatre is open");
+        let found = address.wait_for(Option::is_some).await.expect("the harness is open");
         found.clone().expect("it was waited for")
     }
 
-    /// Asks once. Nothing means that nobody knows whether it was done.
+    /// Sends a request once. `None` means that the outcome is unknown.
     pub(crate) async fn request(
         &self,
         method: Method,
@@ -103,7 +104,7 @@ impl ClientContext {
         Some(ApiResponse { status, body })
     }
 
-    /// Asks until there is an answer: for what may be asked twice.
+    /// Repeats an idempotent request until there is a response.
     pub(crate) async fn request_with_retry(
         &self,
         method: Method,
@@ -118,7 +119,7 @@ impl ClientContext {
         }
     }
 
-    /// A stream of server-sent events.
+    /// Opens an SSE stream at `cursor`.
     pub(crate) async fn open_event_stream(
         &self,
         path: &str,
@@ -130,8 +131,7 @@ impl ClientContext {
         request.send().await.ok()
     }
 
-    /// Sends a message and does not stay for the answer: its status, and the first event of its
-    /// run, if there is one.
+    /// Sends a message; the response's body is the run's stream, which the caller may drop.
     pub(crate) async fn chat(&self, body: &Value) -> Option<reqwest::Response> {
         let url = format!("{}/agent/chat/stream", self.address().await);
         self.client.post(url).bearer_auth(TOKEN).json(body).send().await.ok()
@@ -141,7 +141,7 @@ impl ClientContext {
         lock(&self.acknowledged).push(acknowledged);
     }
 
-    /// A number that nobody else has.
+    /// Returns a number that is unique in this run.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed) + 1
     }
@@ -151,7 +151,7 @@ impl ClientContext {
     }
 }
 
-/// Between two tries.
+/// Waits between two attempts.
 pub(crate) async fn retry_pause() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
@@ -160,22 +160,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The names of the points.
+/// Returns the names of the fault points.
 pub(crate) fn points() -> impl Iterator<Item = &'static str> {
     POINTS.iter().map(|(point, _)| *point)
 }
 
-/// What is different from house to house.
+/// The properties in which servers differ.
 #[derive(Clone)]
 pub(crate) struct ServerConfig {
     pub(crate) database: Database,
     /// `process` or `fsync`.
     pub(crate) durability: &'static str,
-    /// How it talks with the market: `initialize` or `discover`.
+    /// The MCP lifecycle of the market: `initialize` or `discover`.
     pub(crate) lifecycle: &'static str,
 }
 
-/// The house, and the server in it.
+/// A server with its files, model and clients.
 pub(crate) struct CrashHarness {
     pub(crate) clients: Arc<ClientContext>,
     pub(crate) config: ServerConfig,
@@ -183,7 +183,7 @@ pub(crate) struct CrashHarness {
     address_sender: watch::Sender<Option<String>>,
     chance: SeededRng,
     server: Option<ServerProcess>,
-    /// Kills, by where they struck.
+    /// Number of kills by fault point.
     pub(crate) kills: BTreeMap<&'static str, u32>,
     _model: RehearsalServer,
 }
@@ -223,7 +223,7 @@ impl CrashHarness {
         self.folder.path()
     }
 
-    /// One life of the server, which ends at a named point or at a random moment.
+    /// Runs the server until it is killed at a named point or at a random moment.
     pub(crate) async fn run_until_killed(&mut self) {
         if self.chance.one_in(3) {
             let moment = Duration::from_millis(self.chance.next() % 900);
@@ -243,7 +243,7 @@ impl CrashHarness {
         }
     }
 
-    /// Starts it; false if it died before it was ready.
+    /// Starts the server; returns false if it died before it was ready.
     pub(crate) async fn start(&mut self, fault: Option<&str>) -> bool {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log());
         let database = match &self.config.database {
@@ -286,7 +286,7 @@ impl CrashHarness {
 
     async fn kill(&mut self, moment: &'static str) {
         let mut server = self.server.take().expect("it runs");
-        // It may have come to its point just now.
+        // The server may just have reached its fault point.
         drop(server.child.start_kill());
         let status = server.child.wait().await.expect("its end is known");
         self.record_kill(status, moment);
@@ -308,7 +308,7 @@ impl CrashHarness {
         self.folder().join("server.log")
     }
 
-    /// The end of what the server logged.
+    /// Returns the last lines of the server's log.
     pub(crate) fn log_tail(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let mut lines: Vec<_> = log.lines().rev().take(40).collect();
@@ -316,15 +316,15 @@ impl CrashHarness {
         lines.join("\n")
     }
 
-    /// Keeps the files for whoever looks into a failure; where they are.
+    /// Keeps the files after the test and returns their folder.
     pub(crate) fn keep_files(&mut self) -> PathBuf {
         self.folder.disable_cleanup(true);
         self.folder().to_owned()
     }
 }
 
-/// The market's program. Tests don't build it: built for itself alone it would be compiled with
-/// other features, and everything after it again.
+/// Returns the market's binary. Tests don't build it: built alone, it would be compiled with other
+/// features, and so would everything after it.
 fn market_binary() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
     assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());

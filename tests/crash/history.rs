@@ -1,51 +1,51 @@
-//! What is known of a play once the curtain is down: what clients were told, what the log says, and
-//! what the market wrote down. Plain JSON and strings, none of Greenroom's own types: whoever judges
-//! must not share the mistakes of the judged.
+//! The data that the checker examines after a run: what clients received, the log, and the market's
+//! record. It consists of plain JSON and strings and uses none of Greenroom's types, so that the
+//! checker does not share Greenroom's mistakes.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Everything that is known.
+/// All data of one server's run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// The sessions, by id.
     pub(crate) sessions: BTreeMap<String, Session>,
-    /// The numbers of the events in the database file, by session, in the order of commit.
+    /// The `seq`s of the stored events by session, in commit order.
     pub(crate) stored: BTreeMap<String, Vec<u64>>,
     pub(crate) acknowledged: Vec<AcknowledgedCommand>,
     pub(crate) subscriber_logs: Vec<SubscriberLog>,
-    /// The calls that reached the market, in order.
+    /// Calls received by the market, in order.
     pub(crate) market_calls: Vec<MarketCall>,
-    /// The effects that the market wrote down, in order.
+    /// Effects recorded by the market, in order.
     pub(crate) effects: Vec<MarketEffect>,
-    /// What people said whom a tool of the market asked, as it reached the tool, in order.
+    /// Answers to elicitations as the market received them, in order.
     pub(crate) answers: Vec<ElicitationAnswer>,
-    /// What the database has as spent by all, in ISK; reservations are in it.
+    /// The stored spending of all users in ISK, including reservations.
     pub(crate) spent: f64,
 }
 
-/// A session as the server tells it after the last start.
+/// A session as the server returns it after the last start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub(crate) status: String,
-    /// The ids of the questions that wait.
+    /// The ids of open approvals.
     pub(crate) pending_approvals: Vec<String>,
     /// The log, from the JSON pages.
     pub(crate) events: Vec<Value>,
 }
 
-/// A command that was answered with 2xx, and so must be in the log.
+/// A command that was answered with 2xx and must therefore be in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct AcknowledgedCommand {
     pub(crate) session: String,
     pub(crate) command: ClientCommand,
 }
 
-/// What a client asked.
+/// A command of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientCommand {
     Create,
-    /// Where the answer says it stands.
+    /// A message, with the run and `seq` from the response.
     Submit {
         message_id: String,
         text: String,
@@ -55,7 +55,7 @@ pub(crate) enum ClientCommand {
     Cancel {
         run_id: String,
     },
-    /// `approve` or `reject` of whole plans, and the words on other questions.
+    /// An answer to an approval: a decision on a whole plan, or on another kind.
     Decide {
         approval_id: String,
         decision: String,
@@ -73,29 +73,29 @@ pub(crate) enum ClientCommand {
     Close,
 }
 
-/// All that one listener was told of one session, over all its connections.
+/// The frames that one subscriber received of one session, over all its connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubscriberLog {
-    /// For people who read a failure.
-    pub(crate) who: String,
+    /// Describes the subscriber in failure messages.
+    pub(crate) name: String,
     pub(crate) session: String,
     pub(crate) frames: Vec<Frame>,
-    /// Refusals of a cursor that the server itself had given.
+    /// Rejections of cursors that the server had sent.
     pub(crate) rejected_cursors: Vec<String>,
-    /// How often it had to connect.
+    /// Number of connections.
     pub(crate) connections: u32,
 }
 
-/// One frame, in the shape of the JSON pages.
+/// A frame in the form of the JSON pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) cursor: String,
     pub(crate) data: Value,
-    /// Whether it came over a WebSocket, whose frames say some things elsewhere.
+    /// True for a frame of a WebSocket, whose envelope differs.
     pub(crate) is_websocket: bool,
 }
 
-/// A call as it reached the market.
+/// A call received by the market.
 #[derive(Clone, Debug)]
 pub(crate) struct MarketCall {
     pub(crate) tool: String,
@@ -103,7 +103,7 @@ pub(crate) struct MarketCall {
     pub(crate) arguments: Value,
 }
 
-/// An effect that the market had.
+/// An effect recorded by the market.
 #[derive(Clone, Debug)]
 pub(crate) struct MarketEffect {
     pub(crate) tool: String,
@@ -112,10 +112,10 @@ pub(crate) struct MarketEffect {
     pub(crate) result: Value,
 }
 
-/// An answer as it reached the market.
+/// An answer received by the market.
 #[derive(Clone, Debug)]
 pub(crate) struct ElicitationAnswer {
-    /// The key of the call that asked.
+    /// The idempotency key of the call that requested it.
     pub(crate) key: String,
     pub(crate) answer: Value,
 }

@@ -1,16 +1,16 @@
-//! Killed again and again, at every moment that matters, under load: nothing is lost, and nothing is
-//! done twice (D1, D2, D3, E2).
+//! Crash tests: servers are killed repeatedly under load, at random moments and at named points, and
+//! nothing is lost or done twice (D1, D2, D3, E2).
 //!
-//! Several houses play side by side, each with a real `greenroom`, a real market and a scripted
-//! model. Its server is killed at random moments and at named points (`GREENROOM_FAULT`), started
-//! again on the same files, and so on; its clients go on regardless, and note what they were told.
-//! After the last start all that is open is brought to an end, but for some questions that are left
-//! to wait. Then an independent [`checker`] reads what clients saw, the log and the market's record.
+//! Several servers run in parallel, each with a real `greenroom`, a real market and a scripted model.
+//! Each is killed at random moments and at named points (`GREENROOM_FAULT`) and started again on the
+//! same files; its clients continue and record what they receive. After the last start everything
+//! open is finished, except for some approvals that stay open. Then an independent [`checker`] reads
+//! the clients' records, the log and the market's record.
 //!
-//! Most of it is played on SQLite, in one house with the wait for the disk, and a fifth as many kills on
-//! PostgreSQL. `CRASH_KILLS` is how often, `CRASH_HOUSES` how many houses, `CRASH_SEED` what chance begins with;
-//! a failure prints its seed. The same seed plays the same kills and lines; what the machine makes
-//! of them differs, as always with real time.
+//! Most servers use SQLite, one of them with `fsync`; a fifth as many kills use PostgreSQL.
+//! `CRASH_KILLS` sets the number of kills, `CRASH_SERVERS` the number of servers, `CRASH_SEED` the seed
+//! of the random numbers. A failure prints its seed. The same seed gives the same kills and messages,
+//! but timing varies between runs.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
 
 mod checker;
@@ -42,26 +42,26 @@ use std::{
     time::Instant,
 };
 
-/// Kills, all houses together, where nothing else is said.
+/// Default number of kills, over all servers.
 const KILLS: u64 = 200;
-/// Houses side by side.
+/// Number of servers in parallel.
 const SERVERS: u64 = 4;
-/// One in so many houses waits for the disk at every commit.
+/// One of this many servers uses `fsync`.
 const FSYNC_EVERY: u64 = 4;
-/// Houses with a database on a PostgreSQL server, and what share of the kills they have.
+/// Servers with a PostgreSQL database; their number of kills is `CRASH_KILLS / POSTGRES_SHARE`.
 const POSTGRES_SERVERS: u64 = 2;
 const POSTGRES_SHARE: u64 = 5;
-/// People who write in one house.
+/// Simulated users per server.
 const USERS: u64 = 5;
-/// One in so many questions is left to wait for ever.
+/// One of this many approvals stays open at the end.
 const LEFT_WAITING: usize = 4;
 
 #[actix_web::test]
 async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
     let kills = number("CRASH_KILLS").unwrap_or(KILLS);
-    let houses = number("CRASH_HOUSES").unwrap_or(SERVERS).max(1);
-    let kinds = (0..houses).map(|house| server_config(Database::File, house));
-    let counts = run_all("SQLite", kills, kinds.collect()).await;
+    let servers = number("CRASH_SERVERS").unwrap_or(SERVERS).max(1);
+    let configs = (0..servers).map(|index| server_config(Database::File, index));
+    let counts = run_all("SQLite", kills, configs.collect()).await;
     if kills >= KILLS {
         assert_coverage(&counts);
     }
@@ -70,45 +70,45 @@ async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
 #[actix_web::test]
 async fn d5_nothing_is_lost_and_nothing_is_done_twice_on_postgresql() {
     let kills = number("CRASH_KILLS").unwrap_or(KILLS) / POSTGRES_SHARE;
-    let mut kinds = Vec::new();
-    for house in 0..POSTGRES_SERVERS {
-        // One of either durability.
+    let mut configs = Vec::new();
+    for index in 0..POSTGRES_SERVERS {
+        // One server with each durability.
         let address = Postgres::shared().create_database().await;
-        kinds.push(server_config(Database::Postgres(address), house * (FSYNC_EVERY - 1)));
+        configs.push(server_config(Database::Postgres(address), index * (FSYNC_EVERY - 1)));
     }
-    run_all("PostgreSQL", kills, kinds).await;
+    run_all("PostgreSQL", kills, configs).await;
 }
 
-/// Houses differ in what an acknowledged commit waits for, and in how they talk with the market.
-fn server_config(database: Database, house: u64) -> ServerConfig {
-    let durability = if house % FSYNC_EVERY == FSYNC_EVERY - 1 { "fsync" } else { "process" };
-    let lifecycle = if house.is_multiple_of(2) { "discover" } else { "initialize" };
+/// Varies durability and MCP lifecycle by the server's index.
+fn server_config(database: Database, index: u64) -> ServerConfig {
+    let durability = if index % FSYNC_EVERY == FSYNC_EVERY - 1 { "fsync" } else { "process" };
+    let lifecycle = if index.is_multiple_of(2) { "discover" } else { "initialize" };
     ServerConfig { database, durability, lifecycle }
 }
 
-/// Plays in all houses at once; prints and returns the counts.
-async fn run_all(database: &str, kills: u64, kinds: Vec<ServerConfig>) -> BTreeMap<String, u64> {
+/// Runs all servers in parallel; prints and returns the counts.
+async fn run_all(database: &str, kills: u64, configs: Vec<ServerConfig>) -> BTreeMap<String, u64> {
     let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
-    let houses = kinds.len() as u64;
-    eprintln!("on {database}: CRASH_SEED={seed} kills={kills} houses={houses}");
+    let servers = configs.len() as u64;
+    eprintln!("on {database}: CRASH_SEED={seed} kills={kills} servers={servers}");
     let began = Instant::now();
-    let plays = (0..).zip(kinds).map(|(house, kind)| {
-        let share = kills / houses + u64::from(house < kills % houses);
-        run_server(kind, seed.wrapping_add(house), share)
+    let runs = (0..).zip(configs).map(|(index, config)| {
+        let share = kills / servers + u64::from(index < kills % servers);
+        run_server(config, seed.wrapping_add(index), share)
     });
-    let outcomes = join_all(plays).await;
+    let outcomes = join_all(runs).await;
     let mut counts = BTreeMap::new();
     for outcome in &outcomes {
         for (what, count) in &outcome.counts {
             *counts.entry(what.clone()).or_insert(0) += count;
         }
     }
-    // At once, as another play may be printing, too.
+    // One write, because another test may be printing too.
     let lines: Vec<_> =
         counts.iter().map(|(what, count)| format!("  {count:>8} {what}\n")).collect();
     eprintln!("on {database} in {:.0?}:\n{}", began.elapsed(), lines.concat());
     let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.violations).collect();
-    assert!(broken.is_empty(), "CRASH_SEED={seed}: {} broken promises:\n{}", broken.len(), {
+    assert!(broken.is_empty(), "CRASH_SEED={seed}: {} violations:\n{}", broken.len(), {
         let lines: Vec<_> = broken.iter().take(20).map(|what| what.as_str()).collect();
         lines.join("\n")
     });
@@ -116,7 +116,7 @@ async fn run_all(database: &str, kills: u64, kinds: Vec<ServerConfig>) -> BTreeM
     counts
 }
 
-/// A play in which nothing happened would pass as well.
+/// Fails if something was never exercised, since a run without activity would pass too.
 fn assert_coverage(counts: &BTreeMap<String, u64>) {
     let kills = harness::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
     let played = [
@@ -142,50 +142,50 @@ fn assert_coverage(counts: &BTreeMap<String, u64>) {
         "effects of the market",
     ];
     for what in kills.chain(played.map(str::to_owned)) {
-        assert!(counts.contains_key(&what), "nobody saw {what}: {counts:?}");
+        assert!(counts.contains_key(&what), "never seen: {what}: {counts:?}");
     }
 }
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not `{text}`")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not `{text}`")))
 }
 
-/// What came of one house.
+/// The result of one server's run.
 struct CrashTestResult {
     counts: BTreeMap<String, u64>,
     violations: Vec<String>,
 }
 
-async fn run_server(kind: ServerConfig, seed: u64, kills: u64) -> CrashTestResult {
+async fn run_server(config: ServerConfig, seed: u64, kills: u64) -> CrashTestResult {
     let mut chance = SeededRng::new(seed);
-    let mut theatre = CrashHarness::new(kind, chance.next());
-    let stage = theatre.clients.clone();
-    let players: Vec<_> =
-        (0..USERS).map(|_| spawn(users::run_user(stage.clone(), chance.next()))).collect();
-    let clerk = spawn(users::run_approver(stage.clone(), chance.next()));
+    let mut harness = CrashHarness::new(config, chance.next());
+    let context = harness.clients.clone();
+    let users: Vec<_> =
+        (0..USERS).map(|_| spawn(users::run_user(context.clone(), chance.next()))).collect();
+    let approver = spawn(users::run_approver(context.clone(), chance.next()));
     for _ in 0..kills {
-        theatre.run_until_killed().await;
+        harness.run_until_killed().await;
     }
-    stage.is_stopping.store(true, Relaxed);
-    assert!(theatre.start(None).await, "it starts once more: {}", theatre.log_tail());
-    let mut listeners = Vec::new();
-    for player in join_all(players).await {
-        listeners.extend(player.expect("a player does not fail"));
+    context.is_stopping.store(true, Relaxed);
+    assert!(harness.start(None).await, "the last start failed: {}", harness.log_tail());
+    let mut subscribers = Vec::new();
+    for user in join_all(users).await {
+        subscribers.extend(user.expect("the user task does not panic"));
     }
-    clerk.await.expect("who answers does not fail");
-    let sessions = settle_sessions(&stage, &mut chance).await;
+    approver.await.expect("the approver task does not panic");
+    let sessions = settle_sessions(&context, &mut chance).await;
     let heads = sessions.iter().map(|(id, session)| (id.clone(), session.events.len() as u64));
-    stage.heads.send_replace(Some(heads.collect()));
-    join_all(listeners).await;
-    let (database, folder) = (&theatre.config.database, theatre.folder());
+    context.heads.send_replace(Some(heads.collect()));
+    join_all(subscribers).await;
+    let (database, folder) = (&harness.config.database, harness.folder());
     let stored = collect::load_stored_seqs(database, folder).await;
     let spent = collect::spent(database, folder).await;
     let history = History {
         sessions,
         stored,
-        acknowledged: lock(&stage.acknowledged).clone(),
-        subscriber_logs: lock(&stage.subscriber_logs).clone(),
+        acknowledged: lock(&context.acknowledged).clone(),
+        subscriber_logs: lock(&context.subscriber_logs).clone(),
         market_calls: collect::read_market_calls(folder),
         effects: collect::effects(folder),
         answers: collect::answers(folder),
@@ -194,51 +194,51 @@ async fn run_server(kind: ServerConfig, seed: u64, kills: u64) -> CrashTestResul
     let violations = checker::find_violations(&history);
     let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();
     if !broken.is_empty() {
-        broken.push(format!("the files of it are in {}", theatre.keep_files().display()));
+        broken.push(format!("its files are in {}", harness.keep_files().display()));
     }
-    CrashTestResult { counts: counts(&theatre, &history), violations: broken }
+    CrashTestResult { counts: counts(&harness, &history), violations: broken }
 }
 
-/// Answers what waits, but for some of it, until nothing goes on any more; what there is then.
+/// Answers open approvals, except for some, until all sessions are settled; returns the sessions.
 async fn settle_sessions(
-    stage: &Arc<ClientContext>,
+    context: &Arc<ClientContext>,
     chance: &mut SeededRng,
 ) -> BTreeMap<String, history::Session> {
     let mut left = Vec::<Value>::new();
     let settles = async {
         loop {
-            let waiting = users::list_pending_approvals(stage).await;
+            let waiting = users::list_pending_approvals(context).await;
             let fresh: Vec<_> = waiting
                 .into_iter()
                 .filter(|question| left.iter().all(|id| *id != question["approval_id"]))
                 .collect();
             for question in &fresh {
-                // A tool that asks runs meanwhile, and so does its session.
+                // A running elicitation keeps its session running, so it must be answered.
                 let may_wait = question["kind"] != "elicitation";
-                // Some in any case, so that a play always ends with sessions that wait.
+                // Keep at least two, so that a run always ends with waiting sessions.
                 if may_wait && (left.len() < 2 || chance.one_in(LEFT_WAITING)) {
                     left.push(question["approval_id"].clone());
                 } else {
-                    users::answer_approval(stage, chance, question).await;
+                    users::answer_approval(context, chance, question).await;
                 }
             }
-            if fresh.is_empty() && collect::is_settled(stage, &left).await {
+            if fresh.is_empty() && collect::is_settled(context, &left).await {
                 return;
             }
             retry_pause().await;
         }
     };
-    // What has not settled by then is the checker's to say.
+    // The checker reports sessions that have not settled by then.
     drop(tokio::time::timeout(TEST_TIMEOUT, settles).await);
-    collect::sessions(stage).await
+    collect::sessions(context).await
 }
 
-fn counts(theatre: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
+fn counts(harness: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::<String, u64>::new();
     let mut add = |what: &str, count: usize| {
         *counts.entry(what.to_owned()).or_default() += count as u64;
     };
-    for (point, kills) in &theatre.kills {
+    for (point, kills) in &harness.kills {
         add("kills", *kills as usize);
         add(&format!("kills {point}"), *kills as usize);
     }
@@ -247,10 +247,10 @@ fn counts(theatre: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
     add("calls that reached the market", history.market_calls.len());
     add("effects of the market", history.effects.len());
     add("answers that reached the market", history.answers.len());
-    add("listeners", history.subscriber_logs.len());
-    for hearing in &history.subscriber_logs {
-        add("frames heard", hearing.frames.len());
-        add("connections of listeners", hearing.connections as usize);
+    add("subscribers", history.subscriber_logs.len());
+    for log in &history.subscriber_logs {
+        add("frames received", log.frames.len());
+        add("connections of subscribers", log.connections as usize);
     }
     for session in history.sessions.values() {
         add("events", session.events.len());

@@ -1,12 +1,12 @@
-//! What is played: the model's lines and the server's configuration.
+//! The model's script and the server's configuration.
 
 use crate::rng::SeededRng;
 use std::path::Path;
 
-/// What one session may spend on tools, in ISK.
+/// The budget of a session for tools, in ISK.
 pub(crate) const BUDGET: u32 = 10;
 
-/// The rules after the first step of whatever called tools.
+/// The rules for the step after tool results.
 const AFTERWARDS: &str = r#"
 [[rule]]
 user = 'number (?P<n>\d+)'
@@ -14,7 +14,7 @@ user = 'number (?P<n>\d+)'
 text = "This is what became of number {{ n }}: {{ last | length }} results, and that is all."
 "#;
 
-/// Tools that one message makes the model call at once, with their arguments.
+/// Sets of tools that one message calls at once, with their arguments.
 const CALL_RULES: [(&str, &[(&str, &str)]); 11] = [
     ("bookmark", &[BOOKMARK]),
     ("list", &[LIST]),
@@ -24,14 +24,14 @@ const CALL_RULES: [(&str, &[(&str, &str)]); 11] = [
     ("scan", &[("scan_opportunities", "{ region_id = 10000002, seconds = 1 }")]),
     ("several", &[COST, BOOKMARK, ORDER, LIST]),
     ("everything", &[TRANSFER, COST, BOOKMARK, ORDER]),
-    // The tool knows nothing of that type, and refuses.
+    // The tool does not know this type and fails.
     ("refused", &[REFUSED]),
     ("hangar", &[("choose_hangar", "{ type_id = 587 }")]),
     // One of the two is in the plan.
     (PLANNED, &[ORDER, ORDER]),
 ];
 
-/// What is planned before it is done.
+/// The kind of message that is sent with a preflight plan.
 const PLANNED: &str = "plan";
 
 const BOOKMARK: (&str, &str) = ("create_bookmark", r#"{ name = "Home {{ n }}", system = "Jita" }"#);
@@ -47,7 +47,7 @@ const REFUSED: (&str, &str) = (
 const TRANSFER: (&str, &str) = ("wallet_transfer", r#"{ to = "Nr {{ n }}", amount = 5 }"#);
 const COST: (&str, &str) = ("get_production_cost", r#"{ type_id = 587, region_id = 10000002 }"#);
 
-/// The whole script.
+/// Returns the complete script.
 pub(crate) fn script() -> String {
     let mut script = String::from("[defaults]\nchunk = { text = 12, delay_ms = 1 }\n");
     for (name, calls) in CALL_RULES {
@@ -91,19 +91,19 @@ text = "This is the first half of what I say, and then there is a second half of
     script
 }
 
-/// Something to say.
+/// Returns a random message.
 pub(crate) fn random_message(chance: &mut SeededRng, number: u64) -> String {
     let others = ["story", "limit", "cut"];
     let names: Vec<_> = CALL_RULES.iter().map(|(name, _)| *name).chain(others).collect();
     format!("{} number {number}", chance.pick(&names))
 }
 
-/// Whether that is to be planned first.
+/// Returns true if the message is sent with preflight.
 pub(crate) fn is_planned(line: &str) -> bool {
     line.starts_with(PLANNED)
 }
 
-/// The server's configuration. Bookmarks are made without asking and may not be repeated.
+/// Returns the server's configuration. Bookmarks need no approval and may not be repeated.
 pub(crate) fn configuration(
     folder: &Path,
     model_url: &str,

@@ -1,5 +1,5 @@
-//! Who listens: over server-sent events or a WebSocket, from the first event to the last, with as
-//! many connections as it takes. Each goes on from the last cursor it was given.
+//! Subscribers that receive a session from its first event to its last, over SSE or a WebSocket, with
+//! as many connections as needed. Each connection starts at the last cursor that was received.
 
 use crate::{
     harness::{ClientContext, TEST_TIMEOUT, TOKEN, lock, retry_pause},
@@ -11,45 +11,45 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::{Error, Message, client::IntoClientRequest as _};
 
-/// How a listener listens.
+/// The transport of a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     Events,
     Socket,
 }
 
-/// Listens while its session is in use, and at the end to what it has not heard yet.
+/// Receives events while the session is in use, and at the end those that are still missing.
 pub(crate) async fn run_subscriber(
-    stage: Arc<ClientContext>,
+    context: Arc<ClientContext>,
     session: String,
     transport: Transport,
     mut in_use: watch::Receiver<bool>,
 ) {
-    let who = format!("a listener ({transport:?}) of {session}");
-    let mut listener = SubscriberClient {
-        subscriber_log: SubscriberLog { who, session, ..SubscriberLog::default() },
+    let name = format!("a subscriber ({transport:?}) of {session}");
+    let mut subscriber = SubscriberClient {
+        subscriber_log: SubscriberLog { name, session, ..SubscriberLog::default() },
         cursor: "0".to_owned(),
         last_seq: 0,
     };
-    let hears = async {
+    let receive_loop = async {
         loop {
-            listener.connect(&stage, transport, u64::MAX).await;
+            subscriber.connect(&context, transport, u64::MAX).await;
             retry_pause().await;
         }
     };
     tokio::select! {
-        () = hears => {}
+        () = receive_loop => {}
         _ = in_use.wait_for(|in_use| !in_use) => {}
     }
-    let mut heads = stage.heads.subscribe();
-    let head = match heads.wait_for(Option::is_some).await.expect("the stage is there").as_ref() {
-        Some(heads) => heads.get(&listener.subscriber_log.session).copied().unwrap_or_default(),
+    let mut heads = context.heads.subscribe();
+    let head = match heads.wait_for(Option::is_some).await.expect("the context is there").as_ref() {
+        Some(heads) => heads.get(&subscriber.subscriber_log.session).copied().unwrap_or_default(),
         None => 0,
     };
-    // What is missing after that time is the checker's to say.
-    let rest = listener.receive_until(&stage, transport, head);
+    // The checker reports events that are missing after the timeout.
+    let rest = subscriber.receive_until(&context, transport, head);
     drop(tokio::time::timeout(TEST_TIMEOUT, rest).await);
-    lock(&stage.subscriber_logs).push(listener.subscriber_log);
+    lock(&context.subscriber_logs).push(subscriber.subscriber_log);
 }
 
 struct SubscriberClient {
@@ -59,24 +59,26 @@ struct SubscriberClient {
 }
 
 impl SubscriberClient {
-    async fn receive_until(&mut self, stage: &ClientContext, transport: Transport, head: u64) {
+    async fn receive_until(&mut self, context: &ClientContext, transport: Transport, head: u64) {
         while self.last_seq < head {
-            self.connect(stage, transport, head).await;
+            self.connect(context, transport, head).await;
         }
     }
 
-    /// One connection, to its end or until event `head`.
-    async fn connect(&mut self, stage: &ClientContext, transport: Transport, head: u64) {
+    /// Receives from one connection, until it ends or until event `head`.
+    async fn connect(&mut self, context: &ClientContext, transport: Transport, head: u64) {
         self.subscriber_log.connections += 1;
         match transport {
-            Transport::Events => self.receive_sse(stage, head).await,
-            Transport::Socket => self.receive_websocket(stage, head).await,
+            Transport::Events => self.receive_sse(context, head).await,
+            Transport::Socket => self.receive_websocket(context, head).await,
         }
     }
 
-    async fn receive_sse(&mut self, stage: &ClientContext, head: u64) {
+    async fn receive_sse(&mut self, context: &ClientContext, head: u64) {
         let path = format!("/agent/session/{}/events", self.subscriber_log.session);
-        let Some(mut response) = stage.open_event_stream(&path, &self.cursor).await else { return };
+        let Some(mut response) = context.open_event_stream(&path, &self.cursor).await else {
+            return;
+        };
         let status = response.status();
         if status != 200 {
             let body = response.text().await.unwrap_or_default();
@@ -85,7 +87,7 @@ impl SubscriberClient {
         let mut unread = Vec::new();
         while let Ok(Some(bytes)) = response.chunk().await {
             unread.extend_from_slice(&bytes);
-            // A frame without its end was cut off, and does not count.
+            // An incomplete frame was cut off and does not count.
             while let Some(end) = unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = unread.drain(..end + 2).collect();
                 let block = String::from_utf8(block).expect("events are UTF-8");
@@ -103,8 +105,8 @@ impl SubscriberClient {
         }
     }
 
-    async fn receive_websocket(&mut self, stage: &ClientContext, head: u64) {
-        let base = stage.address().await.replacen("http", "ws", 1);
+    async fn receive_websocket(&mut self, context: &ClientContext, head: u64) {
+        let base = context.address().await.replacen("http", "ws", 1);
         let url =
             format!("{base}/agent/stream/{}?after={}", self.subscriber_log.session, self.cursor);
         let mut request = url.into_client_request().expect("it is an address");
@@ -134,16 +136,16 @@ impl SubscriberClient {
     }
 
     fn push_frame(&mut self, frame: Frame) {
-        // Control frames have no place.
+        // Control frames have no `seq`.
         let Some(seq) = frame.data["seq"].as_u64() else { return };
         self.cursor.clone_from(&frame.cursor);
-        // Who is at the end of the log is not yet at the end of what is said after it.
+        // A frame at the last `seq` may precede the text that follows this event.
         self.last_seq = seq;
         self.subscriber_log.frames.push(frame);
     }
 
     fn record_rejection(&mut self, status: u16, body: &str) {
-        // That the server is busy with its start is no word on the cursor.
+        // A server that is starting responds 503, which says nothing about the cursor.
         if [400, 404, 409].contains(&status) {
             self.subscriber_log
                 .rejected_cursors

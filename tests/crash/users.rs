@@ -1,5 +1,6 @@
-//! Who asks: people who write, cancel, rename, fork, revoke and close, and one who answers questions. What
-//! is acknowledged is noted; what is not is asked again where that is safe, under the same id.
+//! Simulated users who write, cancel, rename, fork, revoke and close, and an approver who answers
+//! approvals. Acknowledged commands are recorded; the others are repeated under the same id where that
+//! is safe.
 
 use crate::{
     harness::{ClientContext, retry_pause},
@@ -14,75 +15,80 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
-/// Messages in one session, about.
+/// Average number of messages per session.
 const MESSAGES_PER_SESSION: usize = 14;
-/// ISK that a raised budget has left.
+/// ISK that are left after a budget was raised.
 const ROOM: f64 = 10.0;
-/// Milliseconds between two things a person does, at most.
+/// Maximum pause between two actions of a user, in milliseconds.
 const PAUSE_MS: usize = 120;
 
-/// One person with a session at a time, until the play ends; returns their listeners.
-pub(crate) async fn run_user(stage: Arc<ClientContext>, seed: u64) -> Vec<JoinHandle<()>> {
-    let mut player = SimulatedUser { stage, chance: SeededRng::new(seed), listeners: Vec::new() };
+/// Runs a user with one session at a time until the end; returns their subscribers.
+pub(crate) async fn run_user(context: Arc<ClientContext>, seed: u64) -> Vec<JoinHandle<()>> {
+    let mut user = SimulatedUser { context, chance: SeededRng::new(seed), subscribers: Vec::new() };
     let mut last = false;
     while !last {
-        last = player.stage.is_ending();
-        if let Some((session, in_use)) = player.create().await {
-            player.use_session(&session).await;
+        last = user.context.is_ending();
+        if let Some((session, in_use)) = user.create().await {
+            user.use_session(&session).await;
             if last {
-                let number = player.stage.number();
-                player.submit_message(&session, number, format!("order number {number}")).await;
+                let number = user.context.number();
+                user.submit_message(&session, number, format!("order number {number}")).await;
             }
             in_use.send_replace(false);
         } else {
             retry_pause().await;
         }
     }
-    player.listeners
+    user.subscribers
 }
 
 struct SimulatedUser {
-    stage: Arc<ClientContext>,
+    context: Arc<ClientContext>,
     chance: SeededRng,
-    listeners: Vec<JoinHandle<()>>,
+    subscribers: Vec<JoinHandle<()>>,
 }
 
 impl SimulatedUser {
-    /// A new session, if the answer comes: one that nobody heard of is nobody's.
+    /// Creates a session. Without a response the session is unknown and not used.
     async fn create(&mut self) -> Option<(String, watch::Sender<bool>)> {
         let agent = if self.chance.one_in(5) { "hasty" } else { "default" };
-        let wish = json!({"autonomy_level": 2, "agent": agent});
-        let answer = self.stage.request(Method::POST, "/agent/session", wish).await?;
+        let request = json!({"autonomy_level": 2, "agent": agent});
+        let answer = self.context.request(Method::POST, "/agent/session", request).await?;
         let session = answer.body["session_id"].as_str().filter(|_| answer.is_ok())?.to_owned();
         let in_use = self.start_subscribers(&session, ClientCommand::Create);
         Some((session, in_use))
     }
 
-    /// Notes a session, and has it listened to.
+    /// Records a session and starts its subscribers.
     fn start_subscribers(&mut self, session: &str, command: ClientCommand) -> watch::Sender<bool> {
         self.record(session, command);
         let (in_use, use_of) = watch::channel(true);
         for transport in [Transport::Events, Transport::Socket] {
-            let (stage, session) = (self.stage.clone(), session.to_owned());
-            self.listeners.push(spawn(run_subscriber(stage, session, transport, use_of.clone())));
+            let (context, session) = (self.context.clone(), session.to_owned());
+            self.subscribers.push(spawn(run_subscriber(
+                context,
+                session,
+                transport,
+                use_of.clone(),
+            )));
         }
         in_use
     }
 
     fn record(&self, session: &str, command: ClientCommand) {
         let session = session.to_owned();
-        self.stage.record_acknowledged(AcknowledgedCommand { session, command });
+        self.context.record_acknowledged(AcknowledgedCommand { session, command });
     }
 
     async fn use_session(&mut self, session: &str) {
-        while !self.stage.is_ending() && !self.chance.one_in(MESSAGES_PER_SESSION) {
+        while !self.context.is_ending() && !self.chance.one_in(MESSAGES_PER_SESSION) {
             match self.chance.below(16) {
                 0 => self.cancel(session).await,
                 1 => self.retitle(session).await,
                 2 => self.fork(session).await,
                 3..=6 => self.revoke(session).await,
                 _ => {
-                    let number = self.stage.number();
+                    let number = self.context.number();
                     let text = script::random_message(&mut self.chance, number);
                     self.submit_message(session, number, text).await;
                 }
@@ -92,7 +98,7 @@ impl SimulatedUser {
         }
         if self.chance.one_in(3) {
             let path = format!("/agent/session/{session}");
-            let closed = self.stage.request(Method::DELETE, &path, Value::Null).await;
+            let closed = self.context.request(Method::DELETE, &path, Value::Null).await;
             if closed.is_some_and(|answer| answer.is_ok()) {
                 self.record(session, ClientCommand::Close);
             }
@@ -106,13 +112,13 @@ impl SimulatedUser {
             "session_id": session, "message": text, "message_id": message_id, "on_busy": on_busy,
         });
         if script::is_planned(&text) {
-            // What steers has no plan of its own.
+            // A steering message has no preflight plan of its own.
             body["on_busy"] = json!("queue");
             body["preflight"] = json!(true);
         }
-        // The same until it is known what became of it.
+        // Repeat the request until its outcome is known.
         let (run_id, seq) = loop {
-            let Some(mut response) = self.stage.chat(&body).await else {
+            let Some(mut response) = self.context.chat(&body).await else {
                 retry_pause().await;
                 continue;
             };
@@ -122,11 +128,11 @@ impl SimulatedUser {
                     retry_pause().await;
                     continue;
                 }
-                // Busy, closed, too much: it was not done.
+                // Busy, closed or over a limit: the message was not accepted.
                 409 | 429 => return,
                 status => panic!("{status}: {}", response.text().await.unwrap_or_default()),
             }
-            // It is acknowledged by its status; where it stands, its first frame says.
+            // The status acknowledges the message; the first frame contains its run and `seq`.
             let first = first_frame(&mut response).await;
             let first = first.filter(|frame| frame["message_id"] == message_id);
             let run_id = first.as_ref().and_then(|frame| frame["run_id"].as_str());
@@ -141,30 +147,30 @@ impl SimulatedUser {
 
     async fn cancel(&self, session: &str) {
         let path = format!("/agent/session/{session}/cancel");
-        let answer = self.stage.request(Method::POST, &path, json!({})).await;
+        let answer = self.context.request(Method::POST, &path, json!({})).await;
         let Some(answer) = answer.filter(|answer| answer.is_ok()) else { return };
         let run_id = answer.body["run_id"].as_str().unwrap_or_default().to_owned();
         self.record(session, ClientCommand::Cancel { run_id });
     }
 
     async fn retitle(&self, session: &str) {
-        let title = format!("Title {}", self.stage.number());
+        let title = format!("Title {}", self.context.number());
         let path = format!("/agent/session/{session}/settings");
-        let answer = self.stage.request(Method::PATCH, &path, json!({"title": title})).await;
+        let answer = self.context.request(Method::PATCH, &path, json!({"title": title})).await;
         if answer.is_some_and(|answer| answer.is_ok()) {
             self.record(session, ClientCommand::Retitle { title });
         }
     }
 
-    /// Takes back an approval that holds for the session, if there is one.
+    /// Revokes the first grant of the session, if there is one.
     async fn revoke(&self, session: &str) {
         let path = format!("/agent/session/{session}/grants");
-        let listed = self.stage.request(Method::GET, &path, Value::Null).await;
+        let listed = self.context.request(Method::GET, &path, Value::Null).await;
         let grant =
             listed.and_then(|it| it.body["grants"][0]["grant_id"].as_str().map(str::to_owned));
         let Some(grant_id) = grant else { return };
         let answer =
-            self.stage.request(Method::DELETE, &format!("{path}/{grant_id}"), Value::Null).await;
+            self.context.request(Method::DELETE, &format!("{path}/{grant_id}"), Value::Null).await;
         if answer.is_some_and(|answer| answer.is_ok()) {
             self.record(session, ClientCommand::Revoke { grant_id });
         }
@@ -172,20 +178,20 @@ impl SimulatedUser {
 
     async fn fork(&mut self, session: &str) {
         let path = format!("/agent/session/{session}");
-        let read = self.stage.request(Method::GET, &path, Value::Null).await;
+        let read = self.context.request(Method::GET, &path, Value::Null).await;
         let Some(head) = read.and_then(|answer| answer.body["head"].as_u64()) else { return };
         let at_seq = self.chance.next() % head + 1;
         let path = format!("/agent/session/{session}/fork");
-        let answer = self.stage.request(Method::POST, &path, json!({"at_seq": at_seq})).await;
+        let answer = self.context.request(Method::POST, &path, json!({"at_seq": at_seq})).await;
         let Some(answer) = answer.filter(|answer| answer.is_ok()) else { return };
         let id = answer.body["session_id"].as_str().unwrap_or_default();
         let command = ClientCommand::Fork { from: session.to_owned(), at_seq };
-        // Nothing is said there; at the end it is read.
+        // No messages are sent to the fork; it is read at the end.
         self.start_subscribers(id, command).send_replace(false);
     }
 }
 
-/// The first frame of a stream, if it comes.
+/// Returns the first complete frame of a stream.
 async fn first_frame(response: &mut reqwest::Response) -> Option<Value> {
     let mut unread = Vec::new();
     loop {
@@ -200,34 +206,34 @@ async fn first_frame(response: &mut reqwest::Response) -> Option<Value> {
     }
 }
 
-/// One who answers what waits, now and then, until nothing is to be answered any more.
-pub(crate) async fn run_approver(stage: Arc<ClientContext>, seed: u64) {
+/// Answers open approvals at random times until the end.
+pub(crate) async fn run_approver(context: Arc<ClientContext>, seed: u64) {
     let mut chance = SeededRng::new(seed);
-    while !stage.is_ending() {
+    while !context.is_ending() {
         let pause = chance.below(60);
         tokio::time::sleep(Duration::from_millis(pause as u64)).await;
-        let waiting = list_pending_approvals(&stage).await;
+        let waiting = list_pending_approvals(&context).await;
         if !waiting.is_empty() {
-            answer_approval(&stage, &mut chance, pick_approval(&waiting, seed)).await;
+            answer_approval(&context, &mut chance, pick_approval(&waiting, seed)).await;
         }
     }
 }
 
-/// One of those that wait.
+/// Picks one of the open approvals.
 fn pick_approval(waiting: &[Value], seed: u64) -> &Value {
     &waiting[usize::try_from(seed % waiting.len() as u64).unwrap_or_default()]
 }
 
-/// The questions that wait, on one page.
-pub(crate) async fn list_pending_approvals(stage: &ClientContext) -> Vec<Value> {
+/// Lists the open approvals, at most one page.
+pub(crate) async fn list_pending_approvals(context: &ClientContext) -> Vec<Value> {
     let path = "/agent/approvals?state=pending&limit=200";
-    let answer = stage.request_with_retry(Method::GET, path, Value::Null).await;
+    let answer = context.request_with_retry(Method::GET, path, Value::Null).await;
     answer.body["approvals"].as_array().cloned().unwrap_or_default()
 }
 
-/// Answers one question, and notes it if that was taken.
+/// Answers an approval and records the answer if it was accepted.
 pub(crate) async fn answer_approval(
-    stage: &ClientContext,
+    context: &ClientContext,
     chance: &mut SeededRng,
     question: &Value,
 ) {
@@ -236,19 +242,19 @@ pub(crate) async fn answer_approval(
         Some("unknown_outcome") => *chance.pick(&["retry", "done", "failed"]),
         Some("budget") => *chance.pick(&["raise", "raise", "stop"]),
         Some("elicitation") => *chance.pick(&["answer", "answer", "reject"]),
-        other => panic!("nobody asked for a question of the kind {other:?}"),
+        other => panic!("unexpected kind of approval: {other:?}"),
     };
     let mut body = json!({"decision": decision});
     match decision {
-        // To say that it failed, or what came of it, one must have looked.
+        // `done` needs a result.
         "done" => body["value"] = json!({"said": "a person"}),
         "raise" => {
             let amount = |key: &str| question[key].as_f64().unwrap_or_default();
             body["value"] = json!(amount("spent") + amount("needed") + ROOM);
         }
-        // A number that no other answer to the same call has.
-        "answer" => body["value"] = json!({"hangar": "north", "crates": stage.number() % 99 + 1}),
-        // What is critical is asked for every time.
+        // A value that no other answer to the same call has.
+        "answer" => body["value"] = json!({"hangar": "north", "crates": context.number() % 99 + 1}),
+        // Critical calls cannot have a grant.
         "approve" if question["kind"] == "plan" && !chance.one_in(4) => {
             let mut steps = question["steps"].as_array().into_iter().flatten();
             if steps.all(|step| step["risk"] != "critical") {
@@ -259,11 +265,11 @@ pub(crate) async fn answer_approval(
     }
     let approval_id = question["approval_id"].as_str().unwrap_or_default().to_owned();
     let path = format!("/agent/approvals/{approval_id}");
-    let answer = stage.request(Method::POST, &path, body).await;
+    let answer = context.request(Method::POST, &path, body).await;
     if answer.is_some_and(|answer| answer.is_ok()) {
         let session = question["session_id"].as_str().unwrap_or_default().to_owned();
         let decision = decision.to_owned();
-        stage.record_acknowledged(AcknowledgedCommand {
+        context.record_acknowledged(AcknowledgedCommand {
             session,
             command: ClientCommand::Decide { approval_id, decision },
         });

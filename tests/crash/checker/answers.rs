@@ -1,5 +1,5 @@
-//! What tools ask while they run (T1): each answer reaches the tool at most once and as it was given,
-//! and what the tool makes of it was an answer.
+//! Checks elicitations (T1): each answer reaches the tool at most once and unchanged, and the tool's
+//! result uses an answer that was given.
 
 use super::{Report, Rule, text};
 use crate::history::History;
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 pub(super) fn check(history: &History, report: &mut Report) {
     let given = collect_answers(history, report);
     for (index, arrived) in history.answers.iter().enumerate() {
-        // That nobody answers may have reasons that are in no log.
+        // Cancellations and declines are not checked: their reasons may be in no log.
         if arrived.answer["action"] != "accept" {
             continue;
         }
         let (key, content) = (arrived.key.as_str(), &arrived.answer["content"]);
         let is_given = given.get(key).is_some_and(|answers| answers.contains(&content));
         report.check(is_given, Rule::AnswersArriveOnce, || {
-            format!("call {key} was answered {content}, which the log does not know")
+            format!("call {key} was answered {content}, which is not in the log")
         });
         let mut before = history.answers[..index].iter();
         let again = before.any(|before| before.key == key && before.answer == arrived.answer);
@@ -33,14 +33,15 @@ pub(super) fn check(history: &History, report: &mut Report) {
             ["hangar", "crates"].iter().all(|field| answer[field] == result["result"][field])
         };
         let arrived = history.answers.iter();
-        let told = arrived.filter(|answer| answer.key == key).any(|it| same(&it.answer["content"]));
-        report.check(told, Rule::AnswersArriveOnce, || {
-            format!("call {key} ended with {}, which nobody answered", result["result"])
+        let matches =
+            arrived.filter(|answer| answer.key == key).any(|it| same(&it.answer["content"]));
+        report.check(matches, Rule::AnswersArriveOnce, || {
+            format!("call {key} ended with {}, without such an answer", result["result"])
         });
     }
 }
 
-/// What people filled in, by the call that asked.
+/// Returns the submitted forms, by the call that requested them.
 fn collect_answers<'a>(
     history: &'a History,
     report: &mut Report,

@@ -1,6 +1,6 @@
-//! What was set aside for calls (G6): once for each, within the budget or by a person's word, kept
-//! if the call took effect or nobody knows, and given back if it definitely failed. What the
-//! database has as spent is the sum of it.
+//! Checks reservations (G6): once per call, within the budget or approved, kept if the call took
+//! effect or its outcome is unknown, and released if it definitely failed. Their sum is the stored
+//! spending.
 
 use super::{Report, Rule, text};
 use crate::{
@@ -10,17 +10,17 @@ use crate::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What calls cost, in ISK.
+/// Returns the cost of a call in ISK.
 const COSTS: [(&str, f64); 4] = [
     ("create_shopping_list", 1.0),
     ("create_bookmark", 2.0),
     ("market_order_create", 3.0),
     ("wallet_transfer", 5.0),
 ];
-/// How calls end that definitely did nothing.
+/// Reasons of failed calls that definitely had no effect.
 const DEFINITE: [&str; 6] =
     ["error", "invalid_arguments", "unknown_tool", "unavailable", "rejected", "expired"];
-/// Sums of the same amounts in another order may differ by so much.
+/// Tolerance for sums of the same amounts in different order.
 const ROUNDING: f64 = 1e-6;
 
 pub(super) fn check(history: &History, report: &mut Report) {
@@ -42,17 +42,17 @@ pub(super) fn check(history: &History, report: &mut Report) {
     });
 }
 
-/// What one session spends.
+/// The spending of one session.
 struct SessionSpending<'a> {
     session: &'a str,
     limit: f64,
-    /// What is set aside, by call.
+    /// Reservations by call.
     reserved: BTreeMap<&'a str, f64>,
     released: BTreeSet<&'a str>,
     tools: BTreeMap<&'a str, &'a str>,
-    /// Calls that a person said yes to, whatever they cost.
+    /// Approved calls, whose cost may exceed the budget.
     approved: BTreeSet<&'a str>,
-    /// Calls that people said had failed.
+    /// Calls that a human reported as failed.
     failed: BTreeSet<&'a str>,
     started: BTreeSet<&'a str>,
 }
@@ -72,7 +72,7 @@ impl<'a> SessionSpending<'a> {
     }
 
     fn apply_events(&mut self, session: &'a Session, report: &mut Report) {
-        let mut asked = BTreeMap::new();
+        let mut approval_calls = BTreeMap::new();
         for event in &session.events {
             let call = text(event, "call_id");
             match text(event, "type") {
@@ -81,10 +81,11 @@ impl<'a> SessionSpending<'a> {
                     self.approved.insert(call);
                 }
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
-                    asked.insert(text(event, "plan_id"), text(&event["plan"]["call"], "call_id"));
+                    approval_calls
+                        .insert(text(event, "plan_id"), text(&event["plan"]["call"], "call_id"));
                 }
                 "approval_decided" if event["answer"]["decision"] == "failed" => {
-                    self.failed.extend(asked.get(text(event, "plan_id")));
+                    self.failed.extend(approval_calls.get(text(event, "plan_id")));
                 }
                 "budget_raised" => {
                     self.limit = event["budget"]["limit"].as_f64().unwrap_or_default();
@@ -131,7 +132,7 @@ impl<'a> SessionSpending<'a> {
         let definite = text(event, "type") == "authorization_denied"
             || DEFINITE.contains(&reason)
             || (reason == "cancelled" && !self.started.contains(call));
-        // Who says that it failed has looked, and may have looked wrongly.
+        // A human reported the failure and may be wrong.
         if definite && self.reserved.remove(call).is_some() && !self.failed.contains(call) {
             self.released.insert(call);
         }

@@ -1,5 +1,5 @@
-//! What may have happened in the world: only what the log has as allowed and begun, once, and told
-//! as it was.
+//! Checks effects at the market: each was recorded as allowed and started before, occurred once, and
+//! was reported correctly.
 
 use super::{APPROVAL_TOOLS, CRITICAL, CallRecord, Report, Rule, UNREPEATABLE, calls, text};
 use crate::history::{History, MarketEffect};
@@ -15,7 +15,7 @@ pub(super) fn check(history: &History, report: &mut Report) {
         let recorded = call
             .is_some_and(|call| call.tool == arrival.tool && call.arguments == arrival.arguments);
         report.check(recorded, Rule::EffectsAreAllowed, || {
-            format!("the market was called by {arrival:?}, which the log does not know")
+            format!("the market was called by {arrival:?}, which is not in the log")
         });
     }
     let mut effects = BTreeMap::<&str, Vec<&MarketEffect>>::new();
@@ -25,7 +25,7 @@ pub(super) fn check(history: &History, report: &mut Report) {
             call.tool == effect.tool && is_same(&call.arguments, &effect.arguments)
         });
         report.check(recorded, Rule::EffectsAreAllowed, || {
-            format!("the market did {effect:?}, which the log does not know")
+            format!("the market did {effect:?}, which is not in the log")
         });
     }
     for (call_id, call) in &calls {
@@ -37,25 +37,25 @@ pub(super) fn check(history: &History, report: &mut Report) {
     }
 }
 
-/// What reached the market was begun, and allowed by whom it takes.
+/// Checks that every call at the market was started, and allowed or approved as its tool requires.
 fn allowed(call_id: &str, call: &CallRecord<'_>, arrived: u32, report: &mut Report) {
     report.check(arrived <= call.attempts, Rule::EffectsAreAllowed, || {
         format!("call {call_id} arrived {arrived} times in {} recorded attempts", call.attempts)
     });
     let by_person = |event: &&Value| match text(&event["by"], "kind") {
         "approval" => true,
-        // Said before, which holds for everything but the worst.
+        // Prior approvals cover every call except a critical one.
         "grant" | "preflight" => call.tool != CRITICAL,
         _ => false,
     };
-    let asked = !APPROVAL_TOOLS.contains(&call.tool) || call.allowed.iter().any(by_person);
-    let allowed = arrived == 0 || (asked && !call.allowed.is_empty());
+    let approved = !APPROVAL_TOOLS.contains(&call.tool) || call.allowed.iter().any(by_person);
+    let allowed = arrived == 0 || (approved && !call.allowed.is_empty());
     report.check(allowed, Rule::EffectsAreAllowed, || {
-        format!("call {call_id} ({}) ran without the word it takes", call.tool)
+        format!("call {call_id} ({}) ran without the approval that it needs", call.tool)
     });
 }
 
-/// Nothing happened twice, and nothing that may not repeat was sent twice by itself.
+/// Checks that no effect occurred twice and no unrepeatable call was repeated automatically.
 fn check_no_duplicates(
     call_id: &str,
     call: &CallRecord<'_>,
@@ -69,7 +69,7 @@ fn check_no_duplicates(
     if !UNREPEATABLE.contains(&call.tool) {
         return;
     }
-    let again = call.answers.iter().filter(|word| word["decision"] == "retry").count();
+    let again = call.answers.iter().filter(|answer| answer["decision"] == "retry").count();
     report.check(arrived as usize <= 1 + again, Rule::NoDuplicateEffects, || {
         format!(
             "call {call_id} ({}) arrived {arrived} times, and people said {again} times \
@@ -79,7 +79,7 @@ fn check_no_duplicates(
     });
 }
 
-/// The end of a call says what happened, or that nobody knows.
+/// Checks that the end of a call reports its effect, or that it is unknown.
 fn check_reported_end(
     call_id: &str,
     call: &CallRecord<'_>,
@@ -87,33 +87,33 @@ fn check_reported_end(
     report: &mut Report,
 ) {
     let Some(end) = call.ends.first() else { return };
-    let a_person_said = |decision: &str| {
-        let mut words = call.answers.iter();
-        words.any(|word| word["decision"] == decision)
+    let was_answered = |decision: &str| {
+        let mut answers = call.answers.iter();
+        answers.any(|answer| answer["decision"] == decision)
     };
     let holds = match text(end, "type") {
         "tool_call_completed" => {
             let mut effects = effects.iter();
             let happened = effects.any(|effect| is_same(&effect.result, &end["result"]));
-            happened || a_person_said("done") || is_read_only(call.tool)
+            happened || was_answered("done") || is_read_only(call.tool)
         }
         "tool_call_failed" => match text(end, "reason") {
-            // It may have happened: then that must be said.
+            // The effect may have occurred, so the end must say so.
             "cancelled" | "outcome_unknown" => {
                 effects.is_empty() || text(end, "error").contains("have taken effect")
             }
-            _ => effects.is_empty() || a_person_said("failed"),
+            _ => effects.is_empty() || was_answered("failed"),
         },
         _ => effects.is_empty(),
     };
     report.check(holds, Rule::UnknownOutcomesReported, || {
         format!("call {call_id} ended with {end}, and the market has {effects:?}")
     });
-    // Whatever began twice by itself was a guess that it had not happened.
-    let again = call.answers.iter().filter(|word| word["decision"] == "retry").count();
-    let asked = !UNREPEATABLE.contains(&call.tool) || call.attempts as usize <= 1 + again;
-    report.check(asked, Rule::UnknownOutcomesReported, || {
-        format!("call {call_id} ({}) began {} times by itself", call.tool, call.attempts)
+    // An automatic repetition would have assumed that the first attempt had no effect.
+    let again = call.answers.iter().filter(|answer| answer["decision"] == "retry").count();
+    let approved = !UNREPEATABLE.contains(&call.tool) || call.attempts as usize <= 1 + again;
+    report.check(approved, Rule::UnknownOutcomesReported, || {
+        format!("call {call_id} ({}) started {} times automatically", call.tool, call.attempts)
     });
 }
 
@@ -121,7 +121,7 @@ fn is_read_only(tool: &str) -> bool {
     ["get_", "scan_", "list_", "choose_"].iter().any(|prefix| tool.starts_with(prefix))
 }
 
-/// Whether two values are the same, also where one program wrote 5 and another 5.0.
+/// Compares two JSON values; 5 and 5.0 are equal.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),

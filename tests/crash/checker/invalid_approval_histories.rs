@@ -1,5 +1,5 @@
-//! The checker can fail, too, where it judges budgets, grants, plans made before the work, and what
-//! tools ask: a history that is right but for one thing, one for each promise.
+//! Shows that the rules for budgets, grants, preflight plans and elicitations fail on a history with
+//! one violation.
 
 use super::{
     Rule, find_violations,
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 const TWO: &str = "session-2";
 
-/// A session in which an order is approved for good and the next one runs on that, a third on a plan
-/// made before; a list fails; and a tool asks where things belong.
+/// A session in which an order creates a grant, the next one uses it, and a third uses a preflight
+/// plan; a list deletion fails; and a tool requests input.
 fn valid_log() -> Vec<Value> {
     let order = |n: u32| json!({"quantity": n});
     let started = |call: &str, tool: &str, arguments: Value| {
@@ -25,11 +25,11 @@ fn valid_log() -> Vec<Value> {
         let cost = json!({"amount": amount, "unit": "ISK"});
         ("budget_reserved", json!({"call_id": call, "cost": cost}))
     };
-    let begun = |call: &str| ("tool_call_attempt_started", json!({"call_id": call}));
+    let attempted = |call: &str| ("tool_call_attempt_started", json!({"call_id": call}));
     let done = |call: &str, tool: &str, result: Value| {
         ("tool_call_completed", json!({"call_id": call, "tool": tool, "result": result}))
     };
-    let asked =
+    let requested =
         |id: &str, plan: Value| ("waiting_for_approval", json!({"plan_id": id, "plan": plan}));
     let plan = json!({"kind": "plan", "steps": [{"call_id": "order-1"}]});
     let step = json!({"position": 1, "toolName": "market_order_create", "arguments": order(3)});
@@ -41,40 +41,40 @@ fn valid_log() -> Vec<Value> {
         ("session_created", json!({"owner": "ada"})),
         ("message_accepted", json!({"message_id": "m2"})),
         ("run_started", json!({"message_id": "m2"})),
-        asked("plan-3", json!({"kind": "preflight", "steps": [step]})),
+        requested("plan-3", json!({"kind": "preflight", "steps": [step]})),
         ("approval_decided", json!({"plan_id": "plan-3", "answer": {"decision": "approve"}})),
         ("preflight_approved", json!({"plan_id": "plan-3", "steps": [step]})),
         started("order-1", "market_order_create", order(1)),
-        asked("plan-1", plan),
+        requested("plan-1", plan),
         ("approval_decided", json!({"plan_id": "plan-1", "steps": [{"approved": true}]})),
         ("grant_added", json!({"grant": grant})),
         allowed("order-1", json!({"kind": "approval", "approval_id": "plan-1"})),
         reserved("order-1", 3.0),
-        begun("order-1"),
+        attempted("order-1"),
         done("order-1", "market_order_create", json!({"order_id": 1})),
         started("order-2", "market_order_create", order(2)),
         allowed("order-2", by_grant),
         reserved("order-2", 3.0),
-        begun("order-2"),
+        attempted("order-2"),
         done("order-2", "market_order_create", json!({"order_id": 2})),
         ("grant_revoked", json!({"grant_id": "grant-1"})),
         started("order-3", "market_order_create", order(3)),
         allowed("order-3", by_plan),
         reserved("order-3", 3.0),
-        begun("order-3"),
+        attempted("order-3"),
         done("order-3", "market_order_create", json!({"order_id": 3})),
         started("list", "create_shopping_list", json!({"name": "List"})),
         allowed("list", json!({"kind": "policy", "why": "low"})),
         reserved("list", 1.0),
-        begun("list"),
+        attempted("list"),
         (
             "tool_call_failed",
             json!({"call_id": "list", "reason": "error", "error": "there is one already"}),
         ),
         started("hangar", "choose_hangar", json!({"type_id": 587})),
         allowed("hangar", json!({"kind": "policy", "why": "reads"})),
-        begun("hangar"),
-        asked("asked-1", json!({"kind": "elicitation", "call_id": "hangar"})),
+        attempted("hangar"),
+        requested("asked-1", json!({"kind": "elicitation", "call_id": "hangar"})),
         (
             "approval_decided",
             json!({"plan_id": "asked-1", "answer": {"decision": "answer", "value": filled}}),
@@ -94,7 +94,7 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// The good history with that session beside the other.
+/// The valid history with that session added.
 fn valid_history_with_grants() -> History {
     let mut history = valid_history();
     let events = valid_log();
@@ -127,7 +127,7 @@ fn valid_history_with_grants() -> History {
     history
 }
 
-/// That history with one thing changed breaks this rule, and not by breaking everything.
+/// Checks that this history with one change violates this rule and not every rule.
 #[track_caller]
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history_with_grants();
@@ -137,7 +137,7 @@ fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     assert!(broken.len() <= 3, "{broken:?}");
 }
 
-/// The event of that kind, counted from 0.
+/// Returns the n-th event of a type (from 0).
 fn event<'a>(history: &'a mut History, kind: &str, nth: usize) -> &'a mut Value {
     let events = &mut history.sessions.get_mut(TWO).unwrap().events;
     events.iter_mut().filter(|event| event["type"] == kind).nth(nth).unwrap()
@@ -148,14 +148,14 @@ fn blank_event(history: &mut History, kind: &str, nth: usize) {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn valid_history_passes() {
     assert_eq!(find_violations(&valid_history_with_grants()), []);
 }
 
 #[test]
-fn a_budget_that_does_not_add_up_is_found() {
+fn inconsistent_budget_is_found() {
     let rule = Rule::BudgetsAreKept;
-    // Kept twice, given back twice, or never noted.
+    // Reserved twice, released twice, or never reserved.
     assert_violates(rule, |history| history.spent += 1.0);
     assert_violates(rule, |history| history.spent -= 3.0);
     assert_violates(rule, |history| blank_event(history, "budget_reserved", 1));
@@ -165,7 +165,7 @@ fn a_budget_that_does_not_add_up_is_found() {
     assert_violates(rule, |history| {
         event(history, "budget_reserved", 1)["cost"]["amount"] = json!(2.0)
     });
-    // What took effect is not given back, and what nobody knows neither.
+    // Not released if the call took effect or its outcome is unknown.
     assert_violates(rule, |history| {
         let end = event(history, "tool_call_completed", 1);
         end["type"] = json!("tool_call_failed");
@@ -178,7 +178,7 @@ fn a_budget_that_does_not_add_up_is_found() {
 }
 
 #[test]
-fn what_is_beyond_the_budget_and_nobody_approved_is_found() {
+fn unapproved_spending_over_budget_is_found() {
     let raised = |history: &mut History, limit: f64| {
         let raised = event(history, "session_created", 0);
         raised["type"] = json!("budget_raised");
@@ -191,23 +191,23 @@ fn what_is_beyond_the_budget_and_nobody_approved_is_found() {
 }
 
 #[test]
-fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
+fn ignored_or_outlived_grant_is_found() {
     let rule = Rule::GrantsHold;
     assert_violates(rule, |history| blank_event(history, "grant_added", 0));
     assert_violates(rule, |history| {
         event(history, "grant_added", 0)["grant"]["tool"] = json!("create_shopping_list");
     });
-    // Taken back before.
+    // Revoked before.
     assert_violates(rule, |history| {
         let revoked = event(history, "tool_call_completed", 0);
         revoked["type"] = json!("grant_revoked");
         revoked["grant_id"] = json!("grant-1");
     });
-    // Asked for all the same.
+    // Approval was requested although the grant covers the call.
     assert_violates(rule, |history| {
-        let asked = event(history, "tool_call_allowed", 1);
-        asked["type"] = json!("waiting_for_approval");
-        asked["plan"] = json!({"kind": "plan", "steps": [{"call_id": "order-2"}]});
+        let requested = event(history, "tool_call_allowed", 1);
+        requested["type"] = json!("waiting_for_approval");
+        requested["plan"] = json!({"kind": "plan", "steps": [{"call_id": "order-2"}]});
     });
     assert_violates(Rule::AcknowledgedIsLogged, |history| {
         let command = ClientCommand::Revoke { grant_id: "grant-2".to_owned() };
@@ -216,7 +216,7 @@ fn a_grant_that_does_not_hold_or_holds_too_long_is_found() {
 }
 
 #[test]
-fn a_plan_that_covers_what_it_does_not_show_is_found() {
+fn plan_that_covers_other_calls_is_found() {
     let rule = Rule::PlansCoverOnce;
     assert_violates(rule, |history| blank_event(history, "preflight_approved", 0));
     assert_violates(rule, |history| {
@@ -228,7 +228,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
     assert_violates(rule, |history| {
         event(history, "preflight_approved", 0)["run_id"] = json!("run-1");
     });
-    // A second call on the same step.
+    // A second call by the same step.
     assert_violates(rule, |history| {
         let by = event(history, "tool_call_allowed", 2)["by"].clone();
         event(history, "tool_call_allowed", 1)["by"] = by;
@@ -236,7 +236,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
         event(history, "tool_call_started", 1)["arguments"] = three.clone();
         (history.market_calls[4].arguments, history.effects[3].arguments) = (three.clone(), three);
     });
-    // Money that leaves the wallet is asked for whatever was planned.
+    // A critical call needs approval whatever the plan contains.
     assert_violates(Rule::EffectsAreAllowed, |history| {
         event(history, "tool_call_started", 2)["tool"] = json!("wallet_transfer");
         history.market_calls[5].tool = "wallet_transfer".to_owned();
@@ -245,7 +245,7 @@ fn a_plan_that_covers_what_it_does_not_show_is_found() {
 }
 
 #[test]
-fn an_answer_that_nobody_gave_or_that_came_twice_is_found() {
+fn invented_or_repeated_answer_is_found() {
     let rule = Rule::AnswersArriveOnce;
     assert_violates(rule, |history| {
         let answer = history.answers[0].clone();

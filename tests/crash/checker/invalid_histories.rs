@@ -1,4 +1,4 @@
-//! The checker can fail: histories that are right but for one thing, one for each promise.
+//! Shows that each rule of the checker fails on a history with one violation.
 
 use super::{Rule, find_violations};
 use crate::history::{
@@ -11,8 +11,8 @@ const ONE: &str = "session-1";
 const BOOKMARK: &str = "call-bookmark";
 const TRANSFER: &str = "call-transfer";
 
-/// The log of a session that bookmarked by itself, and sent money after a person's word and, since
-/// nobody knew what had become of it, again after another.
+/// The log of a session that created a bookmark automatically, and transferred money after an approval
+/// and, because the outcome was unknown, again after a second approval.
 fn valid_log() -> Vec<Value> {
     let by_policy = json!({"kind": "policy", "why": "low"});
     let by_person = json!({"kind": "approval", "approval_id": "plan-1", "by": "ada"});
@@ -68,8 +68,8 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// What a listener hears of it: the message in two pieces.
-fn subscriber_log(who: &str) -> SubscriberLog {
+/// The frames that a subscriber of the session receives: the message in two fragments.
+fn subscriber_log(name: &str) -> SubscriberLog {
     let mut frames = Vec::new();
     for event in valid_log() {
         let seq = event["seq"].as_u64().unwrap();
@@ -83,7 +83,7 @@ fn subscriber_log(who: &str) -> SubscriberLog {
         }
     }
     let session = ONE.to_owned();
-    SubscriberLog { who: who.to_owned(), session, frames, ..SubscriberLog::default() }
+    SubscriberLog { name: name.to_owned(), session, frames, ..SubscriberLog::default() }
 }
 
 pub(super) fn valid_history() -> History {
@@ -133,7 +133,7 @@ pub(super) fn valid_history() -> History {
     }
 }
 
-/// The rules that a history breaks.
+/// Returns the rules that a history violates.
 pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
     let mut rules: Vec<_> =
         find_violations(history).iter().map(|violation| violation.rule).collect();
@@ -142,7 +142,7 @@ pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
     rules
 }
 
-/// The good history with one thing changed breaks this rule, and not by breaking everything.
+/// Checks that a valid history with one change violates this rule and not every rule.
 #[track_caller]
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history();
@@ -156,29 +156,29 @@ fn events(history: &mut History) -> &mut Vec<Value> {
     &mut history.sessions.get_mut(ONE).unwrap().events
 }
 
-/// The event of that kind, counted from 0, in the log and in what was heard of it.
+/// Returns the n-th event of a type (from 0) in the log and in the received frames.
 fn change_event(history: &mut History, kind: &str, nth: usize, change: impl Fn(&mut Value)) {
     let is = |event: &Value| event["type"] == kind;
     let mut logged = events(history).iter_mut().filter(|event| is(event));
     change(logged.nth(nth).unwrap());
-    for hearing in &mut history.subscriber_logs {
-        let mut heard = hearing.frames.iter_mut().filter(|frame| is(&frame.data));
-        change(&mut heard.nth(nth).unwrap().data);
+    for log in &mut history.subscriber_logs {
+        let mut received = log.frames.iter_mut().filter(|frame| is(&frame.data));
+        change(&mut received.nth(nth).unwrap().data);
     }
 }
 
-/// An event becomes one that says nothing, so that the numbers stay.
+/// Replaces an event by one without content, so that the numbers stay.
 fn blank_event(history: &mut History, kind: &str, nth: usize) {
     change_event(history, kind, nth, |event| event["type"] = json!("nothing"));
 }
 
 #[test]
-fn what_is_right_passes() {
+fn valid_history_passes() {
     assert_eq!(find_violations(&valid_history()), []);
 }
 
 #[test]
-fn an_acknowledged_command_that_the_log_lacks_is_found() {
+fn acknowledged_command_missing_from_log_is_found() {
     let rule = Rule::AcknowledgedIsLogged;
     for command in [
         ClientCommand::Cancel { run_id: "run-1".to_owned() },
@@ -207,7 +207,7 @@ fn an_acknowledged_command_that_the_log_lacks_is_found() {
 }
 
 #[test]
-fn an_event_that_was_heard_and_is_not_in_the_log_is_found() {
+fn received_event_missing_from_log_is_found() {
     let rule = Rule::ReceivedIsLogged;
     assert_violates(rule, |history| {
         history.subscriber_logs[0].frames[7].data["call_id"] = json!("other")
@@ -230,7 +230,7 @@ fn an_event_that_was_heard_and_is_not_in_the_log_is_found() {
 }
 
 #[test]
-fn a_gap_a_repetition_or_an_early_end_in_what_is_heard_is_found() {
+fn gap_repetition_or_early_end_of_stream_is_found() {
     let rule = Rule::ReceivedIsComplete;
     assert_violates(rule, |history| drop(history.subscriber_logs[0].frames.remove(9)));
     assert_violates(rule, |history| {
@@ -252,7 +252,7 @@ fn a_gap_a_repetition_or_an_early_end_in_what_is_heard_is_found() {
 }
 
 #[test]
-fn a_hole_in_the_log_is_found_and_so_is_a_file_that_says_something_else() {
+fn gap_in_log_or_different_database_is_found() {
     let rule = Rule::LogIsComplete;
     assert_violates(rule, |history| history.stored.get_mut(ONE).unwrap().push(20));
     assert_violates(rule, |history| drop(history.stored.remove(ONE)));
@@ -264,7 +264,7 @@ fn a_hole_in_the_log_is_found_and_so_is_a_file_that_says_something_else() {
 }
 
 #[test]
-fn a_message_that_ran_twice_is_found() {
+fn message_with_two_runs_is_found() {
     assert_violates(Rule::OneRunForOneMessage, |history| {
         change_event(history, "session_created", 0, |event| {
             event["type"] = json!("run_started");
@@ -274,7 +274,7 @@ fn a_message_that_ran_twice_is_found() {
 }
 
 #[test]
-fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
+fn run_without_end_or_with_two_ends_is_found() {
     let rule = Rule::RunsEndOrWait;
     assert_violates(rule, |history| blank_event(history, "done", 0));
     assert_violates(rule, |history| {
@@ -283,7 +283,7 @@ fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
     assert_violates(rule, |history| {
         history.sessions.get_mut(ONE).unwrap().status = "running".to_owned();
     });
-    // It says that it waits, and there is nothing to answer.
+    // The session waits, but no approval is open.
     assert_violates(rule, |history| {
         blank_event(history, "done", 0);
         history.sessions.get_mut(ONE).unwrap().status = "waiting".to_owned();
@@ -292,7 +292,7 @@ fn a_run_without_an_end_is_found_and_so_is_one_with_two() {
 }
 
 #[test]
-fn an_effect_that_nobody_allowed_or_recorded_is_found() {
+fn unallowed_or_unrecorded_effect_is_found() {
     let rule = Rule::EffectsAreAllowed;
     assert_violates(rule, |history| history.market_calls[1].key = "another".to_owned());
     assert_violates(rule, |history| history.effects[1].key = "another".to_owned());
@@ -307,18 +307,18 @@ fn an_effect_that_nobody_allowed_or_recorded_is_found() {
 }
 
 #[test]
-fn an_effect_that_happened_twice_is_found() {
+fn repeated_effect_is_found() {
     let rule = Rule::NoDuplicateEffects;
     assert_violates(rule, |history| {
         let effect = history.effects[0].clone();
         history.effects.push(effect);
     });
-    // Without the word of a person it may not be sent again, even if nothing came of it.
+    // Without a human's answer it may not be sent again, even if it had no effect.
     assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
 }
 
 #[test]
-fn a_guess_is_found() {
+fn guessed_outcome_is_found() {
     let rule = Rule::UnknownOutcomesReported;
     let failed = |reason: &'static str, error: &'static str| {
         move |event: &mut Value| {
@@ -339,9 +339,9 @@ fn a_guess_is_found() {
     });
     assert_violates(rule, |history| drop(history.effects.remove(0)));
     assert_violates(rule, |history| blank_event(history, "approval_decided", 1));
-    // A person may say so, and what may have been is said to be so.
+    // A human may report it, and a possible effect is reported as such.
     let mut history = valid_history();
-    let said = failed("cancelled", "the run was cancelled; it may have taken effect");
-    change_event(&mut history, "tool_call_completed", 1, said);
+    let end = failed("cancelled", "the run was cancelled; it may have taken effect");
+    change_event(&mut history, "tool_call_completed", 1, end);
     assert_eq!(find_violations(&history), []);
 }

@@ -1,5 +1,4 @@
-//! What the log must say: whole, with every acknowledged command in it, and every run at its end or
-//! visibly waiting.
+//! Checks the log: complete, with every acknowledged command, and every run ended or visibly waiting.
 
 use super::{Report, Rule, calls, text};
 use crate::history::{AcknowledgedCommand, ClientCommand, History, Session};
@@ -27,17 +26,17 @@ pub(super) fn check(history: &History, report: &mut Report) {
     }
 }
 
-/// Numbers from 1 without a gap, the same in the file, with the same first event and owner.
+/// Checks that `seq` starts at 1 without gaps, equals the database, and belongs to one owner.
 fn check_complete(history: &History, id: &str, session: &Session, report: &mut Report) {
-    let told: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
-    let expected: Vec<_> = (1..=told.len() as u64).map(Some).collect();
-    report.check(told == expected && !told.is_empty(), Rule::LogIsComplete, || {
-        format!("session {id} has the events {told:?}")
+    let seqs: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
+    let expected: Vec<_> = (1..=seqs.len() as u64).map(Some).collect();
+    report.check(seqs == expected && !seqs.is_empty(), Rule::LogIsComplete, || {
+        format!("session {id} has the events {seqs:?}")
     });
     let stored = history.stored.get(id).cloned().unwrap_or_default();
-    let same = stored.iter().copied().map(Some).eq(told.iter().copied());
+    let same = stored.iter().copied().map(Some).eq(seqs.iter().copied());
     report.check(same, Rule::LogIsComplete, || {
-        format!("session {id} has {} events, and in the file {stored:?}", told.len())
+        format!("session {id} has {} events, and the database has {stored:?}", seqs.len())
     });
 }
 
@@ -49,7 +48,7 @@ fn is_end(event: &Value) -> bool {
     ["done", "error"].contains(&text(event, "type"))
 }
 
-/// Each run has one end and none has two; the last one may wait, if that shows.
+/// Checks that each run has exactly one end; the last run may wait if the session shows it.
 fn runs(id: &str, session: &Session, report: &mut Report) {
     let mut ends = BTreeMap::<&str, u32>::new();
     for event in &session.events {
@@ -101,10 +100,10 @@ fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
     let of = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
     match &acknowledged.command {
         ClientCommand::Create => session.events.first().is_some_and(of("session_created")),
-        ClientCommand::Submit { message_id, text: said, run_id, seq } => has(&|event| {
+        ClientCommand::Submit { message_id, text: message_text, run_id, seq } => has(&|event| {
             ["message_queued", "message_accepted"].contains(&text(event, "type"))
                 && text(event, "message_id") == message_id
-                && text(event, "text") == said
+                && text(event, "text") == message_text
                 && text(event, "run_id") == run_id
                 && seq.is_none_or(|seq| event["seq"] == seq)
         }),
@@ -129,14 +128,14 @@ fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
     }
 }
 
-/// Whether a recorded answer is this one.
+/// Returns true if a recorded answer equals the acknowledged one.
 fn has_answer(event: &Value, decision: &str) -> bool {
     let approved = match decision {
         "approve" => true,
         "reject" => false,
         _ => return text(&event["answer"], "decision") == decision,
     };
-    // A word on a plan made before the work is one on all of it.
+    // The decision on a preflight plan covers the whole plan.
     let steps = event["steps"].as_array();
     text(&event["answer"], "decision") == decision
         || steps.is_some_and(|steps| steps.iter().any(|step| step["approved"] == approved))

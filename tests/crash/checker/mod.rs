@@ -1,6 +1,6 @@
-//! The independent checker: reads a [`History`] and says what is wrong with it. It knows what was
-//! promised and none of Greenroom's code. One file a subject; each rule is shown to fail by a forged
-//! history in `forged`.
+//! The independent checker: reads a [`History`] and reports violations of Greenroom's guarantees. It
+//! uses none of Greenroom's code. One file per subject; invalid histories show that each rule fails
+//! when it must.
 
 mod answers;
 mod budgets;
@@ -15,39 +15,38 @@ use crate::history::History;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 
-/// What was promised.
+/// The checked guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
     /// Every acknowledged command is in the log (D1).
     AcknowledgedIsLogged,
-    /// No client saw an event that the log lacks, or has differently (D1).
+    /// Every event that a client received is in the log, with the same content (D1).
     ReceivedIsLogged,
-    /// What a client hears has no gap, no repetition and no end too early, across reconnects (E2, E3).
+    /// A client receives events without gap, repetition or early end, across reconnects (E2, E3).
     ReceivedIsComplete,
-    /// The log has no gap and no repetition, and the file says the same (D1).
+    /// The log has no gap and no repetition, and equals the database (D1).
     LogIsComplete,
-    /// One message, one run (S5).
+    /// One run per message (S5).
     OneRunForOneMessage,
-    /// Every run ends, or waits visibly; every call has exactly one end (D2).
+    /// Every run ends or visibly waits; every call has exactly one end (D2).
     RunsEndOrWait,
-    /// Nothing reaches the market that the log does not have as allowed and begun (D1, G8).
+    /// Every call at the market was recorded as allowed and started before (D1, G8).
     EffectsAreAllowed,
-    /// No side effect twice without a person's word or the same key (D3).
+    /// No effect occurs twice without a human's answer or the same idempotency key (D3).
     NoDuplicateEffects,
-    /// An unknown outcome is said, never guessed (D3).
+    /// Unknown outcomes are reported, never guessed (D3).
     UnknownOutcomesReported,
-    /// What calls cost is set aside once, kept or given back, and adds up (G6).
+    /// Costs are reserved once, kept or released, and add up to the stored spending (G6).
     BudgetsAreKept,
-    /// An approval for the session lets calls run without a question until it is taken back, and not
-    /// after (G9).
+    /// A grant covers calls until it is revoked, and not after (G9).
     GrantsHold,
-    /// A step of an approved plan covers one call of just what it shows (G14).
+    /// A step of an approved preflight plan covers one call with exactly its arguments (G14).
     PlansCoverOnce,
-    /// What people say whom a tool asks reaches it at most once, and as they said it (T1).
+    /// An answer to an elicitation reaches the tool at most once and unchanged (T1).
     AnswersArriveOnce,
 }
 
-/// A promise that was not kept.
+/// A violated guarantee.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Violation {
     pub(crate) rule: Rule,
@@ -60,14 +59,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Tools whose calls may not be repeated by themselves.
+/// Tools whose calls may not be repeated automatically.
 pub(crate) const UNREPEATABLE: [&str; 2] = ["wallet_transfer", "create_bookmark"];
-/// Tools that a person must have been asked about.
+/// Tools whose calls need approval.
 pub(crate) const APPROVAL_TOOLS: [&str; 2] = ["wallet_transfer", "market_order_create"];
-/// Tools that a person must have been asked about at every call.
+/// The tool whose calls need approval every time.
 pub(crate) const CRITICAL: &str = "wallet_transfer";
 
-/// All that is wrong.
+/// Returns all violations in `history`.
 pub(crate) fn find_violations(history: &History) -> Vec<Violation> {
     let mut report = Report(Vec::new());
     log::check(history, &mut report);
@@ -79,7 +78,7 @@ pub(crate) fn find_violations(history: &History) -> Vec<Violation> {
     report.0
 }
 
-/// What was found so far.
+/// Collects violations.
 pub(crate) struct Report(Vec<Violation>);
 
 impl Report {
@@ -90,34 +89,34 @@ impl Report {
     }
 }
 
-/// A field that is a text.
+/// Returns a string field of a JSON object, empty if absent.
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// What the log says of one call.
+/// The log's record of one call.
 #[derive(Default)]
 struct CallRecord<'a> {
     session: &'a str,
     run_id: &'a str,
     tool: &'a str,
     arguments: Value,
-    /// Whether by a person, of each allowance.
+    /// The `by` of each allowance.
     allowed: Vec<&'a Value>,
     attempts: u32,
     ends: Vec<&'a Value>,
-    /// Words of people on its unknown outcomes, each with what it said.
+    /// Answers to approvals of its unknown outcome.
     answers: Vec<&'a Value>,
-    /// Questions about its unknown outcome.
+    /// Number of approvals for its unknown outcome.
     unknown_outcome_approvals: u32,
 }
 
-/// The calls of all sessions, by id.
+/// Returns the calls of all sessions, by id.
 fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
     let mut calls = BTreeMap::<&str, CallRecord<'_>>::new();
     for (id, session) in &history.sessions {
-        // The call that each question about an outcome is about.
-        let mut asked = BTreeMap::new();
+        // The call of each approval for an unknown outcome.
+        let mut approval_calls = BTreeMap::new();
         for event in &session.events {
             let named = text(event, "call_id");
             match text(event, "type") {
@@ -143,10 +142,10 @@ fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
                     let about = text(&event["plan"]["call"], "call_id");
                     calls.entry(about).or_default().unknown_outcome_approvals += 1;
-                    asked.insert(text(event, "plan_id"), about);
+                    approval_calls.insert(text(event, "plan_id"), about);
                 }
                 "approval_decided" => {
-                    if let Some(about) = asked.get(text(event, "plan_id")) {
+                    if let Some(about) = approval_calls.get(text(event, "plan_id")) {
                         calls.entry(about).or_default().answers.push(&event["answer"]);
                     }
                 }

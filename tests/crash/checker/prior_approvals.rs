@@ -1,6 +1,5 @@
-//! What lets calls run without a question: approvals that hold for a session (G9), from when they
-//! are given until they are taken back; and plans made before the work (G14), each step for one call
-//! of just what it shows.
+//! Checks prior approvals: a grant covers calls from its creation to its revocation (G9), and a step
+//! of an approved preflight plan covers one call with exactly its arguments (G14).
 
 use super::{Report, Rule, calls, text};
 use crate::history::{History, Session};
@@ -18,7 +17,7 @@ pub(super) fn check(history: &History, report: &mut Report) {
 }
 
 fn grants(id: &str, session: &Session, report: &mut Report) {
-    // The tool of each grant in force, and the calls that began to be judged under one.
+    // The tool of each active grant, and the calls that were proposed while it was active.
     let mut grants = BTreeMap::<&str, &str>::new();
     let mut tools = BTreeMap::<&str, &str>::new();
     let mut covered = BTreeSet::<&str>::new();
@@ -55,7 +54,9 @@ fn grants(id: &str, session: &Session, report: &mut Report) {
                 for step in steps.into_iter().flatten() {
                     let call = text(step, "call_id");
                     report.check(!covered.contains(call), Rule::GrantsHold, || {
-                        format!("call {call} of session {id} was asked for, and is granted")
+                        format!(
+                            "call {call} of session {id} needed approval although a grant covers it"
+                        )
                     });
                 }
             }
