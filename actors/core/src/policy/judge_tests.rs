@@ -284,7 +284,7 @@ fn g5_violated_constraint_denies_call_of_any_risk() {
             json!(["args.n.size() > 1"]),
             &free,
             json!({"n": 5}),
-            reason("`args.n.size() > 1` can't be evaluated: `size` does not take int"),
+            reason("`args.n.size() > 1` can't be evaluated: `size` does not accept int"),
         ),
     ] {
         for risk in [Risk::ReadOnly, Risk::WriteLowRisk, Risk::WriteHighRisk] {
