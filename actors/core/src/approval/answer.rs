@@ -1,4 +1,5 @@
-//! The answer of a human to an approval without steps, and the surfaces through which answers arrive.
+//! The answer of a human to an approval without steps, and the surfaces through which answers
+//! arrive.
 
 use crate::{ids::UserId, preflight::ChecklistStepEdit, time::Timestamp};
 use serde::{Deserialize, Serialize};

@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
+    #[test]
     fn e7_edited_arguments_with_original_placeholder_are_accepted() {
-    fn placeholders_of_the_original_arguments_are_accepted() {
         let original = json!({"say": "[redacted] it", "[redacted]": 1});
         let edited = json!({"say": "now [redacted] it", "[redacted]": 2});
         assert_eq!(validate_no_placeholders(&original, &edited), Ok(()));

@@ -7,17 +7,18 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An approval that covers later calls of a tool in the session. Never covers a `critical` call, and
-/// never overrides a denial.
+/// An approval that covers later calls of a tool in the session. Never covers a `critical` call,
+/// and never overrides a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grant {
-    /// Its id.
+    /// The id.
     pub grant_id: GrantId,
     /// The tool.
     pub tool: String,
     /// The connection of the tool. A tool of the same name on another server is not covered.
     pub server: String,
-    /// A CEL expression over `args`, `user` and `session` that must hold; `None` covers any arguments.
+    /// A CEL expression over `args`, `user` and `session` that must hold; `None` covers any
+    /// arguments.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
     /// The user who gave the grant.

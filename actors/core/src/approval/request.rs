@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 /// An approval as it was requested. Immutable under its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Its id; on the wire also `plan_id`.
+    /// The id; on the wire also `plan_id`.
     pub approval_id: ApprovalId,
     /// The matter to decide.
     #[serde(flatten)]

@@ -10,8 +10,8 @@
 //!                        └──────────▲ attempt started
 //! ```
 //!
-//! A call also awaits an approval when it is allowed but its cost exceeds a budget (G6), and when its
-//! outcome is unknown (D3). The kind of the approval tells the cases apart.
+//! A call also awaits an approval when it is allowed but its cost exceeds a budget (G6), and when
+//! its outcome is unknown (D3). The kind of the approval distinguishes the cases.
 
 use crate::{
     approval::ArgumentEdit,
@@ -28,7 +28,7 @@ use utoipa::ToSchema;
 /// A call of the current step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Its id.
+    /// The id.
     pub call_id: CallId,
     /// The model provider's id of the call.
     pub provider_id: String,
@@ -99,7 +99,8 @@ pub enum CallPhase {
         attempt_id: AttemptId,
         /// The number of the attempt, starting at 1.
         attempt: u32,
-        /// The number of earlier attempts that failed for a reason other than a restart of Greenroom.
+        /// The number of earlier attempts that failed for a reason other than a restart of
+        /// Greenroom.
         failures: u32,
     },
     /// The last attempt failed; the next one starts at `until`.

@@ -27,8 +27,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after failed attempt number `attempt` (starting at 1): the fraction `jitter`
-    /// (0 to 1) of `initial_delay * 2^(attempt - 1)`, where the product is capped at `max_delay`.
+    /// Returns the delay after failed attempt number `attempt` (starting at 1): the fraction
+    /// `jitter` (0 to 1) of `initial_delay * 2^(attempt - 1)`, where the product is capped at
+    /// `max_delay`.
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
         let doubled = 2u32.saturating_pow(attempt.saturating_sub(1));
         self.initial_delay

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct ChildRef {
     /// The child.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The child's agent profile.
     pub agent: AgentName,
 }
 
@@ -26,7 +26,7 @@ pub struct ChildRef {
 pub struct Child {
     /// The child.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The child's agent profile.
     pub agent: AgentName,
     /// The delegated call.
     pub call_id: CallId,
@@ -100,8 +100,8 @@ impl Child {
         }
     }
 
-    /// Applies the next event of the child and returns the usage that the event adds for the child or
-    /// one of its descendants.
+    /// Applies the next event of the child and returns the usage that the event adds for the child
+    /// or one of its descendants.
     pub(crate) fn apply_event(&mut self, record: &EventRecord) -> ChildUsageChange {
         use SessionEvent as E;
         self.mirrored_seq = record.seq;

@@ -39,8 +39,8 @@ pub fn mirror_event(record: &EventRecord) -> Arc<EventRecord> {
     Arc::new(record)
 }
 
-/// Replaces values below [`MIRRORED_LEVELS_MAX`] levels with their JSON text. The nesting of a stored
-/// event is limited, and each mirror adds levels.
+/// Replaces values below [`MIRRORED_LEVELS_MAX`] levels with their JSON text. The nesting of a
+/// stored event is limited, and each mirror adds levels.
 fn limit_depth(event: SessionEvent) -> SessionEvent {
     let Ok(value) = serde_json::to_value(&event) else { return event };
     if !is_deeper(&value, MIRRORED_LEVELS_MAX) {
@@ -64,7 +64,8 @@ fn stringify_below(value: Value, levels: u32) -> Value {
 }
 
 impl SessionEvent {
-    /// Returns the event at the source of a chain of mirrors; the event itself if it is not mirrored.
+    /// Returns the event at the source of a chain of mirrors; the event itself if it is not
+    /// mirrored.
     pub fn source_event(&self) -> &Self {
         let mut source = self;
         while let Self::ChildEvent { event, .. } = source {
@@ -79,7 +80,7 @@ impl SessionEvent {
 pub struct SourceEvent<'a> {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: &'a AgentName,
     /// The event.
     pub record: &'a EventRecord,

@@ -31,7 +31,7 @@ pub struct Parent {
 pub struct RootRun {
     /// The session.
     pub session_id: SessionId,
-    /// Its run.
+    /// The run.
     pub run_id: RunId,
 }
 

@@ -59,8 +59,8 @@ impl BudgetPeriod {
 }
 
 impl BudgetLimit {
-    /// Returns true if adherence to this limit implies adherence to `limit`: the same unit, no larger
-    /// amount, and no shorter period.
+    /// Returns true if adherence to this limit implies adherence to `limit`: the same unit, no
+    /// larger amount, and no shorter period.
     pub fn is_within(&self, limit: &Self) -> bool {
         self.unit == limit.unit && self.amount <= limit.amount && self.period >= limit.period
     }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The configured properties of a tool, or of all tools that match a glob. An absent property is taken
-/// from less specific entries, then from the server, then from the defaults.
+/// The configured properties of a tool, or of all tools that match a glob. An absent property is
+/// taken from less specific entries, then from the server, then from the defaults.
 ///
 /// Deserialization validates the entry, so that the error can name the position in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -90,7 +90,10 @@ impl CatalogEntry {
 
     fn find_problem(&self) -> Option<String> {
         if self.constraints.len() > limits::CONSTRAINTS_MAX {
-            return Some(format!("constraints must have at most {} entries", limits::CONSTRAINTS_MAX));
+            return Some(format!(
+                "constraints must have at most {} entries",
+                limits::CONSTRAINTS_MAX
+            ));
         }
         if let Some(unit) = &self.cost_unit {
             if self.cost.is_none() {
@@ -207,8 +210,8 @@ pub struct ServerTools {
 }
 
 impl Catalog {
-    /// Creates a catalog from entries, keyed by exact name or glob (`*` matches any text). A name is
-    /// the server's name of the tool, or `server__tool`.
+    /// Creates a catalog from entries, keyed by exact name or glob (`*` matches any text). A name
+    /// is the server's name of the tool, or `server__tool`.
     pub fn new(
         entries: impl IntoIterator<Item = (String, CatalogEntry)>,
         unknown_tools: UnknownToolPolicy,

@@ -5,7 +5,8 @@ use crate::limits;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 
-/// A condition that every call must meet. Configured as an expression, or as `{ allow_if, reason }`.
+/// A condition that every call must meet. Configured as an expression, or as `{ allow_if, reason
+/// }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
     /// The expression; true for calls that are allowed.

@@ -25,8 +25,8 @@ pub enum Verdict {
         /// True if the cost exceeds the remainder of a budget.
         exceeds_budget: bool,
     },
-    /// The call would be allowed, but its cost exceeds the remainder of a budget. Raising the budget
-    /// needs approval.
+    /// The call would be allowed, but its cost exceeds the remainder of a budget. Raising the
+    /// budget needs approval.
     OverBudget {
         /// The reason, for humans.
         reason: String,
@@ -68,8 +68,8 @@ pub struct JudgeContext<'a> {
 
 /// Evaluates a call whose arguments are valid under the tool's schema.
 ///
-/// The order is: tools that the user blocks, tools that the catalog denies, violated constraints, and
-/// then the policy table. The first three deny a call of any risk.
+/// The order is: tools that the user blocks, tools that the catalog denies, violated constraints,
+/// and then the policy table. The first three deny a call of any risk.
 pub fn judge_call(tool: &Tool, arguments: &Value, context: &JudgeContext<'_>) -> Verdict {
     if let Some(reason) = unconditional_denial(tool, context.settings) {
         return Verdict::Deny(Denial { reason, required_level: None });
@@ -157,8 +157,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the verdict of the table at a level, with allow turned into ask if the cost exceeds the
-    /// budget.
+    /// Returns the verdict of the table at a level, with allow turned into ask if the cost exceeds
+    /// the budget.
     fn verdict_at(&self, level: Autonomy) -> MatrixVerdict {
         match self.matrix_verdict(level) {
             MatrixVerdict::Allow if self.budget_excess().is_some() => MatrixVerdict::Ask,
@@ -169,8 +169,9 @@ impl Evaluation<'_> {
     /// Returns the verdict of the table at a level.
     fn matrix_verdict(&self, level: Autonomy) -> MatrixVerdict {
         let context = self.context;
-        let fits =
-            |cost: &Cost| context.remaining_budget.is_some_and(|remaining| cost.amount <= remaining);
+        let fits = |cost: &Cost| {
+            context.remaining_budget.is_some_and(|remaining| cost.amount <= remaining)
+        };
         let is_affordable = self.budget_excess().is_none() && self.cost.as_ref().is_some_and(fits);
         context.matrix.verdict(level, self.tool.risk, context.settings, is_affordable)
     }
@@ -188,8 +189,8 @@ impl Evaluation<'_> {
         (!fits).then(|| format!("its cost of {cost} exceeds the remaining {remaining} {unit}"))
     }
 
-    /// Returns the denial of a call that the table denies, or that would need approval in a headless
-    /// session (G13).
+    /// Returns the denial of a call that the table denies, or that would need approval in a
+    /// headless session (G13).
     fn denial(&self, verdict: MatrixVerdict) -> Denial {
         let (tool, headless) = (self.tool, self.context.headless);
         let denied_at = |level: &Autonomy| match self.verdict_at(*level) {

@@ -116,8 +116,8 @@ fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> 
 #[test]
 fn g7_denial_names_required_autonomy_level() {
     use Autonomy::*;
-    let headless = "wallet_transfer is write_high_risk: needs approval, and no approver is available \
-                    because the agent is headless; requires autonomy level";
+    let headless = "wallet_transfer is write_high_risk: needs approval, and no approver is \
+                    available because the agent is headless; requires autonomy level";
     let cases = [
         (
             MatrixPreset::Interactive,
@@ -198,7 +198,8 @@ fn g7_required_level_is_lowest_level_without_denial() {
                     let settings = settings(level, require_confirmation);
                     judge(&tool(risk), &settings, &preset.into(), headless)
                 };
-                let lowest = Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
+                let lowest =
+                    Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
                 for level in Autonomy::ALL {
                     if let Verdict::Deny(denial) = verdict(level) {
                         assert_eq!(denial.required_level, lowest);
@@ -317,7 +318,11 @@ fn g4_blocked_tool_is_denied_before_constraints_are_evaluated() {
 fn g5_evaluation_error_denies_call() {
     for (entry, arguments, expected) in [
         (json!({"cost": "args.amount"}), json!({}), "its cost: `args.amount` can't be evaluated"),
-        (json!({"cost": "args.amount"}), json!({"amount": "5"}), "evaluate to a number, not string"),
+        (
+            json!({"cost": "args.amount"}),
+            json!({"amount": "5"}),
+            "evaluate to a number, not string",
+        ),
         (json!({"cost": "args.amount"}), json!({"amount": -1}), "evaluate to 0 or more, not -1"),
         (json!({"cost": "0.0 / args.amount"}), json!({"amount": 0}), "0 or more, not NaN"),
         (json!({"cost": "1 / args.amount"}), json!({"amount": 0.0}), "0 or more, not inf"),
@@ -350,8 +355,8 @@ fn t8_exclusive_key_is_evaluated() {
     assert_eq!(self::tool(Risk::Critical).exclusive_key(&context), Ok(None));
 }
 
-/// The columns are: limit in the user's settings, remaining budget, amount, headless, and the letters
-/// of the verdicts for write_high_risk and critical at L3.
+/// The columns are: limit in the user's settings, remaining budget, amount, headless, and the
+/// letters of the verdicts for write_high_risk and critical at L3.
 #[test]
 fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
     let isk = |amount: f64| json!({"amount": amount, "unit": "ISK"});
@@ -407,8 +412,8 @@ fn g6_over_budget_verdict_states_excess() {
     let matrix = Matrix::default();
     let found =
         judge_call(&tool, &json!({"q": 5, "p": 2.5}), &judge_context(&settings, &matrix, false));
-    let reason = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its cost of \
-                  12.5 ISK exceeds the remaining 10 ISK";
+    let reason = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its \
+                  cost of 12.5 ISK exceeds the remaining 10 ISK";
     let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
     assert_eq!(found, Verdict::OverBudget { reason: reason.into(), cost });
 }

@@ -1,7 +1,7 @@
 //! The policy table: autonomy × risk → verdict (G3).
 //!
-//! The presets are defined here as literal tables. Configuration starts from one preset and may change
-//! cells. [`judge_call`](super::judge_call) evaluates the table and handles headless agents.
+//! The presets are defined here as literal tables. Configuration starts from one preset and may
+//! change cells. [`judge_call`](super::judge_call) evaluates the table and handles headless agents.
 
 use super::{Autonomy, Risk, Settings};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -145,8 +145,8 @@ impl Matrix {
         self.cells[row(autonomy)][column(risk)]
     }
 
-    /// Returns the verdict for a user with `settings`. `is_affordable` is true if the call has a cost
-    /// and a budget covers it.
+    /// Returns the verdict for a user with `settings`. `is_affordable` is true if the call has a
+    /// cost and a budget covers it.
     pub fn verdict(
         &self,
         autonomy: Autonomy,
@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn g3_unknown_row_column_or_cell_is_rejected() {
-        for invalid in [json!({"L4": {}}), json!({"L1": {"high": "ask"}}), json!({"L1": {"low": 1}})]
+        for invalid in
+            [json!({"L4": {}}), json!({"L1": {"high": "ask"}}), json!({"L1": {"low": 1}})]
         {
             assert!(parse(invalid.clone()).is_err(), "{invalid}");
         }

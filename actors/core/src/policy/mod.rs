@@ -1,8 +1,8 @@
 //! The permission policy as data, and one pure function that evaluates it (G1 to G7).
 //!
-//! [`catalog`] describes the tools, [`settings`] holds what a user allows, [`matrix`] maps an autonomy
-//! level and a risk to a verdict, [`expression`] evaluates conditions on a call's arguments, and
-//! [`judge_call`] combines them.
+//! [`catalog`] describes the tools, [`settings`] holds what a user allows, [`matrix`] maps an
+//! autonomy level and a risk to a verdict, [`expression`] evaluates conditions on a call's
+//! arguments, and [`judge_call`] combines them.
 //!
 //! The policy does not know sessions, approvals or grants.
 

@@ -16,8 +16,8 @@ pub fn compile(schema: &Value) -> Result<Validator, String> {
     compile_with(schema, false)
 }
 
-/// Compiles the schema of a form that humans fill in (T1). Unlike [`compile`], enforces `format`, for
-/// example of an e-mail address.
+/// Compiles the schema of a form that humans fill in (T1). Unlike [`compile`], enforces `format`,
+/// for example of an e-mail address.
 pub fn compile_form(schema: &Value) -> Result<Validator, String> {
     compile_with(schema, true)
 }
@@ -43,8 +43,8 @@ fn compile_with(schema: &Value, validate_formats: bool) -> Result<Validator, Str
     })
 }
 
-/// Checks the size of the schema as written. Iterative, because the depth is not known to be bounded
-/// yet.
+/// Checks the size of the schema as written. Iterative, because the depth is not known to be
+/// bounded yet.
 fn validate_size(schema: &Value) -> Result<(), String> {
     let mut open = vec![(schema, 1)];
     let (mut nodes, mut bytes) = (0, 0);
@@ -74,8 +74,8 @@ fn validate_size(schema: &Value) -> Result<(), String> {
 
 /// Returns the maximum nesting of arguments for this schema; `None` means no limit.
 ///
-/// A definition that contains itself several times may be validated that many times at each level of
-/// the arguments, so the number of levels is limited.
+/// A definition that contains itself several times may be validated that many times at each level
+/// of the arguments, so the number of levels is limited.
 pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
     let SchemaWeight { recursions, .. } = SchemaWeigher::weigh_root(schema);
     (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
@@ -84,8 +84,8 @@ pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
 /// The cost of validating against a schema.
 #[derive(Clone, Copy)]
 struct SchemaWeight {
-    /// The number of nodes with every `$ref` resolved. A schema of a few lines in which each definition
-    /// refers to the next one twice takes exponential time to validate.
+    /// The number of nodes with every `$ref` resolved. A schema of a few lines in which each
+    /// definition refers to the next one twice takes exponential time to validate.
     nodes: usize,
     /// The number of references among them that lead back to an enclosing definition.
     recursions: usize,
@@ -105,8 +105,8 @@ impl SchemaWeight {
 /// Computes the weight of a schema.
 struct SchemaWeigher<'a> {
     root: &'a Value,
-    /// The weights of reference targets, keyed by the text of the reference. `None` while a weight is
-    /// being computed.
+    /// The weights of reference targets, keyed by the text of the reference. `None` while a weight
+    /// is being computed.
     weights: HashMap<&'a str, Option<SchemaWeight>>,
 }
 
@@ -163,7 +163,8 @@ impl<'a> SchemaWeigher<'a> {
         }
         self.weights.insert(target, None);
         let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        // A target that is not found is an anchor or does not exist. It counts like the whole schema.
+        // A target that is not found is an anchor or does not exist. It counts like the whole
+        // schema.
         let weight = self.weigh(found.unwrap_or(self.root), depth);
         self.weights.insert(target, Some(weight));
         weight

@@ -152,7 +152,10 @@ impl Settings {
                 return Some((field, format!("the user's limit is {limit}")));
             };
             if !requested.is_within(limit) {
-                return Some((field, format!("{requested} is not within the user's limit, {limit}")));
+                return Some((
+                    field,
+                    format!("{requested} is not within the user's limit, {limit}"),
+                ));
             }
         }
         None
@@ -236,10 +239,7 @@ impl From<Settings> for SettingsPatch {
 
 /// Returns the settings of a new session: the settings `user` of its user with the changes `patch`.
 /// Returns an error if they would widen `user`; never clamps a value.
-pub fn session_settings(
-    user: &Settings,
-    patch: &SettingsPatch,
-) -> Result<Settings, SettingsError> {
+pub fn session_settings(user: &Settings, patch: &SettingsPatch) -> Result<Settings, SettingsError> {
     let settings = patch.apply(user)?;
     settings.validate_within(user)?;
     Ok(settings)
@@ -404,7 +404,10 @@ mod tests {
             let narrowed = own.narrowed_to(&user);
             assert_eq!(narrowed.validate_within(&user), Ok(()), "{narrowed:?}");
             assert_eq!(narrowed.narrowed_to(&user), narrowed);
-            assert_eq!(narrowed.allowed_regions, own.allowed_regions.clone().or(user.allowed_regions));
+            assert_eq!(
+                narrowed.allowed_regions,
+                own.allowed_regions.clone().or(user.allowed_regions)
+            );
         }
     }
 
@@ -422,8 +425,8 @@ mod tests {
     #[test]
     fn g4_widening_error_states_user_value() {
         let error = session_settings(&Settings::default(), &patch(json!({"autonomy_level": 3})));
-        let expected = "autonomy_level: 3 exceeds the user's 1; a session can only narrow the user's \
-                        settings";
+        let expected = "autonomy_level: 3 exceeds the user's 1; a session can only narrow the \
+                        user's settings";
         assert_eq!(error.unwrap_err().to_string(), expected);
     }
 }

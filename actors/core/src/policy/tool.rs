@@ -1,5 +1,5 @@
-//! A tool with all its properties resolved from the catalog, the server's listing and its schema, and
-//! the registry of all tools.
+//! A tool with all its properties resolved from the catalog, the server's listing and its schema,
+//! and the registry of all tools.
 
 use super::{
     Constraint, CostRule, Expression, ExpressionContext,
@@ -34,8 +34,8 @@ pub struct Tool {
     pub risk: Risk,
     /// The source of the risk.
     pub risk_source: RiskSource,
-    /// True if an attempt may safely be repeated (R1): the catalog or a trusted annotation declares the
-    /// tool read-only or idempotent. Never guessed from the name.
+    /// True if an attempt may safely be repeated (R1): the catalog or a trusted annotation declares
+    /// the tool read-only or idempotent. Never guessed from the name.
     pub repeatable: bool,
     /// True if calls may run in parallel (S3): the tool is read-only, or the catalog allows it.
     pub parallel: bool,
@@ -47,8 +47,8 @@ pub struct Tool {
     pub retry: RetryPolicy,
     /// The reason why the tool can't be called at present (T2).
     pub unavailable_reason: Option<String>,
-    /// The reason why the tool may never be called (G1). Unlike `unavailable_reason`, this is part of
-    /// the policy and leads to a denial.
+    /// The reason why the tool may never be called (G1). Unlike `unavailable_reason`, this is part
+    /// of the policy and leads to a denial.
     pub denial_reason: Option<String>,
     /// The constraints on calls (G5).
     pub constraints: Vec<Constraint>,
@@ -72,14 +72,16 @@ impl Tool {
         !self.constraints.is_empty() || self.cost.is_some() || self.exclusive.is_some()
     }
 
-    /// Returns the key of the exclusive lock that this call must take, if there is one (T8). Sessions
-    /// and tools share the key space.
+    /// Returns the key of the exclusive lock that this call must take, if there is one (T8).
+    /// Sessions and tools share the key space.
     pub fn exclusive_key(&self, context: &ExpressionContext) -> Result<Option<String>, String> {
         let Some(expression) = &self.exclusive else { return Ok(None) };
         let key = expression.evaluate_text(context)?;
         let bytes_max = limits::EXCLUSIVE_KEY_BYTES_MAX;
         if key.is_empty() || key.len() > bytes_max {
-            return Err(format!("`{expression}` must evaluate to a string of 1 to {bytes_max} bytes"));
+            return Err(format!(
+                "`{expression}` must evaluate to a string of 1 to {bytes_max} bytes"
+            ));
         }
         Ok(Some(key))
     }
@@ -106,8 +108,8 @@ impl Tool {
 
 /// All tools of all connected servers, by the name that the model uses.
 ///
-/// Replaced as a whole when the list of a server changes. A holder of an old registry evaluates calls
-/// with it until its next decision.
+/// Replaced as a whole when the list of a server changes. A holder of an old registry evaluates
+/// calls with it until its next decision.
 #[derive(Debug, Default)]
 pub struct ToolRegistry {
     tools: BTreeMap<ToolName, Arc<Tool>>,

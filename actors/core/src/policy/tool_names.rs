@@ -28,8 +28,8 @@ pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
         .or_else(|| find(&READ_VERBS).map(|word| (Risk::ReadOnly, word)))
 }
 
-/// Splits a name into lower-case words: at every character that is not a letter, and before a capital
-/// that starts a new word (`getItem`, `HTTPGet`).
+/// Splits a name into lower-case words: at every character that is not a letter, and before a
+/// capital that starts a new word (`getItem`, `HTTPGet`).
 fn words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words = Vec::new();

@@ -1,5 +1,5 @@
-//! Arithmetic on mixed integers and floats, which CEL does not support. The result of `args.quantity *
-//! args.price` must not depend on the notation of a price, `5` or `5.0`.
+//! Arithmetic on mixed integers and floats, which CEL does not support. The result of
+//! `args.quantity * args.price` must not depend on the notation of a price, `5` or `5.0`.
 
 use cel::{
     Env, ExecutionError,

@@ -1,9 +1,9 @@
-//! Expressions of the catalog: the Common Expression Language (CEL) over `args`, `user` and `session`
-//! (G5).
+//! Expressions of the catalog: the Common Expression Language (CEL) over `args`, `user` and
+//! `session` (G5).
 //!
 //! An [`Expression`] is compiled when the configuration is loaded, and evaluated with the policy.
-//! Every failure is an error with a reason, never a panic. The policy denies a call whose expression
-//! fails.
+//! Every failure is an error with a reason, never a panic. The policy denies a call whose
+//! expression fails.
 //!
 //! `validation` limits the syntax and the work, [`ExpressionContext`] holds the variables, and
 //! `mixed_arithmetic` supports operations on mixed integers and floats.
@@ -105,8 +105,9 @@ impl Expression {
         if self.work_bound.for_context(context) > limits::EXPRESSION_WORK_MAX {
             return Err(format!("`{self}` would take too long with arguments of this size"));
         }
-        let value =
-            catch_panic(|| Value::resolve(&self.tree, context.cel_context()).map_err(explain_error));
+        let value = catch_panic(|| {
+            Value::resolve(&self.tree, context.cel_context()).map_err(explain_error)
+        });
         value.map_err(|problem| format!("`{self}` can't be evaluated: {problem}"))
     }
 }
@@ -127,8 +128,8 @@ fn catch_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String>
         .unwrap_or_else(|_| Err("internal error of the expression evaluator".to_owned()))
 }
 
-/// Formats an error for humans. Includes names and types but no values, since a value can be long or
-/// secret.
+/// Formats an error for humans. Includes names and types but no values, since a value can be long
+/// or secret.
 fn explain_error(error: ExecutionError) -> String {
     if let ExecutionError::NoSuchKey(name) = &error {
         return format!("there is no `{}`", truncate(name, 128));

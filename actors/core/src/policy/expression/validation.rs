@@ -1,7 +1,7 @@
 //! The validation of expressions: the permitted syntax, and the bound of the work.
 //!
-//! The language has no loops other than `all`, `exists`, `map` and similar macros over a list, so the
-//! source and the size of the arguments bound the work; see [`WorkBound`].
+//! The language has no loops other than `all`, `exists`, `map` and similar macros over a list, so
+//! the source and the size of the arguments bound the work; see [`WorkBound`].
 
 use super::{ExpressionContext, context, mixed_arithmetic};
 use crate::limits;
@@ -44,8 +44,8 @@ const ALLOWED_FUNCTIONS: [&str; 27] = [
 ];
 const TYPES: [&str; 7] = ["bool", "double", "int", "list", "map", "null_type", "string"];
 
-/// Limits the recursion of the parser. Each operator sign can make the tree one level deeper. Signs in
-/// string literals count too, since only the parser knows where literals end.
+/// Limits the recursion of the parser. Each operator sign can make the tree one level deeper. Signs
+/// in string literals count too, since only the parser knows where literals end.
 pub(super) fn validate_operator_count(source: &str) -> Result<(), String> {
     let deepens = |byte: &u8| b"([{?!-+*/%<>=&|.".contains(byte);
     let words = source.split(|c: char| !c.is_alphanumeric()).filter(|word| *word == "in").count();
@@ -71,14 +71,14 @@ type NodeCounts = [u64; LOOPS_MAX + 1];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkBound {
     nodes: NodeCounts,
-    /// The factor by which a value can exceed the variables in size: additions, and elements of list
-    /// and map literals.
+    /// The factor by which a value can exceed the variables in size: additions, and elements of
+    /// list and map literals.
     growth: u64,
 }
 
 impl WorkBound {
-    /// Returns the bound for these variables. A node is evaluated once, and in a loop once per value;
-    /// one evaluation may read all values.
+    /// Returns the bound for these variables. A node is evaluated once, and in a loop once per
+    /// value; one evaluation may read all values.
     pub(super) fn for_context(&self, context: &ExpressionContext) -> u64 {
         let literals: u64 = self.nodes.iter().sum();
         let values = context.values.saturating_add(literals);
@@ -211,8 +211,8 @@ impl ExpressionChecker {
     }
 
     /// Returns true if the call appends to the accumulator of a loop. The CEL library generates the
-    /// loops and optimizes only the operators that it generated. The name of an accumulator can't be
-    /// written in an expression.
+    /// loops and optimizes only the operators that it generated. The name of an accumulator can't
+    /// be written in an expression.
     fn is_accumulator_call(&self, call: &CallExpr) -> bool {
         match call.args.first().map(|first| &first.expr) {
             Some(Expr::Ident(name)) => name.starts_with('@'),

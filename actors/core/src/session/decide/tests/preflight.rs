@@ -274,7 +274,7 @@ fn g14_without_a_plan_people_are_asked_as_usual() {
         scene.model_calls(&[ScriptedCall::Malformed(SUBMIT_PLAN_TOOL)]),
         "
         step_completed ToolUse 10 @r1
-        preflight_skipped (the model's plan can't be read: not JSON; you are asked about calls as they come) @r1
+        preflight_skipped (the model's plan is invalid: not JSON; you are asked about calls as they come) @r1
         step_started a2 #1 small @r1.1
         message_started M1 @r1.1
         > start_model a2 M1 @r1.1
