@@ -447,7 +447,7 @@ fn e7_placeholders_never_shown_are_rejected_in_steps() {
         let edits = vec![ChecklistStepEdit { arguments, ..edit(position) }];
         let refused = scene.apply(approve(&scene, edits)).unwrap_err();
         let Rejection::InvalidAnswer { problem } = &refused else { panic!("{refused}") };
-        let expected = format!("step {position}: arguments.token has `[redacted]`");
+        let expected = format!("step {position}: `arguments.token`: contains `[redacted]`");
         assert!(problem.starts_with(&expected), "{problem}");
     }
 }
