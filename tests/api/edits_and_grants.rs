@@ -88,7 +88,7 @@ async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
     // Who hides what was shown does not mean it to be passed.
     let problem = house.post(&path, edit("[redacted]")).await.expect_problem(422, "invalid_edit");
     let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains("arguments.system has `[redacted]`"), "{problem}");
+    assert!(detail.contains("`arguments.system`: contains `[redacted]`"), "{problem}");
 
     house.post(&path, edit("Amarr")).await.expect_ok();
     stream.read_to_end().await;

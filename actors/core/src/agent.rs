@@ -1,4 +1,4 @@
-//! Agents are profiles in configuration (S7).
+//! Agent profiles, which configuration defines (S7).
 
 use crate::{
     approval::ApprovalDeadlines,
@@ -14,43 +14,45 @@ use std::sync::Arc;
 /// The built-in tool that reads resources of tool servers.
 pub const READ_RESOURCE_TOOL: &str = "read_resource";
 
-/// What a session's agent is.
+/// The profile of a session's agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentProfile {
-    /// Its name.
+    /// The name.
     pub name: AgentName,
-    /// For people.
+    /// The description, for humans and for agents that delegate to this one.
     pub description: String,
-    /// The models to use, by their names in configuration; the first that works.
+    /// The models, by their names in configuration. The first one that works is used.
     pub models: Vec<String>,
     /// The system prompt.
     pub system: String,
-    /// Globs over tool names (`*` matches any text); a tool must match one. `["*"]` is all.
+    /// Globs over tool names (`*` matches any text). A tool must match at least one; `["*"]`
+    /// matches all.
     pub tools: Vec<String>,
-    /// Globs of which a tool must match one, too: of a child, those of a workflow above it (S8).
+    /// Further globs, of which a tool must match at least one. Set for a child: the globs of an
+    /// ancestor's workflow (S8).
     pub inherited_tools: Option<Arc<[String]>>,
-    /// Globs over the names of skills that it may read (C2). `["*"]` is all.
+    /// Globs over the names of the skills that the agent may read (C2). `["*"]` matches all.
     pub skills: Vec<String>,
-    /// Globs over `server:uri` of the resources of tool servers that it may read (T1); none by default.
+    /// Globs over `server:uri` of the resources that the agent may read (T1). Empty by default.
     pub resources: Vec<String>,
-    /// The workflow of its runs that are started with none (S7).
+    /// The workflow of runs that are started without one (S7).
     pub workflow: Option<String>,
-    /// The agents that it may hand tasks to (S8).
+    /// The agents to which the agent may delegate (S8).
     pub delegates: Vec<AgentName>,
-    /// Steps of a run (S2).
+    /// Maximum number of steps of a run (S2).
     pub max_steps: u32,
-    /// Output tokens of a step (S2).
+    /// Maximum number of output tokens of a step (S2).
     pub max_tokens: u32,
-    /// Nobody is there to ask: what would ask is denied (G13).
+    /// True if no human is available to answer approvals. A verdict of ask then means deny (G13).
     pub headless: bool,
-    /// How long people have to answer, and what then (G10).
+    /// The deadlines of approvals (G10).
     pub approval_deadlines: ApprovalDeadlines,
-    /// What its runs, sessions and users may spend (G6).
+    /// The budgets of runs, sessions and users (G6).
     pub budgets: Vec<Budget>,
 }
 
 impl AgentProfile {
-    /// The profile with every default.
+    /// Creates a profile with default values.
     pub fn new(name: AgentName) -> Self {
         Self {
             name,
@@ -71,7 +73,7 @@ impl AgentProfile {
         }
     }
 
-    /// Whether a budget limits what models may cost its user.
+    /// Returns true if a budget limits the user's spending on models.
     pub fn has_user_model_budget(&self) -> bool {
         let limits_models = |budget: &Budget| match budget.measure {
             BudgetMeasure::Tokens | BudgetMeasure::Usd => budget.scope == BudgetScope::User,
@@ -80,8 +82,9 @@ impl AgentProfile {
         self.budgets.iter().any(limits_models)
     }
 
-    /// Whether the agent may read that resource of a tool server, or fill in that template of some.
-    /// One with a dot segment nobody may: it would mean another than the globs see (X5).
+    /// Returns true if the agent may read a resource of a server, or resources of a template. A URI
+    /// with a dot segment is never allowed, because it could denote a resource other than the one
+    /// that the globs match (X5).
     pub fn can_read_resource(&self, server: &str, uri: &str) -> bool {
         if has_dot_segment(uri) {
             return false;
@@ -90,17 +93,17 @@ impl AgentProfile {
         self.resources.iter().any(|glob| crate::text::glob_matches(glob, &name))
     }
 
-    /// Whether the agent may see the tool of that name. Whether it reads skills is said by `skills`,
-    /// whether it reads resources by `resources`, whether it hands on tasks by `delegates`.
+    /// Returns true if the agent may use a tool. `skills`, `resources` and `delegates` control the
+    /// built-in tools that read skills, read resources and delegate.
     pub fn can_use_tool(&self, tool: &str) -> bool {
-        let matches_one =
+        let matches_any =
             |globs: &[String]| globs.iter().any(|glob| crate::text::glob_matches(glob, tool));
-        let is_within = self.inherited_tools.as_deref().is_none_or(matches_one);
+        let is_within = self.inherited_tools.as_deref().is_none_or(matches_any);
         match tool {
             READ_SKILL_TOOL => !self.skills.is_empty(),
             READ_RESOURCE_TOOL => !self.resources.is_empty() && is_within,
             DELEGATE_TOOL => !self.delegates.is_empty() && is_within,
-            _ => matches_one(&self.tools) && is_within,
+            _ => matches_any(&self.tools) && is_within,
         }
     }
 }

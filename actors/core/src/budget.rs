@@ -1,8 +1,8 @@
-//! Budgets: what runs, sessions and users may spend, and what they have spent (G6).
+//! Budgets: the spending limits of runs, sessions and users, and the recorded spending (G6).
 //!
-//! Pure bookkeeping. A session knows what it spent itself; what its user spent elsewhere comes in
-//! as an [`Account`], and the store checks the user's limits once more when it commits, so that of
-//! two sessions racing for the last of a budget one wins.
+//! Pure bookkeeping. A session knows its own spending; [`UserSpending`] supplies the spending of
+//! the user's other sessions. The store checks the user's limits again at commit, so that only one
+//! of two sessions that race for the rest of a budget succeeds.
 
 use crate::{
     ids::UserId,
@@ -16,24 +16,24 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-/// What is counted.
+/// The quantity that a budget counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BudgetMeasure {
     /// Tokens of model calls, input and output.
     Tokens,
     /// Money for model calls, in US dollars.
     Usd,
-    /// What tools cost, in this unit.
+    /// The cost of tools, in this unit.
     Unit(Arc<str>),
 }
 
 impl BudgetMeasure {
-    /// The measure of tool costs in `unit`.
+    /// Returns the measure of tool costs in `unit`.
     pub fn from_unit(unit: &str) -> Self {
         Self::Unit(unit.into())
     }
 
-    /// The word for it.
+    /// Returns the wire name.
     pub fn name(&self) -> &str {
         match self {
             Self::Tokens => "tokens",
@@ -42,7 +42,8 @@ impl BudgetMeasure {
         }
     }
 
-    /// The measure of that name; what is neither tokens nor dollars is a unit.
+    /// Returns the measure of that name. A name other than `tokens` and `usd` is a unit of tool
+    /// costs.
     pub fn from_name(name: &str) -> Self {
         match name {
             "tokens" => Self::Tokens,
@@ -54,8 +55,8 @@ impl BudgetMeasure {
 
 impl PartialSchema for BudgetMeasure {
     fn schema() -> RefOr<Schema> {
-        let words = "`tokens`, `usd`, or the unit of what tools cost";
-        ObjectBuilder::new().schema_type(Type::String).description(Some(words)).into()
+        let description = "`tokens`, `usd`, or a unit of tool costs";
+        ObjectBuilder::new().schema_type(Type::String).description(Some(description)).into()
     }
 }
 
@@ -82,42 +83,42 @@ impl<'de> Deserialize<'de> for BudgetMeasure {
     }
 }
 
-/// Whose spending is counted.
+/// The scope of a budget: the spending that it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetScope {
-    /// One run's.
+    /// The spending of one run.
     Run,
-    /// One session's.
+    /// The spending of one session.
     Session,
-    /// All sessions' of one user.
+    /// The spending of all sessions of one user.
     User,
-    /// A child's, of what budgets above it had left for it (S8).
+    /// The spending of a child, limited to its share of the budgets of its ancestors (S8).
     Parent,
 }
 
 /// A limit on spending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Budget {
-    /// Whose spending.
+    /// The scope.
     pub scope: BudgetScope,
-    /// In which time; a run's is always counted whole.
+    /// The period. Not used for a run, whose spending is always counted in total.
     #[serde(default)]
     pub period: BudgetPeriod,
-    /// What is counted.
+    /// The measure.
     pub measure: BudgetMeasure,
-    /// How much of it; 0 or more.
+    /// The limit; 0 or more.
     pub limit: f64,
 }
 
 impl Budget {
-    /// The limit that settings put on tool costs, for the spending of `scope`.
+    /// Creates the budget for a settings limit on tool costs, with the given scope.
     pub fn from_settings(limit: &BudgetLimit, scope: BudgetScope) -> Self {
         let measure = BudgetMeasure::from_unit(&limit.unit);
         Self { scope, period: limit.period, measure, limit: limit.amount }
     }
 
-    /// Whether `other` limits the same spending.
+    /// Returns true if `other` limits the same spending, with the same or another limit.
     pub fn is_same_budget(&self, other: &Self) -> bool {
         self.scope == other.scope && self.period == other.period && self.measure == other.measure
     }
@@ -129,7 +130,7 @@ impl fmt::Display for Budget {
             BudgetScope::Run => "of this run",
             BudgetScope::Session => "of this session",
             BudgetScope::User => "of this user",
-            BudgetScope::Parent => "that its parent session left it",
+            BudgetScope::Parent => "allotted by its parent session",
         };
         let period = match self.period {
             BudgetPeriod::Day => " for today",
@@ -140,16 +141,16 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The amount as people read it: with two decimals, and below one with three digits.
+/// Rounds an amount for display: two decimals, or three significant digits below 1.
 fn rounded(amount: f64) -> f64 {
     let scale = scale_of(amount);
     (amount * scale).round() / scale
 }
 
-/// The same, and not more than `amount`.
+/// Rounds like [`rounded`], but never up.
 pub(crate) fn rounded_down(amount: f64) -> f64 {
     let scale = scale_of(amount);
-    // What stands for a round number may be a little less.
+    // Compensates for a floating-point representation slightly below a round number.
     (amount * scale + 1e-6).floor() / scale
 }
 
@@ -158,33 +159,33 @@ fn scale_of(amount: f64) -> f64 {
     10_f64.powf(digits.min(12.0))
 }
 
-/// What something was spent on.
+/// An item of spending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Expense {
-    /// A tool's name, or what else.
+    /// The name of a tool, or another description of the item.
     pub what: String,
-    /// How much.
+    /// The amount.
     pub amount: f64,
 }
 
-/// A limit that a person raised.
+/// A raised limit of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetRaise {
-    /// The budget, with the limit as it is now.
+    /// The budget, with the raised limit.
     pub budget: Budget,
-    /// When; it holds for the period in which it was said.
+    /// The time of the raise. The raise applies to the period that contains this time.
     pub at: Timestamp,
 }
 
 impl BudgetRaise {
-    /// Whether it still holds for `budget`.
+    /// Returns true if the raise applies to `budget` at `now`.
     pub fn applies_to(&self, budget: &Budget, now: Timestamp) -> bool {
-        let first = budget.period.first_day(now.day());
-        self.budget.is_same_budget(budget) && first.is_none_or(|first| self.at.day() >= first)
+        let first_day = budget.period.first_day(now.day());
+        self.budget.is_same_budget(budget) && first_day.is_none_or(|first| self.at.day() >= first)
     }
 }
 
-/// What tools have cost one session: by unit, day and tool.
+/// The tool costs of one session, by unit, day and tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolCosts(Arc<BTreeMap<ToolCostKey, f64>>);
 
@@ -192,29 +193,28 @@ pub struct ToolCosts(Arc<BTreeMap<ToolCostKey, f64>>);
 type ToolCostKey = (Arc<str>, Day, Arc<str>);
 
 impl ToolCosts {
-    /// Adds an amount, or takes a negative one back.
+    /// Adds an amount. A negative amount releases an earlier one.
     pub fn add(&mut self, unit: &str, day: Day, tool: &str, amount: f64) {
         let costs = Arc::make_mut(&mut self.0);
         *costs.entry((unit.into(), day, tool.into())).or_default() += amount;
     }
 
-    /// What was spent of that unit in the period of `today`.
+    /// Returns the amount spent in `unit` in the period that contains `today`.
     pub fn spent(&self, unit: &str, period: BudgetPeriod, today: Day) -> f64 {
-        let first = period.first_day(today);
-        let of_unit = self
-            .0
-            .iter()
-            .filter(|((of, day, _), _)| &**of == unit && first.is_none_or(|first| *day >= first));
-        // Not `sum`, whose nothing is negative zero, which people would read.
-        of_unit.fold(0.0, |spent, (_, amount)| spent + amount)
+        let first_day = period.first_day(today);
+        let amounts = self.0.iter().filter(|((other, day, _), _)| {
+            &**other == unit && first_day.is_none_or(|first| *day >= first)
+        });
+        // `sum` would return negative zero for no amounts, which would be displayed.
+        amounts.fold(0.0, |spent, (_, amount)| spent + amount)
     }
 
-    /// What that unit was spent on in the period of `today`, the largest first.
+    /// Returns the expenses in `unit` in the period that contains `today`, largest first.
     pub fn expenses(&self, unit: &str, period: BudgetPeriod, today: Day) -> Vec<Expense> {
-        let first = period.first_day(today);
+        let first_day = period.first_day(today);
         let mut by_tool: BTreeMap<&str, f64> = BTreeMap::new();
-        for ((of, day, tool), amount) in self.0.iter() {
-            if &**of == unit && first.is_none_or(|first| *day >= first) {
+        for ((other, day, tool), amount) in self.0.iter() {
+            if &**other == unit && first_day.is_none_or(|first| *day >= first) {
                 *by_tool.entry(tool).or_default() += amount;
             }
         }
@@ -223,11 +223,11 @@ impl ToolCosts {
             .filter(|(_, amount)| *amount > 0.0)
             .map(|(tool, amount)| Expense { what: tool.to_owned(), amount })
             .collect();
-        expenses.sort_by(|one, two| two.amount.total_cmp(&one.amount));
+        expenses.sort_by(|left, right| right.amount.total_cmp(&left.amount));
         expenses
     }
 
-    /// What changed from `before`, by unit and day.
+    /// Returns the changes since `before`, by unit and day.
     pub fn changes_since(&self, before: &Self) -> Vec<SpendingEntry> {
         if Arc::ptr_eq(&self.0, &before.0) {
             return Vec::new();
@@ -238,33 +238,34 @@ impl ToolCosts {
             *changes.entry((unit.clone(), *day)).or_default() += change;
         }
         let changed = changes.into_iter().filter(|(_, amount)| *amount != 0.0);
-        let spend = |((unit, day), amount)| SpendingEntry {
+        let to_entry = |((unit, day), amount)| SpendingEntry {
             measure: BudgetMeasure::Unit(unit),
             day,
             amount,
         };
-        changed.map(spend).collect()
+        changed.map(to_entry).collect()
     }
 }
 
-/// What a commit adds to its user's spending; negative where a reservation is released.
+/// The amount that a commit adds to the user's spending; negative if a reservation is released.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpendingEntry {
-    /// What is counted.
+    /// The measure.
     pub measure: BudgetMeasure,
-    /// The day it counts for.
+    /// The day to which the amount is charged.
     pub day: Day,
-    /// How much.
+    /// The amount.
     pub amount: f64,
 }
 
-/// What a commit takes for granted of its user's spending: with it, no more than `limit` is spent
-/// in the period. Where another session was faster, the commit fails and is decided anew.
+/// A condition on the user's spending, checked at commit: including the commit, at most `limit` is
+/// spent in the period. If another session has committed first, the commit fails and the decision
+/// is repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpendingPrecondition {
-    /// What is counted.
+    /// The measure.
     pub measure: BudgetMeasure,
-    /// In which time.
+    /// The period.
     pub period: BudgetPeriod,
     /// The day of the decision.
     pub day: Day,
@@ -273,47 +274,49 @@ pub struct SpendingPrecondition {
 }
 
 impl SpendingPrecondition {
-    /// Whether it holds where `spent` is spent in its period, with this commit.
+    /// Returns true if the condition holds when `spent`, including this commit, is spent in the
+    /// period.
     pub fn is_met(&self, spent: f64) -> bool {
         is_within(spent, self.limit)
     }
 
-    /// The first day of its period; for ever has none.
+    /// Returns the first day of the period; `None` for the total.
     pub fn first_day(&self) -> Option<Day> {
         self.period.first_day(self.day)
     }
 }
 
-/// Whether `spent` is no more than `limit`. Sums of the same amounts in another order may differ in
-/// their last digits.
+/// Returns true if `spent` is at most `limit`. Tolerates a relative error of 1e-9, since sums of
+/// the same amounts in another order can differ in the last digits.
 pub(crate) fn is_within(spent: f64, limit: f64) -> bool {
     spent <= limit + limit.abs() * 1e-9
 }
 
-/// What a commit adds to its user's spending, and what must hold of it; else nothing is committed.
+/// The changes of a commit to the user's spending, and their preconditions. If a precondition
+/// fails, nothing is committed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpendingUpdate {
-    /// Who pays.
+    /// The user who is charged.
     pub user: UserId,
-    /// What is added.
+    /// The amounts to add.
     pub entries: Vec<SpendingEntry>,
-    /// What must hold then.
+    /// The conditions that must hold after the entries are added.
     pub preconditions: Vec<SpendingPrecondition>,
 }
 
-/// What a user has spent of one measure.
+/// The spending of a user in one measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpendingTotals {
-    /// Today.
+    /// The spending of today.
     pub day: f64,
-    /// This month.
+    /// The spending of this month.
     pub month: f64,
-    /// Ever.
+    /// The total spending.
     pub total: f64,
 }
 
 impl SpendingTotals {
-    /// Counts what was spent on `day`.
+    /// Adds an amount that was spent on `day`.
     pub fn add(&mut self, day: Day, amount: f64, today: Day) {
         self.total += amount;
         if day >= today.first_of_month() {
@@ -324,7 +327,7 @@ impl SpendingTotals {
         }
     }
 
-    /// What was spent in that period.
+    /// Returns the spending in a period.
     pub fn in_period(&self, period: BudgetPeriod) -> f64 {
         match period {
             BudgetPeriod::Day => self.day,
@@ -334,12 +337,12 @@ impl SpendingTotals {
     }
 }
 
-/// What a user may spend on tools, and has spent.
+/// The spending limit of a user and the user's spending.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserSpending {
-    /// The limit of their settings.
+    /// The budget limit of the user's settings.
     pub limit: Option<BudgetLimit>,
-    /// What is spent, by all of their sessions.
+    /// The spending of all sessions of the user, by measure.
     pub totals: BTreeMap<BudgetMeasure, SpendingTotals>,
 }
 
@@ -347,16 +350,16 @@ pub struct UserSpending {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> Timestamp {
+    fn timestamp(text: &str) -> Timestamp {
         serde_json::from_str(&format!("\"{text}\"")).unwrap()
     }
 
     #[test]
-    fn g6_costs_count_for_the_day_the_month_or_for_ever() {
+    fn g6_tool_costs_are_counted_per_period() {
         let mut costs = ToolCosts::default();
         let [old, first, today] =
             ["2026-10-31T23:59:59.999Z", "2026-11-01T00:00:00Z", "2026-11-22T12:00:00Z"]
-                .map(|text| at(text).day());
+                .map(|text| timestamp(text).day());
         costs.add("ISK", old, "buy", 1.0);
         costs.add("ISK", first, "buy", 10.0);
         costs.add("ISK", today, "sell", 100.0);
@@ -366,13 +369,14 @@ mod tests {
         assert_eq!(costs.spent("ISK", BudgetPeriod::Total, today), 111.0);
         let expected = [("sell", 100.0), ("buy", 11.0)];
         let found = costs.expenses("ISK", BudgetPeriod::Total, today);
-        let found: Vec<_> = found.iter().map(|it| (it.what.as_str(), it.amount)).collect();
+        let found: Vec<_> =
+            found.iter().map(|expense| (expense.what.as_str(), expense.amount)).collect();
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn g6_cost_changes_are_grouped_by_unit_and_day() {
-        let day = at("2026-11-22T12:00:00Z").day();
+    fn g6_changed_costs_are_grouped_by_unit_and_day() {
+        let day = timestamp("2026-11-22T12:00:00Z").day();
         let mut before = ToolCosts::default();
         before.add("ISK", day, "buy", 5.0);
         let mut after = before.clone();
@@ -384,8 +388,8 @@ mod tests {
     }
 
     #[test]
-    fn g6_amounts_are_rounded_for_people() {
-        for (amount, told, down) in [
+    fn g6_displayed_amounts_are_rounded() {
+        for (amount, nearest, down) in [
             (50.0 / 3.0, 16.67, 16.66),
             (50.0 - 33.3, 16.7, 16.7),
             (0.87 / 3.0, 0.29, 0.29),
@@ -394,31 +398,36 @@ mod tests {
             (2.0, 2.0, 2.0),
             (0.0, 0.0, 0.0),
         ] {
-            assert_eq!((rounded(amount), rounded_down(amount)), (told, down), "{amount}");
+            assert_eq!((rounded(amount), rounded_down(amount)), (nearest, down), "{amount}");
         }
     }
 
     #[test]
-    fn g6_a_raise_holds_for_its_period() {
+    fn g6_raise_applies_only_to_its_period() {
         let limit = |period| Budget {
             scope: BudgetScope::User,
             period,
             measure: BudgetMeasure::from_unit("ISK"),
             limit: 5.0,
         };
-        let raised = |period| BudgetRaise { budget: limit(period), at: at("2026-11-22T12:00:00Z") };
-        for (period, now, holds) in [
+        let raised =
+            |period| BudgetRaise { budget: limit(period), at: timestamp("2026-11-22T12:00:00Z") };
+        for (period, now, applies) in [
             (BudgetPeriod::Day, "2026-11-22T23:59:59Z", true),
             (BudgetPeriod::Day, "2026-11-23T00:00:00Z", false),
             (BudgetPeriod::Month, "2026-11-30T00:00:00Z", true),
             (BudgetPeriod::Month, "2026-12-01T00:00:00Z", false),
             (BudgetPeriod::Total, "2030-01-01T00:00:00Z", true),
         ] {
-            assert_eq!(raised(period).applies_to(&limit(period), at(now)), holds, "{period:?}");
+            assert_eq!(
+                raised(period).applies_to(&limit(period), timestamp(now)),
+                applies,
+                "{period:?}"
+            );
         }
         assert!(
             !raised(BudgetPeriod::Day)
-                .applies_to(&limit(BudgetPeriod::Total), at("2026-11-22T12:00:00Z"))
+                .applies_to(&limit(BudgetPeriod::Total), timestamp("2026-11-22T12:00:00Z"))
         );
     }
 }

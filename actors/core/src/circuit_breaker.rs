@@ -1,39 +1,39 @@
-//! A circuit breaker (R4): what fails again and again is left alone for a while, and then asked by
-//! one first.
+//! A circuit breaker (R4): blocks requests to an endpoint that fails repeatedly, and permits one
+//! probe request before it allows all requests again.
 //!
-//! Pure: time comes in with each question. Whoever asks gets a [`Pass`] or is [`Refused`], and says
-//! in the end how it went.
+//! Pure: every function receives the current time. A caller acquires a [`CircuitPermit`] or gets a
+//! [`CircuitOpenError`], and reports the [`RequestOutcome`] of its request.
 //!
-//! | state | asked | a success | a failure | nothing heard |
+//! | state | `try_acquire` | success | failure | unknown outcome |
 //! |---|---|---|---|---|
-//! | closed | passes | counts anew | counts; at the limit it opens | |
-//! | open | refused; after its rest one passes: half open | too late to count | too late to count | |
-//! | half open | refused while the one is under way | closes | opens, for twice as long | the next one passes |
+//! | closed | permits | resets the count | increments the count; opens at the limit | no change |
+//! | open | rejects; after the open duration permits one probe: half open | ignored | ignored | ignored |
+//! | half open | rejects until the probe timeout; then permits another probe | closes | opens, twice as long | permits the next probe |
 
 use crate::time::Timestamp;
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// When a breaker opens, and for how long.
+/// The configuration of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// Failures in a row that open it.
+    /// Number of consecutive failures that open the circuit.
     pub failures_max: u32,
-    /// Its first rest; each further one is twice as long.
+    /// Duration of the first open phase. Each further one is twice as long.
     pub open_duration: Duration,
-    /// Its longest rest.
+    /// Maximum duration of an open phase.
     pub open_duration_max: Duration,
-    /// How long the one that passes a half open breaker may take before another may pass.
+    /// Maximum duration of a probe before another probe is permitted.
     pub probe_timeout: Duration,
 }
 
-/// The breaker of one endpoint.
+/// The circuit breaker of one endpoint.
 #[derive(Clone, Debug)]
 pub struct CircuitBreaker {
     config: BreakerConfig,
     phase: BreakerPhase,
-    /// Which phase a pass was given in: what comes of an earlier one changes nothing.
+    /// The number of the current phase. Outcomes of permits from an earlier phase are ignored.
     epoch: u64,
 }
 
@@ -44,21 +44,21 @@ enum BreakerPhase {
     HalfOpen { probe_until: Timestamp, times_opened: u32 },
 }
 
-/// What a breaker does with those who ask.
+/// The state of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = CircuitState)]
 pub enum CircuitState {
-    /// All pass.
+    /// All requests are permitted.
     Closed,
-    /// Nobody passes.
+    /// No request is permitted.
     Open,
-    /// One is under way to see.
+    /// A probe request is in progress.
     HalfOpen,
 }
 
 impl CircuitState {
-    /// The word for it.
+    /// Returns the wire name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -68,37 +68,37 @@ impl CircuitState {
     }
 }
 
-/// Leave to try.
+/// Permission to send one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitPermit {
     epoch: u64,
 }
 
-/// Not now.
+/// The circuit is open and the request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitOpenError {
-    /// When it is worth asking again.
+    /// The earliest time at which a request can be permitted.
     pub retry_at: Timestamp,
 }
 
-/// How a try went.
+/// The outcome of a request, reported to the circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The endpoint answered, whatever it said.
+    /// The endpoint answered, with any content.
     Success,
-    /// It did not.
+    /// The endpoint did not answer.
     Failure,
-    /// The try was given up, and nothing is known.
+    /// The request was abandoned, and its outcome is unknown.
     Unknown,
 }
 
 impl CircuitBreaker {
-    /// A closed one.
+    /// Creates a closed circuit breaker.
     pub fn new(config: BreakerConfig) -> Self {
         Self { config, phase: BreakerPhase::Closed { failures: 0 }, epoch: 0 }
     }
 
-    /// What it does with those who ask.
+    /// Returns the state.
     pub fn state(&self) -> CircuitState {
         match self.phase {
             BreakerPhase::Closed { .. } => CircuitState::Closed,
@@ -107,7 +107,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// When the next may pass, if none may now.
+    /// Returns the time at which the next request can be permitted; `None` if the circuit is
+    /// closed.
     pub fn open_until(&self) -> Option<Timestamp> {
         match self.phase {
             BreakerPhase::Closed { .. } => None,
@@ -116,7 +117,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether a try may be made now.
+    /// Permits a request, or returns the time of the next attempt.
     pub fn try_acquire(&mut self, now: Timestamp) -> Result<CircuitPermit, CircuitOpenError> {
         match self.phase {
             BreakerPhase::Closed { .. } => {}
@@ -132,12 +133,12 @@ impl CircuitBreaker {
         Ok(CircuitPermit { epoch: self.epoch })
     }
 
-    /// Takes how the try of `pass` went.
-    pub fn report(&mut self, pass: CircuitPermit, heard: RequestOutcome, now: Timestamp) {
-        if pass.epoch != self.epoch {
+    /// Records the outcome of the request that was sent with `permit`.
+    pub fn report(&mut self, permit: CircuitPermit, outcome: RequestOutcome, now: Timestamp) {
+        if permit.epoch != self.epoch {
             return;
         }
-        match (self.phase, heard) {
+        match (self.phase, outcome) {
             (BreakerPhase::Closed { .. }, RequestOutcome::Success) => {
                 self.phase = BreakerPhase::Closed { failures: 0 }
             }
@@ -150,7 +151,7 @@ impl CircuitBreaker {
                     self.phase = BreakerPhase::Closed { failures };
                 }
             }
-            // Nobody holds a pass of this phase.
+            // Unreachable: an open phase issues no permits.
             (
                 BreakerPhase::Open { .. },
                 RequestOutcome::Success | RequestOutcome::Failure | RequestOutcome::Unknown,
@@ -167,7 +168,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Lets all pass again: the endpoint is another one now.
+    /// Closes the circuit, because the endpoint was replaced.
     pub fn reset(&mut self) {
         self.enter(BreakerPhase::Closed { failures: 0 });
     }
@@ -188,35 +189,35 @@ impl CircuitBreaker {
 mod tests {
     use super::*;
 
-    const POLICY: BreakerConfig = BreakerConfig {
+    const CONFIG: BreakerConfig = BreakerConfig {
         failures_max: 3,
         open_duration: Duration::from_secs(10),
         open_duration_max: Duration::from_secs(35),
         probe_timeout: Duration::from_secs(60),
     };
 
-    /// Seconds from the beginning.
-    fn at(seconds: i64) -> Timestamp {
+    /// Returns the time `seconds` after the start.
+    fn time(seconds: i64) -> Timestamp {
         Timestamp(seconds * 1000)
     }
 
-    /// One who asks at that second and hears at once.
-    fn tries(breaker: &mut CircuitBreaker, second: i64, heard: RequestOutcome) -> CircuitState {
-        let pass = breaker.try_acquire(at(second)).expect("it may be tried");
-        breaker.report(pass, heard, at(second));
+    /// Sends a request at `second` and reports its outcome immediately.
+    fn send(breaker: &mut CircuitBreaker, second: i64, outcome: RequestOutcome) -> CircuitState {
+        let permit = breaker.try_acquire(time(second)).expect("the request is permitted");
+        breaker.report(permit, outcome, time(second));
         breaker.state()
     }
 
-    fn opened(second: i64) -> CircuitBreaker {
-        let mut breaker = CircuitBreaker::new(POLICY);
+    fn opened_breaker(second: i64) -> CircuitBreaker {
+        let mut breaker = CircuitBreaker::new(CONFIG);
         for _ in 0..3 {
-            tries(&mut breaker, second, RequestOutcome::Failure);
+            send(&mut breaker, second, RequestOutcome::Failure);
         }
         breaker
     }
 
     #[test]
-    fn r4_consecutive_failures_open_the_breaker_and_success_resets_the_count() {
+    fn r4_consecutive_failures_open_circuit_and_success_resets_count() {
         use RequestOutcome::{Failure, Success, Unknown};
         let cases: [(&[RequestOutcome], CircuitState); 6] = [
             (&[Failure, Failure], CircuitState::Closed),
@@ -226,80 +227,83 @@ mod tests {
             (&[Failure, Unknown, Failure, Failure], CircuitState::Open),
             (&[Success, Success, Failure, Failure, Failure], CircuitState::Open),
         ];
-        for (heard, state) in cases {
-            let mut breaker = CircuitBreaker::new(POLICY);
-            for heard in heard {
-                tries(&mut breaker, 0, *heard);
+        for (outcomes, state) in cases {
+            let mut breaker = CircuitBreaker::new(CONFIG);
+            for outcome in outcomes {
+                send(&mut breaker, 0, *outcome);
             }
-            assert_eq!(breaker.state(), state, "{heard:?}");
+            assert_eq!(breaker.state(), state, "{outcomes:?}");
         }
     }
 
     #[test]
-    fn r4_one_probe_is_permitted_after_the_open_duration() {
-        let mut breaker = opened(0);
-        assert_eq!(breaker.try_acquire(at(9)), Err(CircuitOpenError { retry_at: at(10) }));
-        let probe = breaker.try_acquire(at(10)).unwrap();
+    fn r4_one_probe_is_permitted_after_open_duration() {
+        let mut breaker = opened_breaker(0);
+        assert_eq!(breaker.try_acquire(time(9)), Err(CircuitOpenError { retry_at: time(10) }));
+        let probe = breaker.try_acquire(time(10)).unwrap();
         assert_eq!(breaker.state(), CircuitState::HalfOpen);
         assert_eq!(
-            breaker.try_acquire(at(11)),
-            Err(CircuitOpenError { retry_at: at(70) }),
-            "one is enough"
+            breaker.try_acquire(time(11)),
+            Err(CircuitOpenError { retry_at: time(70) }),
+            "only one probe is permitted"
         );
-        breaker.report(probe, RequestOutcome::Success, at(12));
+        breaker.report(probe, RequestOutcome::Success, time(12));
         assert_eq!(breaker.state(), CircuitState::Closed);
         assert_eq!(
-            tries(&mut breaker, 12, RequestOutcome::Failure),
+            send(&mut breaker, 12, RequestOutcome::Failure),
             CircuitState::Closed,
-            "it counts anew"
+            "the failure count was reset"
         );
     }
 
     #[test]
-    fn r4_each_rest_is_twice_as_long_up_to_the_longest() {
-        let mut breaker = opened(0);
+    fn r4_open_duration_doubles_up_to_maximum() {
+        let mut breaker = opened_breaker(0);
         let mut now = 10;
-        for rest in [20, 35, 35] {
-            assert_eq!(tries(&mut breaker, now, RequestOutcome::Failure), CircuitState::Open);
-            assert_eq!(breaker.open_until(), Some(at(now + rest)));
-            now += rest;
+        for open_seconds in [20, 35, 35] {
+            assert_eq!(send(&mut breaker, now, RequestOutcome::Failure), CircuitState::Open);
+            assert_eq!(breaker.open_until(), Some(time(now + open_seconds)));
+            now += open_seconds;
         }
-        assert_eq!(tries(&mut breaker, now, RequestOutcome::Success), CircuitState::Closed);
+        assert_eq!(send(&mut breaker, now, RequestOutcome::Success), CircuitState::Closed);
         for _ in 0..3 {
-            tries(&mut breaker, now, RequestOutcome::Failure);
+            send(&mut breaker, now, RequestOutcome::Failure);
         }
-        assert_eq!(breaker.open_until(), Some(at(now + 10)), "and begins anew");
+        assert_eq!(breaker.open_until(), Some(time(now + 10)), "the open duration was reset");
     }
 
     #[test]
-    fn r4_lost_probe_does_not_keep_the_breaker_half_open() {
-        let mut breaker = opened(0);
-        assert_eq!(tries(&mut breaker, 10, RequestOutcome::Unknown), CircuitState::Open);
-        let lost = breaker.try_acquire(at(10)).unwrap();
-        let next = breaker.try_acquire(at(70)).unwrap();
-        breaker.report(lost, RequestOutcome::Success, at(71));
-        assert_eq!(breaker.state(), CircuitState::HalfOpen, "it is not asked any more");
-        breaker.report(next, RequestOutcome::Success, at(71));
+    fn r4_lost_probe_does_not_block_further_probes() {
+        let mut breaker = opened_breaker(0);
+        assert_eq!(send(&mut breaker, 10, RequestOutcome::Unknown), CircuitState::Open);
+        let lost = breaker.try_acquire(time(10)).unwrap();
+        let next = breaker.try_acquire(time(70)).unwrap();
+        breaker.report(lost, RequestOutcome::Success, time(71));
+        assert_eq!(breaker.state(), CircuitState::HalfOpen, "the lost probe is ignored");
+        breaker.report(next, RequestOutcome::Success, time(71));
         assert_eq!(breaker.state(), CircuitState::Closed);
     }
 
     #[test]
-    fn r4_outcomes_of_earlier_epochs_are_ignored() {
-        for heard in [RequestOutcome::Success, RequestOutcome::Failure, RequestOutcome::Unknown] {
-            let mut breaker = CircuitBreaker::new(POLICY);
-            let early = breaker.try_acquire(at(0)).unwrap();
+    fn r4_outcome_of_earlier_epoch_is_ignored() {
+        for outcome in [RequestOutcome::Success, RequestOutcome::Failure, RequestOutcome::Unknown] {
+            let mut breaker = CircuitBreaker::new(CONFIG);
+            let early = breaker.try_acquire(time(0)).unwrap();
             for _ in 0..3 {
-                tries(&mut breaker, 0, RequestOutcome::Failure);
+                send(&mut breaker, 0, RequestOutcome::Failure);
             }
-            breaker.report(early, heard, at(5));
-            assert_eq!((breaker.state(), breaker.open_until()), (CircuitState::Open, Some(at(10))));
+            breaker.report(early, outcome, time(5));
+            assert_eq!(
+                (breaker.state(), breaker.open_until()),
+                (CircuitState::Open, Some(time(10)))
+            );
         }
     }
 
     #[test]
-    fn r4_another_endpoint_begins_anew() {
-        let mut breaker = opened(0);
+    fn r4_reset_closes_circuit() {
+        let mut breaker = opened_breaker(0);
         breaker.reset();
-        assert_eq!(tries(&mut breaker, 0, RequestOutcome::Failure), CircuitState::Closed);
+        assert_eq!(send(&mut breaker, 0, RequestOutcome::Failure), CircuitState::Closed);
     }
 }

@@ -1,4 +1,4 @@
-//! What a decision needs from outside: the time, fresh ids, and the rules in force.
+//! The inputs of a decision from outside the session: time, fresh ids, and the rules in force.
 
 use crate::{
     agent::AgentProfile,
@@ -14,35 +14,37 @@ use crate::{
 use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
-/// The rules a session decides by. Replaced as a whole when configuration or tools change.
+/// The rules for the decisions of a session. Replaced as a whole when configuration or tools
+/// change.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The session's agent.
     pub agent: Arc<AgentProfile>,
-    /// Autonomy × risk.
+    /// The policy table, autonomy × risk.
     pub matrix: Arc<Matrix>,
-    /// The tools there are.
+    /// All tools.
     pub tools: Arc<ToolRegistry>,
-    /// The tool `delegate` as this agent has it, with the agents it may name (S8).
+    /// The tool `delegate` of this agent, with the agents to which it may delegate (S8).
     pub delegate: Option<Arc<Tool>>,
-    /// Children of one run that work at once.
+    /// Maximum number of children of one run that work at the same time.
     pub children_max: usize,
-    /// Sessions below one that people started.
+    /// Maximum depth of child sessions below a root session.
     pub delegation_depth_max: u32,
-    /// Calls of one session that run at once.
+    /// Maximum number of calls of one session that run at the same time.
     pub parallel_calls_max: usize,
-    /// Messages that may wait behind a run.
+    /// Maximum number of messages that wait behind a run.
     pub queued_messages_max: usize,
-    /// How failed model calls are tried again (M3).
+    /// The retry policy of model calls (M3).
     pub model_retry: RetryPolicy,
-    /// What models cost, by their names in configuration; of others the price is unknown (M6).
+    /// The prices of models, by their names in configuration. The price of an absent model is
+    /// unknown (M6).
     pub prices: Arc<BTreeMap<String, ModelPrice>>,
-    /// What models are told beside the conversation.
+    /// The configuration of the context that requests contain in addition to the conversation.
     pub context: ContextConfig,
 }
 
 impl Rules {
-    /// Default rules for `agent` with these tools.
+    /// Creates default rules for `agent` with these tools.
     pub fn new(agent: Arc<AgentProfile>, matrix: Arc<Matrix>, tools: Arc<ToolRegistry>) -> Self {
         Self {
             agent,
@@ -59,7 +61,8 @@ impl Rules {
         }
     }
 
-    /// The same for a child: within its bounds, and handing on no tasks where it is deep enough.
+    /// Returns the rules of a child: within its bounds, and without delegation at the maximum
+    /// depth.
     #[must_use]
     pub fn for_child(mut self, parent: &Parent) -> Self {
         let mut profile = parent.bounds.apply_to(&self.agent);
@@ -70,63 +73,64 @@ impl Rules {
         self
     }
 
-    /// The tool of that name.
+    /// Returns the tool of that name.
     pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
         self.tools.get(name).map(|tool| self.agent_tool(tool))
     }
 
-    /// All tools, by name.
+    /// Iterates over all tools, ordered by name.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.tools.iter().map(|tool| self.agent_tool(tool))
     }
 
-    /// The tool as this agent has it.
+    /// Returns the agent's own variant of the tool, if there is one.
     fn agent_tool<'a>(&'a self, tool: &'a Arc<Tool>) -> &'a Arc<Tool> {
         self.delegate.as_ref().filter(|_| is_delegate(tool)).unwrap_or(tool)
     }
 
-    /// The bytes of `tool` as a model is shown it.
+    /// Returns the size of the declaration of `tool` in a model request, in bytes.
     pub fn declared_bytes(&self, tool: &Tool) -> u64 {
         if is_delegate(tool) { tool.declared_bytes() } else { self.tools.declared_bytes(tool) }
     }
 }
 
-/// Time, ids and rules for one decision. The same `now`, `seed` and rules decide the same.
+/// The time, ids and rules of one decision. The same `now`, `seed` and rules lead to the same
+/// decision.
 #[derive(Debug)]
 pub struct Env<'a> {
-    /// The time of the decision; its events carry it.
+    /// The time of the decision and of its events.
     pub now: Timestamp,
     /// The rules in force.
     pub rules: &'a Rules,
-    /// What the session's user may spend and has spent, where that matters.
+    /// The spending and the limit of the session's user, if the decision needs them.
     pub user_spending: UserSpending,
-    /// Whether the process is about to end: what has begun may come to its end, and nothing more
-    /// begins (D8).
+    /// True if the process is draining: running work may finish, but no new work starts (D8).
     pub is_draining: bool,
     seed: u64,
-    drawn: Cell<u64>,
+    draw_count: Cell<u64>,
 }
 
 impl<'a> Env<'a> {
-    /// `seed` must be unpredictable and fresh for every decision outside of tests.
+    /// Creates an environment. Outside of tests, `seed` must be unpredictable and fresh for every
+    /// decision.
     pub fn new(now: Timestamp, seed: u64, rules: &'a Rules) -> Self {
         let user_spending = UserSpending::default();
-        Self { now, rules, user_spending, is_draining: false, seed, drawn: Cell::new(0) }
+        Self { now, rules, user_spending, is_draining: false, seed, draw_count: Cell::new(0) }
     }
 
-    /// The same, with what the session's user may spend and has spent.
+    /// Returns the environment with the spending of the session's user.
     #[must_use]
-    pub fn with_user_spending(self, account: UserSpending) -> Self {
-        Self { user_spending: account, ..self }
+    pub fn with_user_spending(self, user_spending: UserSpending) -> Self {
+        Self { user_spending, ..self }
     }
 
-    /// The same, of a process that is about to end, or is not.
+    /// Returns the environment with the given draining state.
     #[must_use]
     pub fn with_draining(self, is_draining: bool) -> Self {
         Self { is_draining, ..self }
     }
 
-    /// A fresh id, sortable by time (UUID version 7).
+    /// Generates a fresh id, sortable by time (UUID version 7).
     pub fn uuid(&self) -> Uuid {
         let millis = u128::try_from(self.now.0).unwrap_or(0) & 0xFFFF_FFFF_FFFF;
         let random = (u128::from(self.draw()) << 64) | u128::from(self.draw());
@@ -136,15 +140,16 @@ impl<'a> Env<'a> {
         Uuid::from_u128(bits)
     }
 
-    /// A number in 0..1, for jitter.
+    /// Returns a random number in 0..1, for jitter.
     pub fn random_fraction(&self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// SplitMix64 over the seed: plenty to spread ids and delays, no more is asked of it.
+    /// Returns the next number of SplitMix64 over the seed, which is sufficient to spread ids and
+    /// delays.
     fn draw(&self) -> u64 {
-        let count = self.drawn.get() + 1;
-        self.drawn.set(count);
+        let count = self.draw_count.get() + 1;
+        self.draw_count.set(count);
         let mut z = self.seed.wrapping_add(count.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

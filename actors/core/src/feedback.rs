@@ -1,53 +1,53 @@
-//! What people think of an answer, or of a call (C5). It changes nothing of the session; it is there
-//! to be counted and exported.
+//! User feedback on messages and calls (C5). Feedback does not affect the session; it is recorded
+//! for statistics and exports.
 
 use crate::ids::{CallId, MessageId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What somebody thinks, and of what.
+/// Feedback on one message or call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 pub enum Feedback {
-    /// Of a message of the model.
+    /// On a message of the model.
     Message {
-        /// Which.
+        /// The message.
         message_id: MessageId,
-        /// How good it is.
+        /// The rating.
         rating: MessageRating,
-        /// In words.
+        /// A comment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<String>,
     },
-    /// Of a tool call.
+    /// On a tool call.
     Call {
-        /// Which.
+        /// The call.
         call_id: CallId,
-        /// Whether it was right to make it.
+        /// The rating.
         verdict: CallRating,
-        /// In words.
+        /// A comment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<String>,
     },
 }
 
 impl Feedback {
-    /// What was said in words.
+    /// Returns the comment.
     pub fn comment(&self) -> Option<&str> {
         let (Self::Message { comment, .. } | Self::Call { comment, .. }) = self;
         comment.as_deref()
     }
 }
 
-/// From 1, useless, to 5, just right.
+/// A rating from 1 (worst) to 5 (best).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u8", into = "u8")]
 #[schema(value_type = u8, minimum = 1, maximum = 5)]
 pub struct MessageRating(u8);
 
-/// It is none.
+/// The number is not a valid rating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a rating is a whole number from 1 to 5")]
+#[error("rating must be an integer from 1 to 5")]
 pub struct InvalidRating;
 
 impl TryFrom<u8> for MessageRating {
@@ -63,16 +63,16 @@ impl From<MessageRating> for u8 {
     }
 }
 
-/// What a person says of a call.
+/// The rating of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = FeedbackVerdict)]
 pub enum CallRating {
-    /// It was right.
+    /// The call was right.
     Good,
-    /// It did no harm and was not needed.
+    /// The call was harmless but unnecessary.
     Unnecessary,
-    /// It should not have been made, or not so.
+    /// The call should not have been made, or not with these arguments.
     Wrong,
 }
 
@@ -82,16 +82,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn c5_ratings_are_one_to_five() {
-        for (stars, is_one) in [(0, false), (1, true), (5, true), (6, false)] {
+    fn c5_rating_must_be_one_to_five() {
+        for (stars, is_valid) in [(0, false), (1, true), (5, true), (6, false)] {
             assert_eq!(
                 serde_json::from_value::<MessageRating>(json!(stars)).is_ok(),
-                is_one,
+                is_valid,
                 "{stars}"
             );
         }
         let stored = json!({"about": "message", "message_id": "m", "rating": 4});
-        let read: Feedback = serde_json::from_value(stored.clone()).unwrap();
-        assert_eq!((read.comment(), serde_json::to_value(&read).unwrap()), (None, stored));
+        let feedback: Feedback = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!((feedback.comment(), serde_json::to_value(&feedback).unwrap()), (None, stored));
     }
 }

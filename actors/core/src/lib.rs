@@ -1,8 +1,8 @@
-//! The pure core of Greenroom: what a session does, as functions from data to data.
+//! The pure core of Greenroom: the behaviour of a session, as functions from data to data.
 //!
-//! Nothing here reads a clock, invents randomness, opens a file or a socket, or knows of actors:
-//! time and fresh ids come in with [`Env`], and everything that must happen in the world goes out
-//! as an [`session::Effect`]. See `ARCHITECTURE.md`.
+//! The core does not read a clock, generate randomness, perform I/O or know actors. [`Env`]
+//! supplies the time and fresh ids, and the core returns each required side effect as a
+//! [`session::Effect`]. See `ARCHITECTURE.md`.
 
 pub mod agent;
 pub mod approval;

@@ -1,187 +1,189 @@
-//! Every bound of the core in one place. `docs/limits.md` explains them to people.
+//! All limits and defaults of the core. `docs/limits.md` describes them for users.
 
 use std::time::Duration;
 
-/// Characters of an id that people choose (message, user, agent, tool).
+/// Maximum characters of an id that clients or configuration choose (message, user, agent, tool).
 pub const TEXT_ID_CHARS_MAX: usize = 128;
-/// Bytes of a user's message (X4).
+/// Maximum bytes of a user's message (X4).
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
-/// Messages waiting behind a run (X4).
+/// Maximum number of messages that wait behind a run (X4).
 pub const QUEUED_MESSAGES_MAX: usize = 64;
-/// Characters of a session's title.
+/// Maximum characters of a session's title.
 pub const TITLE_CHARS_MAX: usize = 200;
-/// Characters of one that is made of a message.
+/// Maximum characters of a title that is derived from a message.
 pub const HEADLINE_CHARS_MAX: usize = 80;
-/// Bytes of a person's reason or comment.
+/// Maximum bytes of a reason or comment.
 pub const REASON_BYTES_MAX: usize = 4 * 1024;
 
-/// Steps of a run where the agent's profile says nothing (S2).
+/// Default maximum number of steps of a run (S2).
 pub const STEPS_PER_RUN_DEFAULT: u32 = 5;
-/// Output tokens of a step where the agent's profile says nothing (S2).
+/// Default maximum number of output tokens of a step (S2).
 pub const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
-/// Tool calls running at once in one session (S3).
+/// Default maximum number of tool calls of one session that run at the same time (S3).
 pub const PARALLEL_CALLS_DEFAULT: usize = 8;
-/// Tool calls a model may propose in one step.
+/// Maximum number of tool calls in one step.
 pub const CALLS_PER_STEP_MAX: usize = 64;
 
-/// Children of one run that work at once where configuration says nothing (S8).
+/// Default maximum number of children of one run that work at the same time (S8).
 pub const CHILDREN_PER_RUN_DEFAULT: usize = 4;
-/// Sessions below one that people started, from parent to child, where configuration says nothing.
+/// Default maximum depth of child sessions below a root session.
 pub const DELEGATION_DEPTH_DEFAULT: u32 = 3;
-/// The same at most: each level makes what is mirrored nest deeper.
+/// Highest configurable depth of child sessions. Each level increases the nesting of mirrored
+/// events.
 pub const DELEGATION_DEPTH_MAX: u32 = 8;
-/// Levels of a value from a model, a tool or a person: of a call's arguments, or of a result.
+/// Maximum nesting levels of a value from a model, a tool or a client: arguments of a call, or a
+/// result.
 pub const VALUE_LEVELS_MAX: u32 = 64;
-/// Levels of an event that is mirrored; arguments and answers that go deeper are told as text.
+/// Maximum nesting levels of a mirrored event. Deeper arguments and answers are mirrored as text.
 pub const MIRRORED_LEVELS_MAX: u32 = 64;
 
-/// Bytes of text, or of one thinking block, in one message of the model.
+/// Maximum bytes of text, or of one thinking block, in one message of the model.
 pub const MODEL_TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Thinking blocks in one message of the model.
+/// Maximum number of thinking blocks in one message of the model.
 pub const MODEL_BLOCKS_MAX: usize = 256;
-/// Bytes of one call's arguments.
+/// Maximum bytes of the arguments of one call.
 pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a tool's name and of a provider's id for a call, together.
+/// Maximum bytes of a tool's name and of the provider's id of a call together.
 pub const TOOL_NAME_BYTES_MAX: usize = 512;
-/// Bytes kept of arguments that are not JSON.
+/// Maximum bytes that are kept of arguments that are not JSON.
 pub const MALFORMED_ARGUMENTS_BYTES_MAX: usize = 2 * 1024;
-/// Bytes of one line of a model's stream.
+/// Maximum bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes kept of what a model's provider says of an error.
+/// Maximum bytes that are kept of the error text of a model provider.
 pub const PROVIDER_ERROR_BYTES_MAX: usize = 2 * 1024;
 
-/// Time for one attempt of a tool where nothing else is said (T4).
+/// Default time limit of one attempt of a tool call (T4).
 pub const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Bytes of a tool's result that are kept (T4).
+/// Default maximum bytes of a tool's result (T4).
 pub const TOOL_RESULT_BYTES_DEFAULT: usize = 256 * 1024;
-/// Bytes of a tool's error text.
+/// Maximum bytes of a tool's error text.
 pub const TOOL_ERROR_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of a progress message.
+/// Maximum bytes of a progress message.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Tokens that a model's context is taken to hold where configuration says nothing (C1).
+/// Default size of a model's context window, in tokens (C1).
 pub const CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
-/// Tokens that a conversation may always have, whatever else there is.
+/// Minimum tokens that a request reserves for the conversation.
 pub const CONVERSATION_TOKENS_MIN: u64 = 2_000;
-/// Bytes that a result keeps when a request has no room for all of it.
+/// Minimum bytes of a tool result that is shortened to fit a request.
 pub const CONTEXT_RESULT_BYTES_MIN: usize = 1024;
-/// Bytes of the front matter of a skill or a workflow.
+/// Maximum bytes of the front matter of a skill or workflow.
 pub const FRONT_MATTER_BYTES_MAX: usize = 16 * 1024;
-/// Characters of a skill's name (C2).
+/// Maximum characters of a skill's name (C2).
 pub const SKILL_NAME_CHARS_MAX: usize = 64;
-/// Characters of a skill's description.
+/// Maximum characters of a skill's description.
 pub const SKILL_DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Bytes of the index of skills that a model is shown.
+/// Maximum bytes of the skill index in a model request.
 pub const SKILLS_INDEX_BYTES_MAX: usize = 16 * 1024;
 
-/// Percent of a conversation's room at which its older part is summarised, where configuration says
-/// nothing (C4).
+/// Default threshold of compaction, in percent of the conversation's token budget (C4).
 pub const COMPACT_AT_DEFAULT: u8 = 70;
-/// Percent of that room that the newest rounds keep as they are.
+/// Percent of the conversation's token budget that compaction keeps unchanged for the newest steps.
 pub const COMPACTION_KEEP_PERCENT: u64 = 30;
-/// Percent of that room that a summary may take.
+/// Percent of the conversation's token budget that a summary may use.
 pub const SUMMARY_PERCENT_MAX: u64 = 20;
-/// Bytes of a summary.
+/// Maximum bytes of a summary.
 pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
-/// Output tokens of the call that makes one.
+/// Maximum output tokens of the model call that writes a summary.
 pub const SUMMARY_TOKENS_MAX: u32 = 2_048;
-/// Bytes of one message that the call that makes one is shown.
+/// Maximum bytes of one message in the input of the model call that writes a summary.
 pub const SUMMARY_INPUT_BYTES_MAX: usize = 4 * 1024;
 
-/// Bytes of a workflow's file (C3).
+/// Maximum bytes of a workflow file (C3).
 pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
-/// Inputs of a workflow.
+/// Maximum number of inputs of a workflow.
 pub const WORKFLOW_INPUTS_MAX: usize = 64;
-/// Bytes of one input's text.
+/// Maximum bytes of one workflow input.
 pub const WORKFLOW_INPUT_BYTES_MAX: usize = 16 * 1024;
-/// Globs over tools of a workflow.
+/// Maximum number of tool globs of a workflow.
 pub const WORKFLOW_TOOLS_MAX: usize = 1_000;
-/// Bytes that a workflow's template may make.
+/// Maximum bytes of a rendered workflow template.
 pub const WORKFLOW_TEXT_BYTES_MAX: usize = 64 * 1024;
-/// Work that rendering a workflow's template may take, in instructions.
+/// Maximum work of rendering a workflow template, in instructions.
 pub const WORKFLOW_FUEL: u64 = 100_000;
 
-/// Retries after the first attempt, of a tool call (R2) or a step (M3).
+/// Default number of retries after the first attempt, of a tool call (R2) or a step (M3).
 pub const RETRIES_DEFAULT: u32 = 3;
-/// First delay before a retry.
+/// Default upper bound of the delay before the first retry.
 pub const RETRY_BASE_DEFAULT: Duration = Duration::from_secs(1);
-/// Longest delay before a retry; also the longest `retry-after` that is waited for.
+/// Default upper bound of the delay before a retry, and the longest `retry-after` that is
+/// respected.
 pub const RETRY_CAP_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Time a person has to answer where nothing else is said (G10).
+/// Default time limit of an approval (G10).
 pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
-/// Budgets of one agent (G6).
+/// Maximum number of budgets of one agent (G6).
 pub const BUDGETS_MAX: usize = 64;
-/// Grants of one session (G9).
+/// Maximum number of grants of one session (G9).
 pub const GRANTS_MAX: usize = 64;
-/// Steps of a plan that a model submits before it begins (G14).
+/// Maximum number of steps of a preflight plan (G14).
 pub const PREFLIGHT_STEPS_MAX: usize = 64;
-/// Warnings that a model may add to such a plan.
+/// Maximum number of warnings of a preflight plan.
 pub const PREFLIGHT_WARNINGS_MAX: usize = 32;
-/// Bytes kept of each text of such a plan; also of a tool's name in it.
+/// Maximum bytes of each text of a preflight plan, and of a tool name in it.
 pub const PREFLIGHT_TEXT_BYTES_MAX: usize = 1024;
-/// Questions that one attempt of a tool may put to people (T1); later ones are cancelled.
+/// Maximum number of elicitations of one attempt (T1). Further ones are cancelled.
 pub const ELICITATIONS_PER_ATTEMPT_MAX: u32 = 16;
-/// Bytes kept of what a tool says to a person when it asks.
+/// Maximum bytes of the message of an elicitation; the rest is cut.
 pub const ELICITATION_MESSAGE_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of the schema of a form that a tool asks to be filled in.
+/// Maximum bytes of the form schema of an elicitation.
 pub const ELICITATION_SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of the address of a page that a tool asks a person to visit.
+/// Maximum bytes of the page address of an elicitation.
 pub const ELICITATION_URL_BYTES_MAX: usize = 2 * 1024;
-/// Bytes of what a person fills in.
+/// Maximum bytes of the filled-in values of an elicitation form.
 pub const ELICITATION_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Closed approvals a live session remembers to answer a repeated decision; older ones are read
-/// from the store.
+/// Maximum number of closed approvals that a live session keeps in memory to answer repeated
+/// decisions. Older ones are read from the store.
 pub const CLOSED_APPROVALS_MAX: usize = 256;
 
-/// How long the catalog may let results be used again (T6).
+/// Maximum time for which the catalog may allow results to be reused (T6).
 pub const RESULT_CACHE_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Times people may give feedback in one session (C5).
+/// Maximum number of feedback entries of one session (C5).
 pub const FEEDBACK_PER_SESSION_MAX: u32 = 10_000;
 
-/// Tools of one server; further ones are left out.
+/// Maximum number of tools of one server. Further tools are ignored.
 pub const TOOLS_PER_SERVER_MAX: usize = 1_000;
-/// Bytes of a tool's description.
+/// Maximum bytes of a tool's description.
 pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
-/// Values in a tool's schema, as written and with references followed.
+/// Maximum number of values in a tool's schema, both as written and with references resolved.
 pub const SCHEMA_NODES_MAX: usize = 50_000;
-/// Nesting of a tool's schema.
+/// Maximum nesting levels of a tool's schema.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
-/// Bytes of keys and texts in a tool's schema.
+/// Maximum bytes of keys and strings in a tool's schema.
 pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
-/// Times a recursive definition of a tool's schema may have to be checked for one call.
+/// Maximum number of times that a recursive definition of a schema may be validated for one call.
 pub const SCHEMA_CHECKS_MAX: usize = 1 << 16;
-/// Different references in a tool's schema.
+/// Maximum number of distinct references in a tool's schema.
 pub const SCHEMA_REFERENCES_MAX: usize = 100;
-/// Bytes of one compiled pattern of a tool's schema.
+/// Maximum bytes of one compiled pattern of a tool's schema.
 pub const SCHEMA_PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Blocked tools in one user's settings.
+/// Maximum number of blocked tools in the settings of one user.
 pub const BLOCKED_TOOLS_MAX: usize = 1_000;
-/// Allowed regions in one user's settings.
+/// Maximum number of allowed regions in the settings of one user.
 pub const ALLOWED_REGIONS_MAX: usize = 1_000;
-/// Characters of a budget's unit.
+/// Maximum characters of a budget's unit.
 pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
-/// Retries that the catalog may allow one tool.
+/// Maximum number of retries that the catalog may set for a tool.
 pub const RETRIES_MAX: u32 = 20;
-/// Bytes of a result that the catalog may let one tool keep.
+/// Maximum `result_bytes_max` that the catalog may set for a tool.
 pub const TOOL_RESULT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of one expression of the catalog (G5).
+/// Maximum bytes of one catalog expression (G5).
 pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
-/// Operators and brackets in one expression.
+/// Maximum number of operators and brackets in one expression.
 pub const EXPRESSION_OPERATORS_MAX: usize = 256;
-/// Brackets within each other in an expression, as the parser counts.
+/// Maximum recursion depth of the expression parser.
 pub const EXPRESSION_NESTING_MAX: u16 = 24;
-/// Levels of a parsed expression.
+/// Maximum nesting levels of a parsed expression.
 pub const EXPRESSION_DEPTH_MAX: usize = 24;
-/// Loops (`all`, `exists`, `map` …) of an expression within or after each other.
+/// Maximum number of nested or chained loops (`all`, `exists`, `map` …) of an expression.
 pub const EXPRESSION_LOOPS_MAX: usize = 2;
-/// Work of evaluating one expression: parts evaluated, times what each may look at.
+/// Maximum work of evaluating one expression: evaluated nodes times the size of their inputs.
 pub const EXPRESSION_WORK_MAX: u64 = 1_000_000_000;
-/// Nesting of arguments that expressions look at.
+/// Maximum nesting levels of arguments that expressions evaluate.
 pub const EXPRESSION_ARGUMENTS_DEPTH_MAX: usize = 128;
-/// Constraints of one entry of the catalog.
+/// Maximum number of constraints of one catalog entry.
 pub const CONSTRAINTS_MAX: usize = 64;
-/// Bytes of the key that an `exclusive` expression gives (T8).
+/// Maximum bytes of the key that an `exclusive` expression yields (T8).
 pub const EXCLUSIVE_KEY_BYTES_MAX: usize = 256;

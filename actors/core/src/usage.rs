@@ -1,26 +1,26 @@
-//! What model calls cost, in tokens and in money (M6).
+//! The usage of models, in tokens and in money (M6).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Tokens of one or more model calls.
+/// The tokens of one or more model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenUsage {
-    /// Input tokens, those read from the provider's cache included.
+    /// Input tokens, including those read from the provider's cache.
     pub input_tokens: u64,
-    /// Output tokens, thinking included.
+    /// Output tokens, including thinking.
     pub output_tokens: u64,
     /// The part of `input_tokens` that the provider's cache served.
     pub cached_tokens: u64,
 }
 
 impl TokenUsage {
-    /// Input and output together.
+    /// Returns the sum of input and output tokens. Saturates.
     pub fn total(self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// The difference, at least nothing.
+    /// Returns the difference; a component is at least 0.
     pub fn minus(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
@@ -29,7 +29,7 @@ impl TokenUsage {
         }
     }
 
-    /// The sum, at the largest number at most.
+    /// Returns the sum. Saturates.
     pub fn plus(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
@@ -39,26 +39,26 @@ impl TokenUsage {
     }
 }
 
-/// Tokens, and what they cost. Serialised as one object.
+/// Tokens and their cost. Serialized as one object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsage {
     /// The tokens.
     #[serde(flatten)]
     pub tokens: TokenUsage,
-    /// US dollars; `None` when the price of any of the tokens is unknown, which is not zero.
+    /// US dollars; `None` if the price of any of the tokens is unknown, as opposed to 0.
     #[serde(default)]
     pub cost_usd: Option<f64>,
 }
 
 impl Default for ModelUsage {
-    /// Nothing, for nothing.
+    /// Returns no tokens at no cost.
     fn default() -> Self {
         Self { tokens: TokenUsage::default(), cost_usd: Some(0.0) }
     }
 }
 
 impl ModelUsage {
-    /// What these tokens cost at `price`, if that is known.
+    /// Computes the cost of tokens at `price`; the cost is unknown if `price` is `None`.
     pub fn from_tokens(price: Option<&ModelPrice>, tokens: TokenUsage) -> Self {
         if tokens == TokenUsage::default() {
             return Self::default();
@@ -66,20 +66,23 @@ impl ModelUsage {
         Self { tokens, cost_usd: price.map(|price| price.cost_usd(tokens)) }
     }
 
-    /// What is left of it without `other`, which is a part of it. No tokens cost nothing.
+    /// Returns the rest without `other`, which must be a part of `self`. No tokens have no cost.
     pub fn minus(self, other: Self) -> Self {
         let tokens = self.tokens.minus(other.tokens);
         if tokens == TokenUsage::default() {
             return Self::default();
         }
         let costs = self.cost_usd.zip(other.cost_usd);
-        Self { tokens, cost_usd: costs.map(|(all, part)| (all - part).max(0.0)) }
+        Self { tokens, cost_usd: costs.map(|(total, part)| (total - part).max(0.0)) }
     }
 
-    /// The sum; its cost is known if both are.
+    /// Returns the sum. The cost is known only if both costs are known.
     pub fn plus(self, other: Self) -> Self {
         let costs = self.cost_usd.zip(other.cost_usd);
-        Self { tokens: self.tokens.plus(other.tokens), cost_usd: costs.map(|(one, two)| one + two) }
+        Self {
+            tokens: self.tokens.plus(other.tokens),
+            cost_usd: costs.map(|(left, right)| left + right),
+        }
     }
 }
 
@@ -87,22 +90,22 @@ impl ModelUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// Input tokens that no cache served.
+    /// The price of input tokens that the cache did not serve.
     pub input: f64,
-    /// Output tokens.
+    /// The price of output tokens.
     pub output: f64,
-    /// Input tokens that the cache served; the `input` price when absent.
+    /// The price of input tokens that the cache served; the `input` price if absent.
     #[serde(default)]
     pub cached: Option<f64>,
 }
 
 impl ModelPrice {
-    /// What `usage` costs, in US dollars.
+    /// Returns the cost of `usage`, in US dollars.
     pub fn cost_usd(&self, usage: TokenUsage) -> f64 {
-        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens);
-        let cached = self.cached.unwrap_or(self.input);
-        let total = fresh as f64 * self.input
-            + usage.cached_tokens as f64 * cached
+        let uncached = usage.input_tokens.saturating_sub(usage.cached_tokens);
+        let cached_price = self.cached.unwrap_or(self.input);
+        let total = uncached as f64 * self.input
+            + usage.cached_tokens as f64 * cached_price
             + usage.output_tokens as f64 * self.output;
         total / 1e6
     }
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m6_an_unknown_price_makes_the_sum_unknown_not_zero() {
+    fn m6_unknown_price_makes_sum_unknown() {
         let price = ModelPrice { input: 1.0, output: 1.0, cached: None };
         let tokens = TokenUsage { input_tokens: 1_000_000, ..TokenUsage::default() };
         let known = ModelUsage::from_tokens(Some(&price), tokens);
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_tokens_have_their_own_price() {
+    fn m6_cached_tokens_have_separate_price() {
         let price = ModelPrice { input: 3.0, output: 15.0, cached: Some(0.3) };
         let usage =
             TokenUsage { input_tokens: 1_000_000, output_tokens: 100_000, cached_tokens: 500_000 };

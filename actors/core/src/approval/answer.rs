@@ -1,34 +1,35 @@
-//! A person's word on a question that has no steps, and where words come from.
+//! The answer of a human to an approval without steps, and the surfaces through which answers
+//! arrive.
 
 use crate::{ids::UserId, preflight::ChecklistStepEdit, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What a person says to a question as a whole.
+/// An answer to an approval as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "decision", content = "value", rename_all = "snake_case")]
 pub enum Resolution {
-    /// To an unknown outcome: run the call once more.
+    /// Answers an unknown outcome: run the call once more.
     Retry,
-    /// To an unknown outcome: the call took effect, and this is its result.
+    /// Answers an unknown outcome: the call took effect, and this is its result.
     Done(Value),
-    /// To an unknown outcome: the call did not take effect.
+    /// Answers an unknown outcome: the call did not take effect.
     Failed,
-    /// To a budget: its limit shall be this.
+    /// Answers a budget approval: the new limit of the budget.
     Raise(f64),
-    /// To a budget: the run ends.
+    /// Answers a budget approval: the run ends.
     Stop,
-    /// To a preflight: the plan may be carried out, with these changes (G14).
+    /// Answers a preflight: the plan may be carried out, with these changes (G14).
     Approve(Vec<ChecklistStepEdit>),
-    /// To a preflight: the run ends. To a running tool: nobody tells it.
+    /// Answers a preflight: the run ends. Answers an elicitation: the user declines.
     Reject,
-    /// To a running tool: this is what it asked for (T1).
+    /// Answers an elicitation: the value that the running tool requested (T1).
     Answer(Value),
 }
 
 impl Resolution {
-    /// The word on the wire.
+    /// Returns the wire name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -43,28 +44,28 @@ impl Resolution {
     }
 }
 
-/// A [`Resolution`], with who said it.
+/// A [`Resolution`] with its author, surface and time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedAnswer {
-    /// What was said.
+    /// The answer.
     #[serde(flatten)]
     pub resolution: Resolution,
-    /// The person's reason.
+    /// The approver's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who.
+    /// The user who answered.
     pub by: UserId,
-    /// Through what.
+    /// The surface through which the answer arrived.
     pub surface: Surface,
-    /// When.
+    /// The time of the answer.
     pub at: Timestamp,
 }
 
-/// Where an answer came from (G11).
+/// The interface through which an answer arrived (G11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surface {
-    /// The HTTP resources.
+    /// The HTTP API.
     Rest,
     /// A WebSocket.
     Websocket,

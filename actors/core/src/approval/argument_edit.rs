@@ -1,29 +1,31 @@
-//! Arguments that a person has edited (G8).
+//! Arguments of a call that a human edited before approving it (G8).
 
 use crate::scrub::REDACTED;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a person changed of a call before it was allowed.
+/// An edit of a call's arguments, made before the call was allowed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArgumentEdit {
-    /// The arguments as they shall be passed.
+    /// The complete arguments to pass instead of the proposed ones.
     pub arguments: Value,
-    /// The person's reason, for the model.
+    /// The approver's reason, which the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A replacement that would be passed to a tool, though the model itself said none there.
+/// An edited value contains a redaction placeholder that the original value does not contain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path} has `{REDACTED}` where no such value was shown; say what shall be passed there")]
+#[error("`{path}`: contains `{REDACTED}`, but the original value does not; enter the value itself")]
 pub struct RedactionPlaceholderError {
-    /// Where: keys and indices, also those in JSON within text.
+    /// The position: keys and indices, including those inside JSON that is embedded in a string.
     path: String,
 }
 
-/// Refuses arguments in which a replacement would be passed (E7). Who shows a value redacted puts
-/// the real one back before it comes here, so what is left was put there by a person.
+/// Rejects edited arguments that would pass a redaction placeholder to the tool (E7).
+///
+/// A caller that shows values redacted restores the real values first. A placeholder that remains
+/// and that the original does not contain was entered by a human.
 pub fn validate_no_placeholders(
     original: &Value,
     edited: &Value,
@@ -32,54 +34,58 @@ pub fn validate_no_placeholders(
 }
 
 fn validate_value(
-    place: &str,
+    path: &str,
     original: Option<&Value>,
     edited: &Value,
 ) -> Result<(), RedactionPlaceholderError> {
     match edited {
         Value::String(text) if text.contains(REDACTED) => {
-            validate_text(place, original.and_then(Value::as_str).unwrap_or_default(), text)
+            validate_text(path, original.and_then(Value::as_str).unwrap_or_default(), text)
         }
         Value::Object(edited) => {
-            let was = original.and_then(Value::as_object);
+            let original = original.and_then(Value::as_object);
             edited.iter().try_for_each(|(key, value)| {
-                let (place, was) = (format!("{place}.{key}"), was.and_then(|was| was.get(key)));
-                // A secret may even be a key.
-                if was.is_none() && key.contains(REDACTED) {
-                    return Err(RedactionPlaceholderError { path: place });
+                let path = format!("{path}.{key}");
+                let original = original.and_then(|original| original.get(key));
+                // A key can be a secret too.
+                if original.is_none() && key.contains(REDACTED) {
+                    return Err(RedactionPlaceholderError { path });
                 }
-                validate_value(&place, was, value)
+                validate_value(&path, original, value)
             })
         }
         Value::Array(edited) => {
-            // Of another length, an element may have another place than it had.
-            let was = original.and_then(Value::as_array).filter(|was| was.len() == edited.len());
+            // If the length differs, elements may have moved, so positions don't correspond.
+            let original =
+                original.and_then(Value::as_array).filter(|items| items.len() == edited.len());
             edited.iter().enumerate().try_for_each(|(index, value)| {
-                let was = was.and_then(|was| was.get(index));
-                validate_value(&format!("{place}[{index}]"), was, value)
+                let original = original.and_then(|items| items.get(index));
+                validate_value(&format!("{path}[{index}]"), original, value)
             })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
 
-/// The same of a text with a replacement in it, which may be JSON.
+/// Validates an edited string that contains a placeholder. The string may be embedded JSON.
 fn validate_text(
-    place: &str,
+    path: &str,
     original: &str,
     edited: &str,
 ) -> Result<(), RedactionPlaceholderError> {
-    if let (Some(was), Some(inner)) = (parse_embedded_json(original), parse_embedded_json(edited)) {
-        return validate_value(place, Some(&was), &inner);
+    if let (Some(original), Some(edited)) =
+        (parse_embedded_json(original), parse_embedded_json(edited))
+    {
+        return validate_value(path, Some(&original), &edited);
     }
-    // What a model says may have been scrubbed before anybody saw it.
+    // The model's own text can contain a placeholder, because it may have been scrubbed.
     if original.contains(REDACTED) {
         return Ok(());
     }
-    Err(RedactionPlaceholderError { path: place.to_owned() })
+    Err(RedactionPlaceholderError { path: path.to_owned() })
 }
 
-/// What a text is, if that is a JSON object or array.
+/// Parses a string that contains a JSON object or array.
 fn parse_embedded_json(text: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(text).ok()?;
     (value.is_object() || value.is_array()).then_some(value)
@@ -91,9 +97,9 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn e7_placeholders_in_edited_arguments_are_rejected() {
+    fn e7_edited_arguments_with_new_placeholder_are_rejected() {
         let original = json!({"list": [], "text": r#"{"n":1}"#, "say": "it", "n": 7});
-        for (edited, place) in [
+        for (edited, path) in [
             (json!({"n": REDACTED}), "arguments.n"),
             (json!({"say": REDACTED}), "arguments.say"),
             (json!({"token": REDACTED}), "arguments.token"),
@@ -103,13 +109,13 @@ mod tests {
             (json!({"say": "[redacted] it"}), "arguments.say"),
             (json!({"new": {"[redacted]": 1}}), "arguments.new.[redacted]"),
         ] {
-            let expected = RedactionPlaceholderError { path: place.to_owned() };
+            let expected = RedactionPlaceholderError { path: path.to_owned() };
             assert_eq!(validate_no_placeholders(&original, &edited), Err(expected));
         }
     }
 
     #[test]
-    fn placeholders_of_the_original_arguments_are_accepted() {
+    fn e7_edited_arguments_with_original_placeholder_are_accepted() {
         let original = json!({"say": "[redacted] it", "[redacted]": 1});
         let edited = json!({"say": "now [redacted] it", "[redacted]": 2});
         assert_eq!(validate_no_placeholders(&original, &edited), Ok(()));

@@ -1,30 +1,30 @@
-//! How long people have to answer, and what happens when nobody does (G10).
+//! Deadlines of approvals, and the action when a deadline passes (G10).
 
 use super::{ApprovalKind, Role};
 use crate::{limits::APPROVAL_DEADLINE_DEFAULT, policy::Risk};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What happens when a deadline passes.
+/// The action when a deadline passes without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadlineAction {
-    /// The question expires, and what it asks for does not happen.
+    /// The approval expires, and the requested action does not happen.
     #[default]
     Deny,
-    /// It goes to people of another role, who have this long; then it expires.
+    /// The approval moves to users of another role; after `within_ms` it expires.
     Escalate {
-        /// The least role that may answer from then on.
+        /// The lowest role that may answer after the escalation.
         to: Role,
-        /// How long they have, in milliseconds; `None` means for ever.
+        /// The time they have, in milliseconds; `None` means no limit.
         within_ms: Option<u64>,
     },
-    /// It goes on waiting; the deadline only says that it is late.
+    /// The approval stays open; the deadline only marks it as late.
     Wait,
 }
 
 impl DeadlineAction {
-    /// The word for it.
+    /// Returns the wire name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -34,12 +34,12 @@ impl DeadlineAction {
     }
 }
 
-/// How long people have, and what then.
+/// The time limit of an approval and the action when it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineRule {
-    /// The time from asking; `None` means for ever.
+    /// The time limit, counted from the request; `None` means no limit.
     pub timeout: Option<Duration>,
-    /// What happens then.
+    /// The action when the limit is reached.
     pub action: DeadlineAction,
 }
 
@@ -49,33 +49,33 @@ impl Default for DeadlineRule {
     }
 }
 
-/// The timing of every question of one agent: kind × the highest risk it is about.
+/// The deadline rules of one agent, per approval kind and highest risk of the subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApprovalDeadlines {
     rules: [[DeadlineRule; Risk::ALL.len()]; ApprovalKind::ALL.len()],
 }
 
 impl ApprovalDeadlines {
-    /// The table in which every cell is what `timing` says of it.
-    pub fn from_fn(timing: impl Fn(ApprovalKind, Risk) -> DeadlineRule) -> Self {
-        let row = |kind| Risk::ALL.map(|risk| timing(kind, risk));
+    /// Builds the table from a function that returns the rule of each cell.
+    pub fn from_fn(rule: impl Fn(ApprovalKind, Risk) -> DeadlineRule) -> Self {
+        let row = |kind| Risk::ALL.map(|risk| rule(kind, risk));
         Self { rules: ApprovalKind::ALL.map(row) }
     }
 
-    /// The same for every question.
-    pub fn uniform(timing: DeadlineRule) -> Self {
-        Self::from_fn(|_, _| timing)
+    /// Builds a table with the same rule for every approval.
+    pub fn uniform(rule: DeadlineRule) -> Self {
+        Self::from_fn(|_, _| rule)
     }
 
-    /// How long people have for a question of this kind about this risk. What a crash left unknown
-    /// does not become known by waiting: such a question never expires.
+    /// Returns the rule for an approval of this kind and risk. An approval of an unknown outcome
+    /// never expires, because waiting does not make the outcome known.
     pub fn rule(&self, kind: ApprovalKind, risk: Risk) -> DeadlineRule {
         if kind == ApprovalKind::UnknownOutcome {
             return DeadlineRule { timeout: None, action: DeadlineAction::Wait };
         }
-        let place = |found: Option<usize>| found.unwrap_or_default();
-        let row = place(ApprovalKind::ALL.iter().position(|other| *other == kind));
-        let column = place(Risk::ALL.iter().position(|other| *other == risk));
+        let index = |found: Option<usize>| found.unwrap_or_default();
+        let row = index(ApprovalKind::ALL.iter().position(|other| *other == kind));
+        let column = index(Risk::ALL.iter().position(|other| *other == risk));
         self.rules[row][column]
     }
 }
@@ -85,21 +85,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g10_each_kind_and_risk_has_its_own_timing() {
+    fn g10_each_kind_and_risk_has_its_own_deadline() {
         let rules = ApprovalDeadlines::from_fn(|kind, risk| DeadlineRule {
             timeout: (kind == ApprovalKind::Plan).then(|| Duration::from_secs(risk as u64)),
             action: DeadlineAction::Wait,
         });
-        let of = |kind, risk| rules.rule(kind, risk).timeout;
-        assert_eq!(of(ApprovalKind::Plan, Risk::Critical), Some(Duration::from_secs(3)));
-        assert_eq!(of(ApprovalKind::Plan, Risk::WriteLowRisk), Some(Duration::from_secs(1)));
-        assert_eq!(of(ApprovalKind::Budget, Risk::Critical), None);
+        let timeout = |kind, risk| rules.rule(kind, risk).timeout;
+        assert_eq!(timeout(ApprovalKind::Plan, Risk::Critical), Some(Duration::from_secs(3)));
+        assert_eq!(timeout(ApprovalKind::Plan, Risk::WriteLowRisk), Some(Duration::from_secs(1)));
+        assert_eq!(timeout(ApprovalKind::Budget, Risk::Critical), None);
     }
 
     #[test]
-    fn g10_an_unknown_outcome_has_no_deadline_whatever_is_configured() {
-        let timing =
-            ApprovalDeadlines::default().rule(ApprovalKind::UnknownOutcome, Risk::Critical);
-        assert_eq!(timing, DeadlineRule { timeout: None, action: DeadlineAction::Wait });
+    fn g10_unknown_outcome_ignores_configured_deadline() {
+        let rule = ApprovalDeadlines::default().rule(ApprovalKind::UnknownOutcome, Risk::Critical);
+        assert_eq!(rule, DeadlineRule { timeout: None, action: DeadlineAction::Wait });
     }
 }

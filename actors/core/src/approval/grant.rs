@@ -1,4 +1,4 @@
-//! "Approve for this session": a person's word that holds for later calls of a tool (G9).
+//! Grants: "Approve for this session", an approval that covers later calls of a tool (G9).
 
 use crate::{
     ids::{GrantId, UserId},
@@ -7,28 +7,30 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A standing approval. Never for `critical` tools, and never stronger than a denial.
+/// An approval that covers later calls of a tool in the session. Never covers a `critical` call,
+/// and never overrides a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grant {
-    /// Its id.
+    /// The id.
     pub grant_id: GrantId,
     /// The tool.
     pub tool: String,
-    /// The connection the tool belonged to: another server's tool of that name is another tool.
+    /// The connection of the tool. A tool of the same name on another server is not covered.
     pub server: String,
-    /// A CEL expression over `args`, `user` and `session` that must hold; none is any arguments.
+    /// A CEL expression over `args`, `user` and `session` that must hold; `None` covers any
+    /// arguments.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
-    /// Who gave it.
+    /// The user who gave the grant.
     pub by: UserId,
-    /// When.
+    /// The time of the grant.
     pub at: Timestamp,
 }
 
-/// What a person wants to hold for the session, beside their answer.
+/// A request for a grant, submitted with an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrantRequest {
-    /// As [`Grant::condition`].
+    /// The condition of the grant; see [`Grant::condition`].
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
 }

@@ -1,4 +1,7 @@
-//! Durable questions to people: what is asked, who may answer until when, and what they said.
+//! Approvals: durable requests for a human decision, with their subjects, deadlines and answers.
+//!
+//! Contains types and pure functions only. [`crate::session`] decides when an approval is requested
+//! and what an answer leads to.
 
 mod answer;
 mod argument_edit;

@@ -1,4 +1,4 @@
-//! A plan: the calls of one step that a person must see, as one question (G8).
+//! Plans: the calls of one step that need approval, bundled in one approval (G8).
 
 use super::{GrantRequest, Surface};
 use crate::{
@@ -18,46 +18,47 @@ pub struct PlanStep {
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
-    /// What would be passed.
+    /// The arguments that would be passed.
     pub arguments: Value,
     /// The digest of `arguments` that an approval is bound to.
     pub digest: Digest,
     /// The tool's risk.
     pub risk: Risk,
-    /// What the tool does.
+    /// The tool's description.
     pub description: String,
-    /// Why a person is asked.
+    /// The reason why the call needs approval.
     pub why: String,
-    /// What it costs, if its tool has a cost (G6).
+    /// The cost of the call, if its tool has a cost (G6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Whether that was more than a budget had left when it was asked: an approval covers it.
+    /// True if the cost exceeded the remainder of a budget at the time of the request. An approval
+    /// covers the excess.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exceeds_budget: bool,
 }
 
-/// A person's word on one step.
+/// The decision of a human on one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanStepDecision {
     /// The call.
     pub call_id: CallId,
-    /// Whether it may run.
+    /// True if the call may run.
     pub approved: bool,
-    /// The person's reason, for the model.
+    /// The approver's reason, which the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who decided.
+    /// The user who decided.
     pub by: UserId,
-    /// Through what.
+    /// The surface through which the decision arrived.
     pub surface: Surface,
-    /// When.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// The digest of the arguments that were decided on: those that may run, if it was approved.
+    /// The digest of the arguments that were decided on. If approved, only these may run.
     pub digest: Digest,
-    /// What the person changed before approving.
+    /// The arguments that the approver changed before approving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Value>,
-    /// What the person wanted to hold for the session with it.
+    /// The session grant requested with the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_session: Option<GrantRequest>,
 }

@@ -1,4 +1,4 @@
-//! A question: what is asked, whether it waits, and how it ended (G8, G10, G11).
+//! An approval: its subject, its state while open, and its outcome (G8, G10, G11).
 
 use super::{DeadlineAction, PlanStep, PlanStepDecision, RecordedAnswer, Role, ToolElicitation};
 use crate::{
@@ -14,103 +14,103 @@ use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 use utoipa::ToSchema;
 
-/// A question as it was asked. Never changes under its id.
+/// An approval as it was requested. Immutable under its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Its id; on the wire also `plan_id`.
+    /// The id; on the wire also `plan_id`.
     pub approval_id: ApprovalId,
-    /// What is asked.
+    /// The matter to decide.
     #[serde(flatten)]
     pub subject: ApprovalSubject,
-    /// One line for people.
+    /// A one-line summary for humans.
     pub purpose: String,
-    /// The highest risk of what it is about.
+    /// The highest risk among the calls of the subject.
     pub max_risk_level: Risk,
-    /// When it was asked.
+    /// The time of the request.
     pub requested_at: Timestamp,
-    /// When its time is up; `None` means never (G10).
+    /// The time at which the deadline passes; `None` means never (G10).
     pub deadline: Option<Timestamp>,
-    /// What happens then.
+    /// The action when the deadline passes.
     #[serde(default)]
     pub on_deadline: DeadlineAction,
 }
 
-/// What is asked, of each kind.
+/// The matter to decide, by kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ApprovalSubject {
-    /// Whether calls of a step may run.
+    /// Decides on the calls of a step.
     Plan {
         /// The calls, in proposed order.
         steps: Vec<PlanStep>,
     },
-    /// Whether a budget that is reached shall be raised (G6).
+    /// Decides on raising an exhausted budget (G6).
     Budget(BudgetRaiseRequest),
-    /// What became of a call that may or may not have taken effect (D3).
+    /// Decides on a call that may or may not have taken effect (D3).
     UnknownOutcome(UnknownOutcome),
-    /// Whether a run may go about it as its model plans (G14).
+    /// Decides on the plan that the model submitted for the run (G14).
     Preflight(Checklist),
-    /// What a running tool wants to know of a person (T1).
+    /// Provides the input that a running tool requested (T1).
     Elicitation(ToolElicitation),
 }
 
-/// A budget that has no room for what comes next.
+/// A budget whose remainder does not cover the next calls or the next step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetRaiseRequest {
-    /// Which, with its limit in force.
+    /// The budget, with the limit in force.
     pub budget: Budget,
-    /// What is spent or reserved of it.
+    /// The amount spent or reserved.
     pub spent: f64,
-    /// What comes next needs so much; 0 where that is not known before (tokens, money).
+    /// The amount needed next; 0 if it is not known in advance (tokens, money).
     pub needed: f64,
-    /// What it was spent on, the largest first.
+    /// The expenses, largest first.
     pub spent_on: Vec<Expense>,
-    /// The calls that wait for it; none where the next step does.
+    /// The calls that wait for the budget; empty if the next step waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallId>,
 }
 
-/// A call that was sent, that may not safely repeat, and of whose end nothing is known.
+/// A call that was sent, is not safe to repeat, and whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownOutcome {
     /// The call.
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
-    /// What was passed.
+    /// The arguments that were passed.
     pub arguments: Value,
-    /// The digest of what was passed; a retry passes the same.
+    /// The digest of the arguments; a retry passes the same arguments.
     pub digest: Digest,
     /// The tool's risk.
     pub risk: Risk,
-    /// Attempts so far.
+    /// The number of attempts so far.
     pub attempts: u32,
-    /// Why nothing is known.
+    /// The reason why the outcome is unknown.
     pub why: String,
 }
 
-/// The kinds of questions.
+/// The kind of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalKind {
-    /// Whether calls of a step may run.
+    /// Decides on the calls of a step.
     Plan,
-    /// Whether a budget shall be raised.
+    /// Decides on raising a budget.
     Budget,
-    /// What became of a call.
+    /// Decides on a call with an unknown outcome.
     UnknownOutcome,
-    /// Whether a plan may be carried out.
+    /// Decides on the plan of a run.
     Preflight,
-    /// What a running tool wants to know.
+    /// Provides the input that a running tool requested.
     Elicitation,
 }
 
 impl ApprovalKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Plan, Self::Budget, Self::UnknownOutcome, Self::Preflight, Self::Elicitation];
 
-    /// The word for it.
+    /// Returns the wire name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plan => "plan",
@@ -121,7 +121,7 @@ impl ApprovalKind {
         }
     }
 
-    /// The decisions that answer it, as people read them.
+    /// Returns the answers that this kind accepts, as text for error messages.
     pub fn allowed_answers(self) -> &'static str {
         match self {
             Self::Plan => "`approve` or `reject`",
@@ -134,7 +134,7 @@ impl ApprovalKind {
 }
 
 impl ApprovalSubject {
-    /// Its kind.
+    /// Returns the kind of the approval.
     pub fn kind(&self) -> ApprovalKind {
         match self {
             Self::Plan { .. } => ApprovalKind::Plan,
@@ -145,24 +145,25 @@ impl ApprovalSubject {
         }
     }
 
-    /// The calls that don't run until there is an answer. One that asks while it runs is none.
+    /// Returns the calls that don't run until the approval is answered. Excludes a call that
+    /// requests input while it runs.
     pub fn blocked_calls(&self) -> Vec<CallId> {
         match self {
             Self::Plan { steps } => steps.iter().map(|step| step.call_id).collect(),
-            Self::Budget(asked) => asked.calls.clone(),
-            Self::UnknownOutcome(asked) => vec![asked.call_id],
+            Self::Budget(request) => request.calls.clone(),
+            Self::UnknownOutcome(outcome) => vec![outcome.call_id],
             Self::Preflight(_) | Self::Elicitation(_) => Vec::new(),
         }
     }
 }
 
 impl Approval {
-    /// Its kind.
+    /// Returns the kind of the approval.
     pub fn kind(&self) -> ApprovalKind {
         self.subject.kind()
     }
 
-    /// The steps of a plan; other questions have none.
+    /// Returns the steps of a plan; empty for other kinds.
     pub fn steps(&self) -> &[PlanStep] {
         match &self.subject {
             ApprovalSubject::Plan { steps } => steps,
@@ -173,15 +174,19 @@ impl Approval {
         }
     }
 
-    /// The call's tool, where the question tells it.
+    /// Returns the tool of a call, if the approval names it.
     pub fn tool_for_call(&self, call_id: CallId) -> Option<&str> {
         match &self.subject {
             ApprovalSubject::Plan { steps } => {
                 let step = steps.iter().find(|step| step.call_id == call_id);
                 step.map(|step| step.tool.as_str())
             }
-            ApprovalSubject::UnknownOutcome(asked) if asked.call_id == call_id => Some(&asked.tool),
-            ApprovalSubject::Elicitation(asked) if asked.call_id == call_id => Some(&asked.tool),
+            ApprovalSubject::UnknownOutcome(outcome) if outcome.call_id == call_id => {
+                Some(&outcome.tool)
+            }
+            ApprovalSubject::Elicitation(elicitation) if elicitation.call_id == call_id => {
+                Some(&elicitation.tool)
+            }
             ApprovalSubject::UnknownOutcome(_)
             | ApprovalSubject::Budget(_)
             | ApprovalSubject::Preflight(_)
@@ -189,7 +194,7 @@ impl Approval {
         }
     }
 
-    /// When something must happen about it, if nobody answers.
+    /// Returns the time at which the deadline requires an action; `None` if it never does.
     pub fn due_at(&self) -> Option<Timestamp> {
         match self.on_deadline {
             DeadlineAction::Deny | DeadlineAction::Escalate { .. } => self.deadline,
@@ -198,37 +203,37 @@ impl Approval {
     }
 }
 
-/// A question that waits.
+/// An approval that waits for an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenApproval {
-    /// What was asked.
+    /// The approval as requested.
     pub approval: Arc<Approval>,
     /// The run that waits.
     pub run_id: RunId,
-    /// What was decided so far of a plan.
+    /// The decisions on steps of a plan so far.
     pub decisions: BTreeMap<CallId, PlanStepDecision>,
-    /// Whom it went to when nobody had answered in time.
+    /// The escalation, once the first deadline has passed.
     pub escalation: Option<Escalation>,
 }
 
-/// A question that went to people of another role (G10).
+/// The escalation of an approval to users of another role (G10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Escalation {
-    /// The least role that may answer now.
+    /// The lowest role that may answer now.
     pub to: Role,
-    /// When it went there.
+    /// The time of the escalation.
     pub at: Timestamp,
-    /// When their time is up; `None` means never.
+    /// The time at which the escalated approval expires; `None` means never.
     pub deadline: Option<Timestamp>,
 }
 
 impl OpenApproval {
-    /// The steps nobody decided yet.
+    /// Returns the steps without a decision.
     pub fn undecided(&self) -> impl Iterator<Item = &PlanStep> {
         self.approval.steps().iter().filter(|step| !self.decisions.contains_key(&step.call_id))
     }
 
-    /// When something must happen about it, if nobody answers.
+    /// Returns the time at which the current deadline requires an action; `None` if it never does.
     pub fn due_at(&self) -> Option<Timestamp> {
         match &self.escalation {
             Some(escalation) => escalation.deadline,
@@ -237,33 +242,33 @@ impl OpenApproval {
     }
 }
 
-/// How a question ended.
+/// The way an approval ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalOutcome {
-    /// People decided all of it.
+    /// Every part was answered.
     Decided,
-    /// Nobody answered in time.
+    /// The deadline passed without an answer.
     Expired,
-    /// The run ended otherwise.
+    /// The request no longer applies, for example because its run ended.
     Cancelled,
 }
 
-/// A question that no longer waits.
+/// An approval that no longer waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedApproval {
-    /// What was asked.
+    /// The approval as requested.
     pub approval: Arc<Approval>,
-    /// The run that asked.
+    /// The run that requested the approval.
     pub run_id: RunId,
-    /// How it ended.
+    /// The outcome.
     pub outcome: ApprovalOutcome,
-    /// When it ended.
+    /// The time at which the approval was closed.
     pub closed_at: Timestamp,
-    /// What people decided of a plan.
+    /// The decisions on steps of a plan.
     pub decisions: BTreeMap<CallId, PlanStepDecision>,
-    /// What a person said to a question without steps.
+    /// The answer to an approval without steps.
     pub answer: Option<RecordedAnswer>,
-    /// Whom it had gone to.
+    /// The escalation, if there was one.
     pub escalation: Option<Escalation>,
 }

@@ -1,28 +1,28 @@
-//! What somebody may do (X2).
+//! Roles of principals (X2).
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use utoipa::ToSchema;
 
-/// What somebody may do; each role may also do what those before it may.
+/// The role of a principal. Each role includes the rights of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Work with sessions of their own.
+    /// May work with its own sessions.
     User,
-    /// Also see and answer everybody's approvals.
+    /// May also see and answer the approvals of all users.
     Approver,
-    /// Everything.
+    /// May do everything.
     Admin,
 }
 
-/// A word that is no role.
+/// The text is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is `user`, `approver` or `admin`")]
+#[error("invalid role; expected `user`, `approver` or `admin`")]
 pub struct InvalidRole;
 
 impl Role {
-    /// The word for it.
+    /// Returns the wire name.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",

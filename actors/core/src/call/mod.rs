@@ -1,5 +1,6 @@
-//! One small machine per tool call: its phases, what each attempt's end leads to, and when it is
-//! tried again.
+//! The state machine of a tool call: its phases, the outcomes of its attempts, and the retry rules.
+//!
+//! Contains types and pure functions only. [`crate::session`] applies them.
 
 pub mod outcome;
 pub mod phase;

@@ -1,66 +1,67 @@
-//! How an attempt of a tool call can end, as its executor saw it (R1).
+//! The outcomes of an attempt of a tool call, as seen by its executor (R1).
 //!
-//! The variants say what is *known of the effect*, because that decides whether another attempt
-//! is safe. Texts are read only where a tool's own error text is all there is.
+//! The variants state what is known of the effect, because the effect determines if another attempt
+//! is safe. The error text is evaluated only if the tool gives no other hint.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a tool gave back.
+/// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// What the model reads. At most the tool's `result_bytes_max`, marker included.
+    /// The text that the model reads. At most the tool's `result_bytes_max` bytes, including the
+    /// truncation marker.
     pub text: String,
-    /// The structured content, where the tool has it and it fits the limit.
+    /// The structured content, if the tool returned it and it fits the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
-    /// Whether the result was longer than the limit and `text` was cut (T4).
+    /// True if the result exceeded the limit and `text` was cut (T4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// Whether it is that of an earlier call with the same arguments (T6).
+    /// True if the result is the cached result of an earlier call with the same arguments (T6).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolOutcome {
-    /// The tool answered.
+    /// The tool returned a result.
     Completed(ToolOutput),
-    /// The tool answered that it failed.
+    /// The tool returned an error.
     Failed {
-        /// Its words, cut to a limit.
+        /// The tool's error text, cut to a limit.
         error: String,
-        /// What the tool itself says about repeating.
+        /// The tool's own statement about retries.
         hint: RetryHint,
     },
-    /// The call never reached the tool: nothing happened.
+    /// The call never reached the tool and had no effect.
     NotSent {
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// There is no answer within the time, and the call had been sent.
+    /// The call was sent, and no result arrived within the time limit.
     TimedOut {
-        /// The limit, in milliseconds.
+        /// The time limit, in milliseconds.
         after_ms: u64,
     },
-    /// The connection or the tool's process died after the call had been sent.
+    /// The connection or the tool's process ended after the call had been sent.
     Crashed {
-        /// What was seen.
+        /// The observed failure.
         error: String,
     },
 }
 
-/// What a tool's error says about trying again.
+/// The statement of a tool's error about retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryHint {
-    /// Nothing; its text has to do.
+    /// None. The error text is evaluated instead.
     #[default]
     Unspecified,
-    /// The tool marked the failure as passing.
+    /// The failure is temporary.
     Temporary,
-    /// The tool says that it did not run (rate-limited, refused before the effect).
+    /// The tool did not run (rate-limited, rejected before the effect).
     DidNotRun,
-    /// Another attempt would end the same.
+    /// Another attempt would fail the same way.
     Permanent,
 }

@@ -1,17 +1,17 @@
 //! The phases of a tool call.
 //!
 //! ```text
-//! proposed ─┬─ judged: deny ───────────────────────────────┐
-//!           ├─ judged: ask ── AwaitingApproval ─┬─ refused ─┤
-//!           └─ judged: allow ── Allowed ◄───────┘ approved  │
-//!                                  │ attempt started        ▼
-//!                                  ▼                     Finished
-//!                  BackingOff ◄─ Running ──────────────────▲
-//!                       └──────────▲ attempt started
+//! proposed ─┬─ verdict: deny ────────────────────────────────┐
+//!           ├─ verdict: ask ── AwaitingApproval ─┬─ rejected ─┤
+//!           └─ verdict: allow ── Allowed ◄───────┘ approved   │
+//!                                   │ attempt started         ▼
+//!                                   ▼                      Finished
+//!                   BackingOff ◄─ Running ───────────────────▲
+//!                        └──────────▲ attempt started
 //! ```
 //!
-//! A call also awaits an approval when it is allowed but a budget has no room for it (G6), and when
-//! its outcome is unknown (D3); what is asked says which.
+//! A call also awaits an approval when it is allowed but its cost exceeds a budget (G6), and when
+//! its outcome is unknown (D3). The kind of the approval distinguishes the cases.
 
 use crate::{
     approval::ArgumentEdit,
@@ -25,133 +25,134 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// One call of the current step.
+/// A call of the current step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Its id.
+    /// The id.
     pub call_id: CallId,
-    /// The provider's id for it.
+    /// The model provider's id of the call.
     pub provider_id: String,
     /// The tool, as the model named it.
     pub tool: String,
-    /// The connection that the tool belongs to, if there was such a tool.
+    /// The connection of the tool, if the tool exists.
     pub server: Option<Arc<str>>,
-    /// What the model wants to pass.
+    /// The arguments that the model proposed.
     pub arguments: Arc<Arguments>,
-    /// Digest of what is to be passed: what an allowance is bound to.
+    /// The digest of the effective arguments, to which an authorization is bound.
     pub digest: Digest,
-    /// The tool's risk when it was proposed, or when people were last asked about it.
+    /// The tool's risk when the call was proposed, or when its approval was last requested.
     pub risk: Risk,
-    /// Whether it may run beside others (S3).
+    /// True if the call may run in parallel with others (S3).
     pub parallel: bool,
-    /// Whether an attempt may safely be repeated (R1).
+    /// True if an attempt may safely be repeated (R1).
     pub repeatable: bool,
-    /// What a person changed of it.
+    /// The approver's edit of the arguments.
     pub edit: Option<Arc<ArgumentEdit>>,
-    /// Attempts that were started.
+    /// The number of attempts that were started.
     pub attempts: u32,
-    /// Whether one of them may have taken effect, and nobody knows (D3).
+    /// True if an attempt may have taken effect and its outcome is unknown (D3).
     pub maybe_ran: bool,
-    /// Whose word lets it run.
+    /// The source of the call's authorization.
     pub authorized_by: AuthorizationSource,
-    /// What is set aside for it (G6).
+    /// The cost reserved for the call (G6).
     pub reservation: Option<Reservation>,
-    /// Where it stands.
+    /// The current phase.
     pub phase: CallPhase,
 }
 
-/// What is set aside for a call.
+/// Cost reserved for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reservation {
-    /// How much.
+    /// The amount.
     pub cost: Cost,
-    /// The day it counts for.
+    /// The day to which the amount is charged.
     pub day: Day,
 }
 
-/// Whose word lets a call run.
+/// The source of a call's authorization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthorizationSource {
-    /// The policy's, as long as it says so.
+    /// The policy, as long as its verdict is allow.
     #[default]
     Policy,
-    /// A person's, on this call or on a step of their plan.
-    Person,
-    /// A person's for the session, as long as it holds (G9).
+    /// A human's approval of this call or of a step of a preflight plan.
+    Human,
+    /// A session grant, as long as it is valid (G9).
     Grant(GrantId),
 }
 
-/// Where a call stands.
+/// The phase of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPhase {
-    /// Not judged yet; only within one decision.
+    /// Not authorized yet. Occurs only within one decision.
     Proposed,
-    /// A person is asked.
+    /// Waits for an approval.
     AwaitingApproval {
-        /// The question.
+        /// The approval.
         approval_id: ApprovalId,
     },
-    /// It may run, and waits for its turn.
+    /// Authorized; waits for its attempt to start.
     Allowed,
-    /// An attempt is under way.
+    /// An attempt is in progress.
     Running {
-        /// Its fence.
+        /// The fencing token of the attempt.
         attempt_id: AttemptId,
-        /// 1 is the first.
+        /// The number of the attempt, starting at 1.
         attempt: u32,
-        /// Attempts before it that failed by themselves, not by a restart of ours.
+        /// The number of earlier attempts that failed for a reason other than a restart of
+        /// Greenroom.
         failures: u32,
     },
-    /// The last attempt failed; the next starts then.
+    /// The last attempt failed; the next one starts at `until`.
     BackingOff {
-        /// When.
+        /// The start of the next attempt.
         until: Timestamp,
-        /// How many attempts there were.
+        /// The number of attempts so far.
         attempts: u32,
-        /// How many of them failed by themselves.
+        /// The number of failed attempts, without those that a restart of Greenroom ended.
         failures: u32,
     },
-    /// It has its result.
+    /// The call has its result.
     Finished(CallOutcome),
 }
 
-/// What the model reads of a finished call.
+/// The result of a finished call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallOutcome {
     /// The text.
     pub text: Arc<str>,
-    /// Whether it tells of a failure.
+    /// True if the text reports a failure.
     pub is_error: bool,
 }
 
-/// Why a call failed, on the wire (E1).
+/// The reason why a call failed, on the wire (E1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallFailureReason {
-    /// The tool said so.
+    /// The tool returned an error.
     Error,
     /// The arguments are not JSON, or violate the schema.
     InvalidArguments,
-    /// There is no such tool.
+    /// The tool does not exist.
     UnknownTool,
-    /// The tool can't be reached.
+    /// The tool is not reachable.
     Unavailable,
-    /// No answer in time, and repeating did not help.
+    /// No result arrived in time, also not after retries.
     Timeout,
-    /// It died, and repeating did not help.
+    /// The tool's process or connection ended, also after retries.
     Crashed,
-    /// A person refused it.
+    /// A human rejected the call.
     Rejected,
-    /// Nobody answered in time.
+    /// The approval expired.
     Expired,
     /// The run was cancelled.
     Cancelled,
-    /// It may or may not have taken effect.
+    /// The call may or may not have taken effect.
     OutcomeUnknown,
 }
 
 impl CallFailureReason {
-    /// Its name, as events have it.
+    /// Returns the wire name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -167,30 +168,31 @@ impl CallFailureReason {
         }
     }
 
-    /// Whether it leaves open what the last attempt did.
+    /// Returns true if the effect of the last attempt is unknown.
     pub fn leaves_effect_unknown(self) -> bool {
         matches!(self, Self::Timeout | Self::Crashed | Self::OutcomeUnknown)
     }
 }
 
 impl Call {
-    /// Whether it has its result.
+    /// Returns true if the call has its result.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, CallPhase::Finished(_))
     }
 
-    /// Whether it has begun and has no result yet.
+    /// Returns true if an attempt was started and the call has no result yet.
     pub fn is_in_progress(&self) -> bool {
         matches!(self.phase, CallPhase::Running { .. } | CallPhase::BackingOff { .. })
     }
 
-    /// Whether it may have changed something, and nobody knows: a call that has no result yet.
+    /// Returns true if the call may have changed something without a known outcome. Meaningful only
+    /// for a call without a result.
     pub fn may_have_taken_effect(&self) -> bool {
-        let is_open = self.maybe_ran || matches!(self.phase, CallPhase::Running { .. });
-        is_open && self.risk > Risk::ReadOnly
+        let may_have_run = self.maybe_ran || matches!(self.phase, CallPhase::Running { .. });
+        may_have_run && self.risk > Risk::ReadOnly
     }
 
-    /// What is to be passed: what the model wants, or what a person made of it.
+    /// Returns the arguments to pass: the approver's edit, or else the model's proposal.
     pub fn effective_arguments(&self) -> Arc<Arguments> {
         match &self.edit {
             Some(edit) => Arc::new(Arguments::Json(edit.arguments.clone())),
@@ -198,23 +200,23 @@ impl Call {
         }
     }
 
-    /// The model must know when not what it asked for was done.
-    fn text_for_model(&self, end: &CallOutcome) -> Arc<str> {
-        let Some(edit) = &self.edit else { return end.text.clone() };
-        let because = edit.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    /// Returns the result text, preceded by the edit, so that the model knows which arguments ran.
+    fn text_for_model(&self, outcome: &CallOutcome) -> Arc<str> {
+        let Some(edit) = &self.edit else { return outcome.text.clone() };
+        let reason = edit.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let arguments = crate::json::to_canonical_json(&edit.arguments);
-        format!("[A person changed the arguments to {arguments}{because}]\n{}", end.text).into()
+        format!("[A person changed the arguments to {arguments}{reason}]\n{}", outcome.text).into()
     }
 
-    /// Its result, once finished.
+    /// Returns the result of a finished call.
     pub fn result(&self) -> Option<CallResult> {
-        let CallPhase::Finished(end) = &self.phase else { return None };
+        let CallPhase::Finished(outcome) = &self.phase else { return None };
         Some(CallResult {
             call_id: self.call_id,
             provider_id: self.provider_id.clone(),
             tool: self.tool.clone(),
-            text: self.text_for_model(end),
-            is_error: end.is_error,
+            text: self.text_for_model(outcome),
+            is_error: outcome.is_error,
         })
     }
 }
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e1_a_failure_has_one_name() {
+    fn e1_call_failure_reason_name_equals_wire_name() {
         use CallFailureReason as R;
         for reason in [
             R::Error,

@@ -1,18 +1,18 @@
-//! When a failed attempt is tried again, and after how long (R1, R2).
+//! Retry rules: when a failed attempt is repeated, and after which delay (R1, R2).
 
 use super::outcome::{RetryHint, ToolOutcome};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often and when attempts are repeated: exponential backoff with full jitter.
+/// The number and timing of retries: exponential backoff with full jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Retries after the first attempt.
+    /// Maximum number of retries after the first attempt.
     pub retries_max: u32,
-    /// The first delay's upper end.
+    /// Upper bound of the first delay.
     pub initial_delay: Duration,
-    /// The longest delay.
+    /// Upper bound of every delay.
     pub max_delay: Duration,
 }
 
@@ -27,8 +27,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The delay after failed attempt number `attempt` (1 is the first): a random part, `jitter`
-    /// in 0..1, of `base * 2^(attempt - 1)`, which the cap limits.
+    /// Returns the delay after failed attempt number `attempt` (starting at 1): the fraction
+    /// `jitter` (0 to 1) of `initial_delay * 2^(attempt - 1)`, where the product is capped at
+    /// `max_delay`.
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
         let doubled = 2u32.saturating_pow(attempt.saturating_sub(1));
         self.initial_delay
@@ -37,45 +38,46 @@ impl RetryPolicy {
             .mul_f64(jitter.clamp(0.0, 1.0))
     }
 
-    /// Whether another attempt is allowed after attempt number `attempt` failed.
+    /// Returns true if another attempt is allowed after attempt number `attempt` failed.
     pub fn allows_retry_after(&self, attempt: u32) -> bool {
         attempt <= self.retries_max
     }
 }
 
-/// What an attempt's end means for its call.
+/// The action that the outcome of an unsuccessful attempt requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureAction {
-    /// Another attempt is safe and may help.
+    /// Another attempt is safe and may succeed.
     Retry {
-        /// Why the attempt failed, for people.
+        /// The reason of the failure, for humans.
         reason: String,
-        /// The end if there is no other attempt.
+        /// The failure of the call if there is no other attempt.
         final_failure: CallFailure,
     },
-    /// It failed for good.
+    /// The call failed permanently.
     Fail(CallFailure),
-    /// It may or may not have taken effect, and must not be repeated without a person's word (D3).
+    /// The call may or may not have taken effect. A human must decide before it is repeated (D3).
     OutcomeUnknown {
-        /// What was seen.
+        /// The observed failure.
         reason: String,
     },
 }
 
-/// A definite failure.
+/// A definite failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
-    /// Its kind, on the wire.
+    /// The reason, as on the wire.
     pub reason: super::CallFailureReason,
-    /// What the model and people read.
+    /// The error text that the model and humans read.
     pub error: String,
 }
 
-/// Judges an attempt that did not complete. `repeatable` is the tool's ([`crate::policy::Tool`]).
+/// Returns the action for an unsuccessful attempt; `None` if the attempt completed. `repeatable` is
+/// the property of the tool ([`crate::policy::Tool`]).
 pub fn classify_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<FailureAction> {
     use super::CallFailureReason as R;
     let fail = |reason, error: String| CallFailure { reason, error };
-    let next = match outcome {
+    let action = match outcome {
         ToolOutcome::Completed(_) => return None,
         ToolOutcome::NotSent { error } => FailureAction::Retry {
             reason: error.clone(),
@@ -83,13 +85,13 @@ pub fn classify_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<Failu
         },
         ToolOutcome::Failed { error, hint } => {
             let failure = fail(R::Error, error.clone());
-            let passing = match hint {
+            let should_retry = match hint {
                 RetryHint::DidNotRun => true,
                 RetryHint::Permanent => false,
                 RetryHint::Temporary => repeatable,
                 RetryHint::Unspecified => repeatable && is_temporary_error_text(error),
             };
-            if passing {
+            if should_retry {
                 FailureAction::Retry { reason: error.clone(), final_failure: failure }
             } else {
                 FailureAction::Fail(failure)
@@ -103,7 +105,7 @@ pub fn classify_failure(outcome: &ToolOutcome, repeatable: bool) -> Option<Failu
             classify_unanswered(error.clone(), R::Crashed, repeatable)
         }
     };
-    Some(next)
+    Some(action)
 }
 
 fn classify_unanswered(
@@ -112,16 +114,17 @@ fn classify_unanswered(
     repeatable: bool,
 ) -> FailureAction {
     if repeatable {
-        let otherwise = CallFailure { reason, error: error.clone() };
-        FailureAction::Retry { reason: error, final_failure: otherwise }
+        let final_failure = CallFailure { reason, error: error.clone() };
+        FailureAction::Retry { reason: error, final_failure }
     } else {
         FailureAction::OutcomeUnknown { reason: error }
     }
 }
 
-/// The last resort (R1): what a tool's error text sounds like.
+/// Returns true if an error text suggests a temporary failure. Used only if the tool gives no hint
+/// (R1).
 fn is_temporary_error_text(error: &str) -> bool {
-    const SIGNS: [&str; 8] = [
+    const PATTERNS: [&str; 8] = [
         "temporar",
         "unavailable",
         "timeout",
@@ -132,7 +135,7 @@ fn is_temporary_error_text(error: &str) -> bool {
         "connection reset",
     ];
     let error = error.to_lowercase();
-    SIGNS.iter().any(|sign| error.contains(sign))
+    PATTERNS.iter().any(|pattern| error.contains(pattern))
 }
 
 #[cfg(test)]
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_only_what_is_safe_is_repeated() {
+    fn r1_failed_attempt_is_retried_only_if_safe() {
         let failed = |error: &str, hint| ToolOutcome::Failed { error: error.into(), hint };
         let crashed = || ToolOutcome::Crashed { error: "child died".into() };
         let cases = [
@@ -169,27 +172,28 @@ mod tests {
     }
 
     #[test]
-    fn r1_a_timeout_that_is_not_repeated_keeps_its_reason() {
-        let Some(FailureAction::Retry { final_failure: otherwise, .. }) =
+    fn r1_exhausted_timeout_keeps_its_reason() {
+        let Some(FailureAction::Retry { final_failure, .. }) =
             classify_failure(&ToolOutcome::TimedOut { after_ms: 5 }, true)
         else {
             panic!("expected a retry");
         };
-        assert_eq!(otherwise.reason, CallFailureReason::Timeout);
+        assert_eq!(final_failure.reason, CallFailureReason::Timeout);
     }
 
     #[test]
-    fn r2_delays_double_up_to_the_cap_and_jitter_is_full() {
+    fn r2_delay_doubles_up_to_cap_with_full_jitter() {
         let policy = RetryPolicy::default();
-        let ends: Vec<_> = (1..=7).map(|attempt| policy.delay(attempt, 1.0).as_secs()).collect();
-        assert_eq!(ends, [1, 2, 4, 8, 16, 30, 30]);
+        let upper_bounds: Vec<_> =
+            (1..=7).map(|attempt| policy.delay(attempt, 1.0).as_secs()).collect();
+        assert_eq!(upper_bounds, [1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(policy.delay(3, 0.0), Duration::ZERO);
         assert_eq!(policy.delay(3, 0.5), Duration::from_secs(2));
         assert_eq!(policy.delay(u32::MAX, 1.0), Duration::from_secs(30));
     }
 
     #[test]
-    fn r2_three_retries_are_four_attempts() {
+    fn r2_default_policy_allows_four_attempts() {
         let policy = RetryPolicy::default();
         assert!(policy.allows_retry_after(3));
         assert!(!policy.allows_retry_after(4));

@@ -1,4 +1,4 @@
-//! What a session knows of a child that works for it.
+//! The parent's record of a child session: mirrored position, reservations and usage.
 
 use super::mirror::{SourceEvent, resolve_source_event};
 use crate::{
@@ -12,38 +12,38 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Whose a call is that another session is to do.
+/// A reference to the child session that executes a delegated call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildRef {
     /// The child.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The child's agent profile.
     pub agent: AgentName,
 }
 
-/// A child that works, or that was told to stop and has not closed yet.
+/// A child session that has not closed yet, or whose close is not mirrored yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
     /// The child.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The child's agent profile.
     pub agent: AgentName,
-    /// The call it works for.
+    /// The delegated call.
     pub call_id: CallId,
-    /// The run of that call.
+    /// The parent's run that contains the call.
     pub run_id: RunId,
-    /// The last of its events that is mirrored.
+    /// The sequence number of the last mirrored event of the child.
     pub mirrored_seq: Seq,
-    /// Whether that was its end.
+    /// True if the last mirrored event closed the child.
     pub closed: bool,
-    /// What is set aside for its calls that may still turn out not to have happened.
+    /// The costs of the child's calls that can still be released because the call did not run.
     reservations: BTreeMap<CallId, ChildReservation>,
-    /// What the steps of runs that go on have told of their usage, the child's own and those below
-    /// it.
+    /// The usage that steps of unfinished runs have reported, per session: the child and its
+    /// descendants.
     reported_usage: BTreeMap<SessionId, ModelUsage>,
 }
 
-/// What is set aside for a call of a child.
+/// Cost reserved for a call of a child.
 #[derive(Clone, Debug, PartialEq)]
 struct ChildReservation {
     cost: Cost,
@@ -51,28 +51,28 @@ struct ChildReservation {
     day: Day,
 }
 
-/// What the children of a run, or of a session, have spent.
+/// The expenses of the children of a run or of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChildUsage {
-    /// On models.
+    /// The usage of models.
     pub usage: ModelUsage,
-    /// On tools.
+    /// The costs of tools.
     pub costs: ToolCosts,
 }
 
-/// What one event adds to that.
+/// The change of a [`ChildUsage`] by one event.
 pub(crate) enum ChildUsageChange {
-    /// Nothing.
+    /// No change.
     Unchanged,
     /// A model call.
     ModelUsage(ModelUsage),
-    /// So much for a tool; less than nothing where it is given back.
+    /// A tool cost; negative if a reservation is released.
     ToolCost { unit: String, day: Day, tool: String, amount: f64 },
 }
 
 impl ChildUsage {
-    pub(crate) fn add(&mut self, draw: &ChildUsageChange) {
-        match draw {
+    pub(crate) fn add(&mut self, change: &ChildUsageChange) {
+        match change {
             ChildUsageChange::Unchanged => {}
             ChildUsageChange::ModelUsage(usage) => self.usage = self.usage.plus(*usage),
             ChildUsageChange::ToolCost { unit, day, tool, amount } => {
@@ -83,9 +83,9 @@ impl ChildUsage {
 }
 
 impl Child {
-    /// One that is about to be started.
-    pub(crate) fn new(assigned: &ChildRef, call_id: CallId, run_id: RunId) -> Self {
-        let ChildRef { session_id, agent } = assigned.clone();
+    /// Creates the record of a child that is about to be started.
+    pub(crate) fn new(child: &ChildRef, call_id: CallId, run_id: RunId) -> Self {
+        let ChildRef { session_id, agent } = child.clone();
         let (mirrored_seq, closed) = (Seq(0), false);
         let (reservations, reported_usage) = (BTreeMap::new(), BTreeMap::new());
         Self {
@@ -100,7 +100,8 @@ impl Child {
         }
     }
 
-    /// Notes the next of its events; tells what it, or a child of its own, spent by it.
+    /// Applies the next event of the child and returns the usage that the event adds for the child
+    /// or one of its descendants.
     pub(crate) fn apply_event(&mut self, record: &EventRecord) -> ChildUsageChange {
         use SessionEvent as E;
         self.mirrored_seq = record.seq;
@@ -113,24 +114,24 @@ impl Child {
         | E::ContextCompacted { usage, .. }
         | E::ContextCompactionFailed { usage, .. } = &record.event
         {
-            let told = self.reported_usage.entry(session_id).or_default();
-            *told = told.plus(*usage);
+            let reported = self.reported_usage.entry(session_id).or_default();
+            *reported = reported.plus(*usage);
             return ChildUsageChange::ModelUsage(*usage);
         }
         if let E::RunCompleted { usage, .. }
         | E::RunFailed { usage, .. }
         | E::RunCancelled { usage, .. } = &record.event
         {
-            // A run's last attempt is told with its end alone.
-            let told = self.reported_usage.remove(&session_id).unwrap_or_default();
-            return ChildUsageChange::ModelUsage(usage.minus(told));
+            // Only the end of a run reports the usage of the run's last attempt.
+            let reported = self.reported_usage.remove(&session_id).unwrap_or_default();
+            return ChildUsageChange::ModelUsage(usage.minus(reported));
         }
         if let E::BudgetReserved { call_id, tool, cost } = &record.event {
             let (cost, tool, day) = (cost.clone(), tool.clone(), record.at.day());
-            let held = ChildReservation { cost, tool, day };
-            let draw = held.usage_change(1.0);
-            return match self.reservations.insert(*call_id, held) {
-                None => draw,
+            let reservation = ChildReservation { cost, tool, day };
+            let change = reservation.usage_change(1.0);
+            return match self.reservations.insert(*call_id, reservation) {
+                None => change,
                 Some(_) => ChildUsageChange::Unchanged,
             };
         }
@@ -144,7 +145,7 @@ impl Child {
             return self
                 .reservations
                 .remove(call_id)
-                .map_or(ChildUsageChange::Unchanged, |held| held.usage_change(-1.0));
+                .map_or(ChildUsageChange::Unchanged, |reservation| reservation.usage_change(-1.0));
         }
         ChildUsageChange::Unchanged
     }

@@ -1,4 +1,4 @@
-//! What a child is started with.
+//! The task with which a child session is started.
 
 use super::Parent;
 use crate::{
@@ -11,37 +11,38 @@ use crate::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// A task on its way to a child session.
+/// A task that is handed to a child session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChildTask {
-    /// The session that is to do it. The same for every attempt of one call.
+    /// The child session. Its id is the same for every attempt of one call.
     pub child: SessionId,
-    /// Its agent.
+    /// The child's agent profile.
     pub agent: AgentName,
-    /// What it is to do.
+    /// The text of the task.
     pub prompt: Arc<str>,
-    /// Whose it is: the parent's user.
+    /// The user of the parent, who also owns the child.
     pub owner: UserId,
-    /// What it allows: what the parent allows now.
+    /// The parent's current settings.
     pub settings: Arc<Settings>,
-    /// Where it comes from.
+    /// The parent session, run and call.
     pub parent: Arc<Parent>,
-    /// The attempt in its run's trace: what the child does is done in it (A4).
+    /// The attempt's span in the trace of its run; the child's spans are created below it (A4).
     pub traceparent: TraceContext,
 }
 
 impl ChildTask {
-    /// The id of the message that the task is: there is one for each call.
+    /// Returns the id of the child's first message. Derived from the call, so that every attempt
+    /// uses the same id.
     pub fn message_id(&self) -> MessageId {
         MessageId::from_uuid(self.parent.call_id.0)
     }
 
-    /// The digest of that message, as of any other of that text (S5).
+    /// Returns the digest of the child's first message, computed as for any other message (S5).
     pub fn digest(&self) -> Digest {
         Digest::hash_json(&json!({ "message": self.prompt }))
     }
 
-    /// The task's beginning, for lists.
+    /// Returns the beginning of the task, for session lists.
     pub fn title(&self) -> String {
         headline(&self.prompt)
     }

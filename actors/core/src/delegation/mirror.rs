@@ -1,4 +1,4 @@
-//! What a parent's log tells of its children.
+//! Mirrored events: the events of children as a parent's log stores them.
 
 use crate::{
     call::ToolOutput,
@@ -10,8 +10,8 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The event as a parent's log has it: without what was said, and without what a tool's result says
-/// twice.
+/// Returns the event as the parent's log stores it: without message texts, titles, summaries and
+/// structured tool results, and with limited nesting.
 pub fn mirror_event(record: &EventRecord) -> Arc<EventRecord> {
     use SessionEvent as E;
     let mut record = record.clone();
@@ -39,8 +39,8 @@ pub fn mirror_event(record: &EventRecord) -> Arc<EventRecord> {
     Arc::new(record)
 }
 
-/// The event with values that are nested too deep as text: a log has room for so many levels, and each
-/// mirror takes some.
+/// Replaces values below [`MIRRORED_LEVELS_MAX`] levels with their JSON text. The nesting of a
+/// stored event is limited, and each mirror adds levels.
 fn limit_depth(event: SessionEvent) -> SessionEvent {
     let Ok(value) = serde_json::to_value(&event) else { return event };
     if !is_deeper(&value, MIRRORED_LEVELS_MAX) {
@@ -64,39 +64,39 @@ fn stringify_below(value: Value, levels: u32) -> Value {
 }
 
 impl SessionEvent {
-    /// What happened, through however many mirrors it is told: itself, where through none.
+    /// Returns the event at the source of a chain of mirrors; the event itself if it is not
+    /// mirrored.
     pub fn source_event(&self) -> &Self {
-        let mut found = self;
-        while let Self::ChildEvent { event, .. } = found {
-            found = &event.event;
+        let mut source = self;
+        while let Self::ChildEvent { event, .. } = source {
+            source = &event.event;
         }
-        found
+        source
     }
 }
 
-/// An event, and the session it happened in.
+/// An event and the session in which it occurred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SourceEvent<'a> {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: &'a AgentName,
     /// The event.
     pub record: &'a EventRecord,
 }
 
-/// The event that `record` of a session tells of, through however many mirrors it came: itself, where
-/// it came through none.
+/// Returns the event at the source of a chain of mirrors; `record` itself if it is not mirrored.
 pub fn resolve_source_event<'a>(
     session_id: SessionId,
     agent: &'a AgentName,
     record: &'a EventRecord,
 ) -> SourceEvent<'a> {
-    let mut found = SourceEvent { session_id, agent, record };
-    while let SessionEvent::ChildEvent { session_id, agent, event, .. } = &found.record.event {
-        found = SourceEvent { session_id: *session_id, agent, record: event };
+    let mut source = SourceEvent { session_id, agent, record };
+    while let SessionEvent::ChildEvent { session_id, agent, event, .. } = &source.record.event {
+        source = SourceEvent { session_id: *session_id, agent, record: event };
     }
-    found
+    source
 }
 
 #[cfg(test)]
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn s8_deeply_nested_values_are_mirrored_as_text() {
+    fn s8_deeply_nested_value_is_mirrored_as_text() {
         let plain = tool_call_started(json!({"a": [1, {"b": null}]}));
         assert_eq!(*mirror_event(&plain), plain);
         let deep = (0..120).fold(json!("bottom"), |inner, _| json!([inner]));
-        let told = mirror_event(&tool_call_started(json!({ "a": deep })));
-        let told = serde_json::to_value(&told.event).unwrap();
-        assert!(!is_deeper(&told, MIRRORED_LEVELS_MAX));
-        assert!(told.to_string().contains("bottom"));
+        let mirrored = mirror_event(&tool_call_started(json!({ "a": deep })));
+        let mirrored = serde_json::to_value(&mirrored.event).unwrap();
+        assert!(!is_deeper(&mirrored, MIRRORED_LEVELS_MAX));
+        assert!(mirrored.to_string().contains("bottom"));
     }
 }

@@ -1,11 +1,12 @@
-//! Sub-agents (S8): an agent hands a task to another one by calling the tool `delegate`.
+//! Sub-agents (S8): an agent hands a task to another agent by calling the tool `delegate`.
 //!
-//! The call starts a **child session**, which lives for as long as its task: its first message is the
-//! task, and it closes with the run that answers it. What a child may do is [`Parent::bounds`], fixed
-//! when it is created and never more than its parent may. The parent's log mirrors the child's, event
-//! by event; [`Child`] is how far it has got, so that each is mirrored once, also after a crash.
+//! The call starts a **child session**. Its first message is the task, and it closes with the run
+//! that answers the task. [`Parent::bounds`] limits the child; the bounds are fixed at its creation
+//! and never exceed those of the parent. The parent's log mirrors the child's log event by event.
+//! [`Child`] holds the mirrored position, so that each event is mirrored once, also after a crash.
 //!
-//! Pure vocabulary. Who decides is [`crate::session`]; who carries a task to its child is the shell.
+//! Contains types and pure functions only. [`crate::session`] decides; the shell delivers a task to
+//! its child.
 
 mod child;
 mod child_task;

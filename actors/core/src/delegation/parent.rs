@@ -1,4 +1,4 @@
-//! Where a child comes from, and what it may do at most.
+//! The parent of a child session, and the bounds of the child.
 
 use crate::{
     agent::AgentProfile,
@@ -9,48 +9,48 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A session that another one has started.
+/// The origin of a child session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parent {
-    /// The session that started it.
+    /// The parent session.
     pub session_id: SessionId,
-    /// Its run.
+    /// The parent's run.
     pub run_id: RunId,
-    /// The call that waits for the answer.
+    /// The parent's call, which waits for the child's result.
     pub call_id: CallId,
-    /// The run in which it all began: the one that people watch.
+    /// The run at the root of the delegation, which users follow.
     pub root: RootRun,
-    /// How many sessions are above it: 1 for the child of one that people started.
+    /// The number of ancestor sessions; 1 for a child of a root session.
     pub depth: u32,
-    /// What it may do at most, beside its settings.
+    /// The bounds of the child, in addition to its settings.
     pub bounds: ChildBounds,
 }
 
-/// A run of a session that people started.
+/// A run of a root session. A root session has no parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RootRun {
     /// The session.
     pub session_id: SessionId,
-    /// Its run.
+    /// The run.
     pub run_id: RunId,
 }
 
-/// What a child may do at most: where its own profile says more, this holds.
+/// The bounds of a child. They override a wider agent profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChildBounds {
-    /// Nobody is there to ask (G13).
+    /// True if no human is available to answer approvals (G13).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub headless: bool,
-    /// Globs over tools, where a workflow of those above it has them.
+    /// Globs over tool names, if a workflow of an ancestor restricts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<[String]>>,
-    /// Its share of what budgets of those above it have left (G6).
+    /// The child's shares of what the budgets of its ancestors have left (G6).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
 }
 
 impl ChildBounds {
-    /// The profile with no more than these allow.
+    /// Returns the profile, restricted to these bounds.
     #[must_use]
     pub fn apply_to(&self, profile: &AgentProfile) -> AgentProfile {
         let mut narrowed = profile.clone();
@@ -71,7 +71,7 @@ mod tests {
     };
 
     #[test]
-    fn s8_bounds_only_narrow() {
+    fn s8_child_bounds_only_narrow_profile() {
         let mut profile = AgentProfile::new(AgentName::parse("researcher").unwrap());
         profile.tools = vec!["get_*".to_owned(), "buy".to_owned()];
         profile.headless = true;
@@ -92,7 +92,7 @@ mod tests {
         let narrowed = bounds.apply_to(&profile);
         assert!(narrowed.headless);
         assert_eq!(narrowed.budgets, [budget]);
-        let may = ["get_price", "buy", "sell"].map(|tool| narrowed.can_use_tool(tool));
-        assert_eq!(may, [true, false, false]);
+        let can_use = ["get_price", "buy", "sell"].map(|tool| narrowed.can_use_tool(tool));
+        assert_eq!(can_use, [true, false, false]);
     }
 }

@@ -1,4 +1,4 @@
-//! The tool `delegate`, as models see it.
+//! The built-in tool `delegate`.
 
 use crate::{
     agent::AgentProfile,
@@ -13,22 +13,22 @@ use std::sync::Arc;
 /// The name of the tool.
 pub const DELEGATE_TOOL: &str = "delegate";
 
-/// Whether it is the tool [`DELEGATE`], and not another of that name.
+/// Returns true if the tool is the built-in [`DELEGATE_TOOL`], and not another tool of that name.
 pub fn is_delegate(tool: &Tool) -> bool {
     *tool.server == *BUILT_IN_SERVER && tool.remote_name == DELEGATE_TOOL
 }
 
-/// What is wanted of another agent.
+/// The arguments of a `delegate` call.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DelegateArgs {
-    /// Which agent.
+    /// The agent that receives the task.
     pub agent: AgentName,
-    /// What it is to do.
+    /// The task.
     pub task: Arc<str>,
 }
 
 impl DelegateArgs {
-    /// What the arguments of a call say; `None` for arguments that the tool's schema refuses.
+    /// Parses the arguments of a call; `None` for arguments that the tool's schema rejects.
     pub fn from_arguments(arguments: &Arguments) -> Option<Self> {
         match arguments {
             Arguments::Json(value) => Self::deserialize(value).ok(),
@@ -37,9 +37,11 @@ impl DelegateArgs {
     }
 }
 
-/// The tool for an agent that may hand tasks to `agents`. By itself it changes nothing in the world:
-/// what the other agent does is judged call by call, under no wider policy. So it counts as reading;
-/// and a repeated attempt finds the child that is there already, so it may be repeated.
+/// Builds the tool definition for an agent that may delegate to `agents`.
+///
+/// The tool is annotated as read-only, because it changes nothing by itself: each call of the child
+/// is evaluated under a policy that is no wider. It is idempotent, because a repeated attempt finds
+/// the existing child.
 pub fn delegate_tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteTool {
     let agents: Vec<_> = agents.into_iter().collect();
     let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
@@ -49,11 +51,11 @@ pub fn delegate_tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> 
                            by side."
         .to_owned();
     for agent in &agents {
-        let about = match agent.description.as_str() {
+        let suffix = match agent.description.as_str() {
             "" => String::new(),
-            said => format!(": {said}"),
+            text => format!(": {text}"),
         };
-        description.push_str(&format!("\n- {}{about}", agent.name));
+        description.push_str(&format!("\n- {}{suffix}", agent.name));
     }
     let mut agent = json!({"type": "string", "description": "The agent"});
     if !names.is_empty() {
@@ -87,7 +89,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn s8_the_tool_names_the_agents_and_what_they_are_for() {
+    fn s8_delegate_tool_lists_agents_with_descriptions() {
         let mut researcher = AgentProfile::new(AgentName::parse("researcher").unwrap());
         researcher.description = "Looks things up.".to_owned();
         let writer = AgentProfile::new(AgentName::parse("writer").unwrap());
@@ -98,11 +100,11 @@ mod tests {
     }
 
     #[test]
-    fn s8_delegate_args_parse_what_the_schema_accepts() {
-        let of = |value: Value| DelegateArgs::from_arguments(&Arguments::Json(value));
-        let wish = of(json!({"agent": "researcher", "task": "Look"})).unwrap();
-        assert_eq!((wish.agent.as_str(), &*wish.task), ("researcher", "Look"));
-        assert_eq!(of(json!({"agent": "researcher"})), None);
-        assert_eq!(of(json!({"agent": "", "task": "Look"})), None);
+    fn s8_delegate_args_accept_only_valid_arguments() {
+        let parse = |value: Value| DelegateArgs::from_arguments(&Arguments::Json(value));
+        let args = parse(json!({"agent": "researcher", "task": "Look"})).unwrap();
+        assert_eq!((args.agent.as_str(), &*args.task), ("researcher", "Look"));
+        assert_eq!(parse(json!({"agent": "researcher"})), None);
+        assert_eq!(parse(json!({"agent": "", "task": "Look"})), None);
     }
 }

@@ -1,25 +1,25 @@
-//! The limit a user sets on what tools may cost (G4). How much of it is spent is not known here.
+//! The user's limit on the cost of tools (G4). The amount spent is not known here.
 
 use crate::{limits, time::Day};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// The unit of a budget and of a cost that name none.
+/// The unit of a budget or cost that names no unit.
 pub(super) const UNIT_DEFAULT: &str = "credits";
 
-/// A limit on what tools may cost. A plain number is accepted for it: that amount of the default
-/// unit, for ever.
-// It is read by hand below; this is for its schema.
+/// A limit on the cost of tools. Also accepted as a plain number: that amount of the default unit,
+/// without a period.
+// Deserialized by hand below; the `serde` attribute is for the schema.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetLimit {
-    /// Greater than 0.
+    /// The limit, greater than 0.
     #[schema(exclusive_minimum = 0)]
     pub amount: f64,
-    /// What is counted, e.g. `ISK` or `USD`.
+    /// The unit, e.g. `ISK` or `USD`.
     pub unit: String,
-    /// The period it is for.
+    /// The period to which the limit applies.
     pub period: BudgetPeriod,
 }
 
@@ -33,13 +33,13 @@ pub enum BudgetPeriod {
     Day,
     /// One calendar month (UTC).
     Month,
-    /// For ever.
+    /// No period: the limit applies to the total.
     #[default]
     Total,
 }
 
 impl BudgetPeriod {
-    /// The name in configuration and on the wire.
+    /// Returns the name in configuration and on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -48,7 +48,7 @@ impl BudgetPeriod {
         }
     }
 
-    /// The first day of the period that `day` is in; for ever has none.
+    /// Returns the first day of the period that contains `day`; `None` for the total.
     pub fn first_day(self, day: Day) -> Option<Day> {
         match self {
             Self::Day => Some(day),
@@ -59,13 +59,14 @@ impl BudgetPeriod {
 }
 
 impl BudgetLimit {
-    /// Whether who keeps to this limit keeps to `limit`: no more of the same unit, over a period
-    /// that is no shorter.
+    /// Returns true if adherence to this limit implies adherence to `limit`: the same unit, no
+    /// larger amount, and no shorter period.
     pub fn is_within(&self, limit: &Self) -> bool {
         self.unit == limit.unit && self.amount <= limit.amount && self.period >= limit.period
     }
 
-    /// The narrower of both. Amounts of different units can't be compared: then `limit` stands.
+    /// Returns the narrower of both limits. Amounts of different units can't be compared; then
+    /// returns `limit`.
     #[must_use]
     pub fn narrowed_to(&self, limit: &Self) -> Self {
         if self.unit != limit.unit {
@@ -131,25 +132,25 @@ impl<'de> Deserialize<'de> for BudgetLimit {
                 self.visit_f64(amount as f64)
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<BudgetLimit, A::Error> {
-                let written =
+                let table =
                     BudgetLimitTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                BudgetLimit::validated(written.amount, written.unit, written.period)
+                BudgetLimit::validated(table.amount, table.unit, table.period)
             }
         }
         deserializer.deserialize_any(BudgetLimitVisitor)
     }
 }
 
-/// Whether that can be the unit of a budget or of a cost.
+/// Validates the unit of a budget or cost.
 pub fn validate_unit(unit: &str) -> Result<(), String> {
-    // What models cost is counted under these names.
+    // These names are reserved for the usage of models.
     if matches!(unit, "tokens" | "usd") {
-        return Err(format!("can't be `{unit}`, which counts what models cost"));
+        return Err(format!("can't be `{unit}`, which is reserved for model usage"));
     }
     let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&unit.chars().count());
-    // What models cost is counted under these names.
+    // These names are reserved for the usage of models.
     if matches!(unit, "tokens" | "usd") {
-        return Err(format!("can't be `{unit}`, which counts what models cost"));
+        return Err(format!("can't be `{unit}`, which is reserved for model usage"));
     }
     if fits && !unit.chars().any(char::is_control) {
         return Ok(());
@@ -167,27 +168,27 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn read(written: Value) -> Result<BudgetLimit, String> {
-        serde_json::from_value(written).map_err(|error| error.to_string())
+    fn parse(json: Value) -> Result<BudgetLimit, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn g4_a_plain_number_is_a_limit_for_ever() {
+    fn g4_plain_number_is_total_limit() {
         let expected =
             BudgetLimit { amount: 5.0, unit: "credits".into(), period: BudgetPeriod::Total };
-        assert_eq!(read(json!(5)), Ok(expected.clone()));
-        assert_eq!(read(json!(5.0)), Ok(expected.clone()));
-        assert_eq!(read(json!({"amount": 5})), Ok(expected.clone()));
-        assert_eq!(read(serde_json::to_value(&expected).unwrap()), Ok(expected));
+        assert_eq!(parse(json!(5)), Ok(expected.clone()));
+        assert_eq!(parse(json!(5.0)), Ok(expected.clone()));
+        assert_eq!(parse(json!({"amount": 5})), Ok(expected.clone()));
+        assert_eq!(parse(serde_json::to_value(&expected).unwrap()), Ok(expected));
     }
 
     #[test]
-    fn g4_amounts_are_greater_than_zero_and_units_are_named() {
-        for wrong in [json!(0), json!(-1), json!({"amount": -0.5}), json!({"amount": 0})] {
-            assert!(read(wrong).unwrap_err().contains("budget_limit.amount"));
+    fn g4_invalid_budget_limit_is_rejected() {
+        for invalid in [json!(0), json!(-1), json!({"amount": -0.5}), json!({"amount": 0})] {
+            assert!(parse(invalid).unwrap_err().contains("budget_limit.amount"));
         }
-        assert!(read(json!({"amount": 1, "unit": ""})).unwrap_err().contains("budget_limit.unit"));
-        assert!(read(json!("5")).unwrap_err().contains("budget_limit"));
-        assert!(read(json!({"amount": 1, "period": "week"})).is_err());
+        assert!(parse(json!({"amount": 1, "unit": ""})).unwrap_err().contains("budget_limit.unit"));
+        assert!(parse(json!("5")).unwrap_err().contains("budget_limit"));
+        assert!(parse(json!({"amount": 1, "period": "week"})).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! The catalog: what configuration says of tools, and the book of tools made from it and from what
-//! the servers list (G1).
+//! The catalog: the configured properties of tools, and the construction of the tool registry from
+//! the catalog and the listings of the servers (G1).
 //!
-//! It does not know where entries were read from; what an entry leaves open is settled in `classify`.
+//! Does not know where the entries were read from. `classify` determines the risk of a tool.
 
 use super::{Constraint, CostRule, Expression, Risk, Tool, ToolRegistry, budget_limit, tool_names};
 use crate::{
@@ -14,71 +14,71 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the catalog says of a tool, or of all tools that match a glob. What is absent is left to
-/// less specific entries, then to the server, then to defaults.
+/// The configured properties of a tool, or of all tools that match a glob. An absent property is
+/// taken from less specific entries, then from the server, then from the defaults.
 ///
-/// Reading one checks that it makes sense, so that the error can say where it is written.
+/// Deserialization validates the entry, so that the error can name the position in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct CatalogEntry {
-    /// The only server whose tools it means.
+    /// Restricts the entry to tools of this server.
     pub server: Option<String>,
-    /// How dangerous it is.
+    /// The risk.
     pub risk: Option<Risk>,
-    /// `true` is `risk = "read_only"` in other words.
+    /// `true` is equivalent to `risk = "read_only"`.
     pub read_only: Option<bool>,
-    /// Whether running it twice does what running it once does (R1).
+    /// True if running the tool twice has the same effect as running it once (R1).
     pub idempotent: Option<bool>,
-    /// Whether its calls may run beside others (S3).
+    /// True if calls may run in parallel (S3).
     pub parallel: Option<bool>,
-    /// Time for one attempt; `"none"` is no limit (T4).
+    /// The time limit of one attempt; `"none"` means no limit (T4).
     pub timeout: Option<DurationLimit>,
-    /// Bytes of a result that are kept (T4).
+    /// Maximum bytes of a result; the rest is cut (T4).
     pub result_bytes_max: Option<usize>,
-    /// How often and when failed attempts are tried again (R2).
+    /// The number and timing of retries (R2).
     pub retry: Option<RetryEntry>,
-    /// In place of the server's.
+    /// A description that replaces the server's.
     pub description: Option<String>,
-    /// Whether it may never run; `false` exempts it from `unknown_tools = "deny"`.
+    /// True if the tool may never run; `false` exempts it from `unknown_tools = "deny"`.
     pub deny: Option<bool>,
-    /// What must hold of its calls (G5). Those of less specific entries must hold too.
+    /// Constraints on calls, in addition to those of less specific entries (G5).
     pub constraints: Vec<Constraint>,
-    /// What a call costs (G5).
+    /// The cost of a call (G5).
     pub cost: Option<Expression>,
     /// The unit of the cost.
     pub cost_unit: Option<String>,
-    /// The key by which its calls run one at a time across sessions (T8).
+    /// The key of the exclusive lock that calls take across sessions (T8).
     pub exclusive: Option<Expression>,
-    /// How long its results may be used again (T6); of read-only tools alone.
+    /// The time for which a result may be reused (T6). Only for read-only tools.
     pub cache: Option<ConfigDuration>,
 }
 
-/// A tool's own retries; what is absent is the default.
+/// The retry settings of a tool. Absent settings have default values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryEntry {
-    /// Retries after the first attempt; written `max`.
+    /// Maximum number of retries after the first attempt; configured as `max`.
     #[serde(rename = "max")]
     pub retries_max: Option<u32>,
-    /// The first delay's upper end.
+    /// Upper bound of the first delay.
     pub base: Option<ConfigDuration>,
-    /// The longest delay.
+    /// Upper bound of every delay.
     pub cap: Option<ConfigDuration>,
 }
 
 impl RetryEntry {
     pub(super) fn to_retry_policy(self) -> RetryPolicy {
-        let usual = RetryPolicy::default();
+        let default = RetryPolicy::default();
         RetryPolicy {
-            retries_max: self.retries_max.unwrap_or(usual.retries_max),
-            initial_delay: self.base.map_or(usual.initial_delay, |base| base.0),
-            max_delay: self.cap.map_or(usual.max_delay, |cap| cap.0),
+            retries_max: self.retries_max.unwrap_or(default.retries_max),
+            initial_delay: self.base.map_or(default.initial_delay, |base| base.0),
+            max_delay: self.cap.map_or(default.max_delay, |cap| cap.0),
         }
     }
 }
 
 impl CatalogEntry {
-    /// The risk it states, in either way.
+    /// Returns the risk that the entry states with `risk` or `read_only`.
     pub(super) fn stated_risk(&self) -> Option<Risk> {
         self.risk.or_else(|| (self.read_only == Some(true)).then_some(Risk::ReadOnly))
     }
@@ -90,11 +90,14 @@ impl CatalogEntry {
 
     fn find_problem(&self) -> Option<String> {
         if self.constraints.len() > limits::CONSTRAINTS_MAX {
-            return Some(format!("constraints may have at most {}", limits::CONSTRAINTS_MAX));
+            return Some(format!(
+                "constraints must have at most {} entries",
+                limits::CONSTRAINTS_MAX
+            ));
         }
         if let Some(unit) = &self.cost_unit {
             if self.cost.is_none() {
-                return Some("cost_unit is the unit of a cost, and there is none".to_owned());
+                return Some("cost_unit requires cost".to_owned());
             }
             if let Err(problem) = budget_limit::validate_unit(unit) {
                 return Some(format!("cost_unit {problem}"));
@@ -110,14 +113,14 @@ impl CatalogEntry {
         if let Some(risk) = self.stated_risk().filter(|risk| *risk != Risk::ReadOnly)
             && self.cache.is_some()
         {
-            return Some(format!("cache is for read-only tools, and its risk is \"{risk}\""));
+            return Some(format!("cache requires a read-only tool; the risk is \"{risk}\""));
         }
         if self.cache.is_some_and(|cache| cache.0 > limits::RESULT_CACHE_TTL_MAX) {
             return Some("cache must be at most \"1d\"".to_owned());
         }
-        let most = limits::TOOL_RESULT_BYTES_MAX;
-        if self.result_bytes_max.is_some_and(|bytes| bytes == 0 || bytes > most) {
-            return Some(format!("result_bytes_max must be 1 to {most}"));
+        let bytes_max = limits::TOOL_RESULT_BYTES_MAX;
+        if self.result_bytes_max.is_some_and(|bytes| bytes == 0 || bytes > bytes_max) {
+            return Some(format!("result_bytes_max must be 1 to {bytes_max}"));
         }
         if self.timeout.and_then(|limit| limit.0).is_some_and(|timeout| timeout.is_zero()) {
             return Some("timeout must be longer than 0 (or \"none\")".to_owned());
@@ -134,81 +137,81 @@ impl CatalogEntry {
 
 impl<'de> Deserialize<'de> for CatalogEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The derived function, which `remote` makes an inherent one.
+        // Calls the derived function, which `remote = "Self"` makes an inherent function.
         let entry = Self::deserialize(deserializer)?;
         entry.find_problem().map_or(Ok(entry), |problem| Err(serde::de::Error::custom(problem)))
     }
 }
 
-/// What happens to tools that only the default describes (G1).
+/// The treatment of tools whose risk only the default determines (G1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownToolPolicy {
-    /// They are `write_high_risk`.
+    /// The tool is `write_high_risk`.
     #[default]
     WriteHighRisk,
-    /// They never run.
+    /// The tool is denied.
     Deny,
 }
 
-/// Everything configuration says of tools.
+/// The configured properties of all tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     exact: BTreeMap<String, CatalogEntry>,
-    /// The most specific first.
+    /// Entries with a glob, the most specific first.
     globs: Vec<(String, CatalogEntry)>,
     unknown_tools: UnknownToolPolicy,
 }
 
-/// An MCP server, as far as policy cares.
+/// The properties of an MCP server that the policy uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerProfile {
-    /// Its name in configuration.
+    /// The name in configuration.
     pub name: String,
-    /// Whether configuration says that its annotations are true.
+    /// True if configuration declares the server's annotations trustworthy.
     pub trusted: bool,
-    /// Why its tools can't be called now, if they can't (T2).
+    /// The reason why the server's tools can't be called at present (T2).
     pub unavailable_reason: Option<String>,
 }
 
 /// A tool as its server lists it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteTool {
-    /// The server's name for it.
+    /// The server's name of the tool.
     pub name: String,
-    /// For the model.
+    /// The description, for the model.
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub input_schema: Value,
-    /// What the server says of its effects.
+    /// The server's hints about the effects of the tool.
     pub annotations: ToolAnnotations,
 }
 
-/// MCP's tool annotations: hints, which only trusted servers' tools are judged by.
+/// MCP's tool annotations. Only the hints of trusted servers are evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolAnnotations {
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only_hint: Option<bool>,
-    /// It may destroy.
+    /// The tool may perform destructive updates.
     pub destructive_hint: Option<bool>,
-    /// Twice is as once.
+    /// Repeating a call with the same arguments has no additional effect.
     pub idempotent_hint: Option<bool>,
-    /// It reaches beyond a closed domain. No rule asks for it.
+    /// The tool interacts with an open world of external entities. Not evaluated.
     pub open_world_hint: Option<bool>,
 }
 
-/// A server and what it lists.
+/// A server and its tools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerTools {
     /// The server.
     pub server: ServerProfile,
-    /// Its tools; beyond [`limits::TOOLS_PER_SERVER_MAX`] they are left out.
+    /// The tools. Those beyond [`limits::TOOLS_PER_SERVER_MAX`] are ignored.
     pub tools: Vec<RemoteTool>,
 }
 
 impl Catalog {
-    /// The catalog of these entries, by exact name or glob (`*` stands for any text). A name is
-    /// the server's for its tool, or `server__tool`.
+    /// Creates a catalog from entries, keyed by exact name or glob (`*` matches any text). A name
+    /// is the server's name of the tool, or `server__tool`.
     pub fn new(
         entries: impl IntoIterator<Item = (String, CatalogEntry)>,
         unknown_tools: UnknownToolPolicy,
@@ -221,18 +224,18 @@ impl Catalog {
                 catalog.exact.insert(name, entry);
             }
         }
-        // More literal characters are more specific; the text decides between equals.
+        // A glob with more literal characters is more specific; ties are ordered by text.
         let literal = |glob: &str| glob.chars().filter(|c| *c != '*').count();
         catalog.globs.sort_by(|(a, _), (b, _)| literal(b).cmp(&literal(a)).then_with(|| a.cmp(b)));
         catalog
     }
 
-    /// What happens to tools that only the default describes.
+    /// Returns the treatment of tools whose risk only the default determines.
     pub fn unknown_tools(&self) -> UnknownToolPolicy {
         self.unknown_tools
     }
 
-    /// The book of what all servers list, whatever order they come in.
+    /// Builds the registry of the tools of all servers. Independent of the order of the servers.
     pub fn build_registry<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ServerTools>,
@@ -254,7 +257,7 @@ impl Catalog {
         ToolRegistry::new(tools)
     }
 
-    /// The tool `remote` of `server`, to be called `name`: everything that is to be known of it.
+    /// Resolves all properties of the tool `remote` of `server`, with the assigned name `name`.
     pub fn resolve_tool(
         &self,
         server: &ServerProfile,
@@ -262,8 +265,10 @@ impl Catalog {
         name: crate::ids::ToolName,
     ) -> Tool {
         let entries = self.entries(server, remote);
-        let verdict = super::classify::classify(&entries, server, remote, self.unknown_tools);
-        let stated = |of: fn(&CatalogEntry) -> Option<DurationLimit>| first_stated(&entries, of);
+        let classification =
+            super::classify::classify(&entries, server, remote, self.unknown_tools);
+        let stated =
+            |field: fn(&CatalogEntry) -> Option<DurationLimit>| first_stated(&entries, field);
         let description = first_stated(&entries, |entry| entry.description.as_deref());
         let description = description.unwrap_or(&remote.description);
         Tool {
@@ -274,7 +279,7 @@ impl Catalog {
             validator: super::schema::compile(&remote.input_schema),
             input_schema: remote.input_schema.clone(),
             parallel: first_stated(&entries, |entry| entry.parallel)
-                .unwrap_or(verdict.risk == Risk::ReadOnly),
+                .unwrap_or(classification.risk == Risk::ReadOnly),
             timeout: stated(|entry| entry.timeout)
                 .map_or(Some(limits::TOOL_TIMEOUT_DEFAULT), |limit| limit.0),
             result_bytes_max: first_stated(&entries, |entry| entry.result_bytes_max)
@@ -283,11 +288,11 @@ impl Catalog {
                 .unwrap_or_default()
                 .to_retry_policy(),
             unavailable_reason: server.unavailable_reason.clone(),
-            risk: verdict.risk,
-            risk_source: verdict.source,
-            repeatable: verdict.repeatable,
-            denial_reason: verdict.denial_reason,
-            // A constraint is never lifted by a nearer entry: whoever wrote it relies on it.
+            risk: classification.risk,
+            risk_source: classification.source,
+            repeatable: classification.repeatable,
+            denial_reason: classification.denial_reason,
+            // A more specific entry does not lift the constraints of less specific ones.
             constraints: entries
                 .iter()
                 .flat_map(|(_, entry)| &entry.constraints)
@@ -295,14 +300,14 @@ impl Catalog {
                 .collect(),
             cost: first_stated(&entries, CatalogEntry::cost_rule),
             exclusive: first_stated(&entries, |entry| entry.exclusive.clone()),
-            // What writes, or may write, is never answered from memory.
+            // The results of a tool that may write are never served from the cache.
             cache_ttl: first_stated(&entries, |entry| entry.cache)
                 .map(|span| span.0)
-                .filter(|_| verdict.risk == Risk::ReadOnly && verdict.repeatable),
+                .filter(|_| classification.risk == Risk::ReadOnly && classification.repeatable),
         }
     }
 
-    /// The entries that mean this tool, the most specific first; each with its glob, if it is one.
+    /// Returns the entries that match a tool, the most specific first, each with its glob, if any.
     fn entries(&self, server: &ServerProfile, remote: &RemoteTool) -> Vec<EntryMatch<'_>> {
         let qualified = tool_names::qualified_name(&server.name, &remote.name);
         let names = [qualified.as_str(), remote.name.as_str()];
@@ -317,21 +322,21 @@ impl Catalog {
             .chain(globs)
             .filter(|(_, entry)| entry.server.as_ref().is_none_or(|only| *only == server.name))
             .collect();
-        // A legal name may already look qualified; one entry counts once.
+        // A remote name can equal the qualified name; the same entry must count once.
         entries.dedup();
         entries
     }
 }
 
-/// A glob, if it is not an exact name, and its entry.
+/// A matching entry, with its glob unless the name matches exactly.
 pub(super) type EntryMatch<'a> = (Option<&'a str>, &'a CatalogEntry);
 
-/// The first answer of the entries, the most specific first.
+/// Returns the first value that an entry states, the most specific entry first.
 pub(super) fn first_stated<'a, T>(
     entries: &[EntryMatch<'a>],
-    of: impl Fn(&'a CatalogEntry) -> Option<T>,
+    field: impl Fn(&'a CatalogEntry) -> Option<T>,
 ) -> Option<T> {
-    entries.iter().find_map(|(_, entry)| of(entry))
+    entries.iter().find_map(|(_, entry)| field(entry))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What servers and entries lead to what tools.
+//! Tests of the catalog and of the tool registry built from it.
 
 use super::*;
 use crate::policy::RiskSource;
@@ -40,7 +40,7 @@ const READ_ONLY_ANNOTATIONS: ToolAnnotations = ToolAnnotations {
 };
 
 #[test]
-fn g1_the_first_that_matches_wins() {
+fn g1_first_matching_source_determines_risk() {
     let source = |tools: Value, trusted, name| {
         let tool = resolved_tool(tools, trusted, name, READ_ONLY_ANNOTATIONS);
         (tool.risk.name(), tool.risk_source)
@@ -63,7 +63,7 @@ fn g1_the_first_that_matches_wins() {
 }
 
 #[test]
-fn g1_annotations_of_trusted_servers() {
+fn g1_annotations_of_trusted_server_determine_risk() {
     let hints = |read_only_hint, destructive_hint| ToolAnnotations {
         read_only_hint,
         destructive_hint,
@@ -86,7 +86,7 @@ fn g1_annotations_of_trusted_servers() {
 }
 
 #[test]
-fn r1_only_trusted_sources_make_a_tool_repeatable() {
+fn r1_only_trusted_source_makes_tool_repeatable() {
     let idempotent = ToolAnnotations { idempotent_hint: Some(true), ..ToolAnnotations::default() };
     for (tools, trusted, annotations, expected) in [
         (json!({}), false, ToolAnnotations::default(), false),
@@ -106,7 +106,7 @@ fn r1_only_trusted_sources_make_a_tool_repeatable() {
 }
 
 #[test]
-fn t4_facts_come_from_the_most_specific_entry_that_states_them() {
+fn t4_property_is_taken_from_most_specific_entry() {
     let tools = json!({
         "scan": {"timeout": "5m", "retry": {"max": 1, "base": "200ms"}},
         "sc*": {"timeout": "1s", "result_bytes_max": 10, "parallel": true, "description": "d"},
@@ -120,13 +120,13 @@ fn t4_facts_come_from_the_most_specific_entry_that_states_them() {
     let unlimited =
         resolved_tool(json!({"scan": {"timeout": "none"}}), false, "scan", READ_ONLY_ANNOTATIONS);
     assert_eq!(unlimited.timeout, None);
-    let usual = resolved_tool(json!({}), false, "scan", READ_ONLY_ANNOTATIONS);
-    assert_eq!(usual.timeout, Some(limits::TOOL_TIMEOUT_DEFAULT));
-    assert_eq!((usual.parallel, usual.retry), (false, RetryPolicy::default()));
+    let default = resolved_tool(json!({}), false, "scan", READ_ONLY_ANNOTATIONS);
+    assert_eq!(default.timeout, Some(limits::TOOL_TIMEOUT_DEFAULT));
+    assert_eq!((default.parallel, default.retry), (false, RetryPolicy::default()));
 }
 
 #[test]
-fn s3_read_only_tools_run_in_parallel() {
+fn s3_read_only_tool_is_parallel_by_default() {
     assert!(resolved_tool(json!({}), false, "get_it", READ_ONLY_ANNOTATIONS).parallel);
     assert!(
         !resolved_tool(
@@ -140,7 +140,7 @@ fn s3_read_only_tools_run_in_parallel() {
 }
 
 #[test]
-fn server_specific_entries_apply_to_that_server_only() {
+fn g1_entry_with_server_applies_only_to_that_server() {
     let tools = json!({"frob": {"server": "market", "risk": "read_only"}});
     let catalog = catalog(tools, UnknownToolPolicy::Deny).unwrap();
     let tool = |name| {
@@ -153,13 +153,13 @@ fn server_specific_entries_apply_to_that_server_only() {
 }
 
 #[test]
-fn a_qualified_name_is_more_specific_than_a_plain_one() {
+fn g1_qualified_name_is_more_specific_than_plain_name() {
     let tools = json!({"market__frob": {"risk": "critical"}, "frob": {"risk": "low"}});
     assert_eq!(resolved_tool(tools, false, "frob", READ_ONLY_ANNOTATIONS).risk, Risk::Critical);
 }
 
 #[test]
-fn g1_unknown_tools_can_be_denied_and_exempted() {
+fn g1_unknown_tools_are_denied_unless_exempted() {
     let tools = json!({"blessed": {"deny": false}, "cursed": {"risk": "low", "deny": true}});
     let catalog = catalog(tools, UnknownToolPolicy::Deny).unwrap();
     let denied = |name: &str| {
@@ -174,7 +174,7 @@ fn g1_unknown_tools_can_be_denied_and_exempted() {
 }
 
 #[test]
-fn g5_constraints_add_up_and_costs_come_from_the_most_specific_entry() {
+fn g5_constraints_accumulate_and_cost_is_most_specific() {
     let tools = json!({
         "buy": {"constraints": ["args.amount < 5"], "cost": "args.amount", "cost_unit": "ISK"},
         "b*": {
@@ -183,8 +183,9 @@ fn g5_constraints_add_up_and_costs_come_from_the_most_specific_entry() {
         },
     });
     let tool = resolved_tool(tools.clone(), false, "buy", ToolAnnotations::default());
-    let written: Vec<_> = tool.constraints.iter().map(|one| one.allow_if.source()).collect();
-    assert_eq!(written, ["args.amount < 5", "args.amount > 1"]);
+    let sources: Vec<_> =
+        tool.constraints.iter().map(|constraint| constraint.allow_if.source()).collect();
+    assert_eq!(sources, ["args.amount < 5", "args.amount > 1"]);
     let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
     assert_eq!(cost, Some(("args.amount", "ISK")));
     assert_eq!(tool.exclusive.as_ref().map(Expression::source), Some("'wallet:' + user.id"));
@@ -194,7 +195,7 @@ fn g5_constraints_add_up_and_costs_come_from_the_most_specific_entry() {
 }
 
 #[test]
-fn bad_entries_are_refused_by_name() {
+fn g1_invalid_catalog_entry_is_rejected() {
     for (entry, expected) in [
         (json!({"risk": "critical", "read_only": true}), "contradict"),
         (json!({"timeout": "0s"}), "timeout must"),
@@ -210,7 +211,7 @@ fn bad_entries_are_refused_by_name() {
         (json!({"constraints": [true]}), "an expression, or {allow_if, reason}"),
         (json!({"constraints": vec!["true"; 65]}), "at most 64"),
         (json!({"cost": "1 +"}), "the expression `1 +` is not valid"),
-        (json!({"cost_unit": "ISK"}), "there is none"),
+        (json!({"cost_unit": "ISK"}), "cost_unit requires cost"),
         (json!({"cost": "1", "cost_unit": ""}), "cost_unit must have 1 to 16"),
         (json!({"exclusive": "user.name"}), "there is no `user.name`"),
     ] {
@@ -220,18 +221,18 @@ fn bad_entries_are_refused_by_name() {
 }
 
 #[test]
-fn the_registry_does_not_depend_on_server_order() {
+fn g19_registry_is_independent_of_server_order() {
     let lists = |name: &str, tools: &[&str]| ServerTools {
         server: server(name, false),
         tools: tools.iter().map(|tool| remote(tool, READ_ONLY_ANNOTATIONS)).collect(),
     };
     let mut servers = [lists("b", &["search", "b1"]), lists("a", &["search", "a.1", "search"])];
     let names = |servers: &[ServerTools]| -> Vec<(String, String, String)> {
-        let book = Catalog::default().build_registry(servers);
-        let facts = |tool: &std::sync::Arc<Tool>| {
+        let registry = Catalog::default().build_registry(servers);
+        let names = |tool: &std::sync::Arc<Tool>| {
             (tool.name.to_string(), tool.server.to_string(), tool.remote_name.clone())
         };
-        book.iter().map(facts).collect()
+        registry.iter().map(names).collect()
     };
     let expected = [
         ("a__a_1", "a", "a.1"),
@@ -246,18 +247,18 @@ fn the_registry_does_not_depend_on_server_order() {
 }
 
 #[test]
-fn t2_tools_of_a_server_that_is_down_say_why() {
+fn t2_tool_of_unavailable_server_has_reason() {
     let down =
         ServerProfile { unavailable_reason: Some("exited".into()), ..server("market", false) };
-    let book = Catalog::default().build_registry(&[ServerTools {
+    let registry = Catalog::default().build_registry(&[ServerTools {
         server: down,
         tools: vec![remote("get_it", READ_ONLY_ANNOTATIONS)],
     }]);
-    assert_eq!(book.get("get_it").unwrap().unavailable_reason.as_deref(), Some("exited"));
+    assert_eq!(registry.get("get_it").unwrap().unavailable_reason.as_deref(), Some("exited"));
 }
 
 #[test]
-fn an_invalid_schema_is_kept_as_the_reason() {
+fn t3_invalid_schema_rejects_every_call_with_reason() {
     let mut bad = remote("get_it", READ_ONLY_ANNOTATIONS);
     bad.input_schema = json!({"type": "nonsense"});
     let tool =
@@ -267,10 +268,10 @@ fn an_invalid_schema_is_kept_as_the_reason() {
 }
 
 #[test]
-fn t3_arguments_that_would_take_for_ever_to_check_are_refused() {
-    let again = json!({"$ref": "#"});
+fn t3_arguments_with_exponential_validation_are_rejected() {
+    let recursive = json!({"$ref": "#"});
     let mut tool = remote("get_it", READ_ONLY_ANNOTATIONS);
-    tool.input_schema = json!({"properties": {"x": {"allOf": [again, again]}}});
+    tool.input_schema = json!({"properties": {"x": {"allOf": [recursive, recursive]}}});
     let tool =
         Catalog::default().resolve_tool(&server("m", false), &tool, "get_it".parse().unwrap());
     let nested = |levels: usize| (1..levels).fold(json!({}), |inner, _| json!({"x": inner}));

@@ -1,9 +1,10 @@
-//! How dangerous a tool is and why, by the order of G1; and whether it may run twice (R1).
+//! The classification of a tool: its risk and the source of the risk, in the order of G1, and its
+//! repeatability (R1).
 
 use super::catalog::{EntryMatch, RemoteTool, ServerProfile, UnknownToolPolicy, first_stated};
 use super::{Risk, RiskSource, tool_names};
 
-/// What policy needs to know of a tool.
+/// The classification of a tool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Classification {
     pub(super) risk: Risk,
@@ -12,7 +13,8 @@ pub(super) struct Classification {
     pub(super) denial_reason: Option<String>,
 }
 
-/// Settles what the catalog's `entries` for the tool, its server and its name say together.
+/// Classifies a tool from the catalog `entries` that match it, its server, its annotations and its
+/// name.
 pub(super) fn classify(
     entries: &[EntryMatch<'_>],
     server: &ServerProfile,
@@ -25,15 +27,15 @@ pub(super) fn classify(
         .unwrap_or((Risk::default(), RiskSource::Default));
     let repeatable = first_stated(entries, |entry| entry.idempotent)
         .unwrap_or_else(|| is_declared_repeatable(risk, &source, server, remote));
-    let denied = match first_stated(entries, |entry| entry.deny) {
-        Some(true) => Some("the catalog says so".to_owned()),
+    let denial_reason = match first_stated(entries, |entry| entry.deny) {
+        Some(true) => Some("the catalog denies it".to_owned()),
         Some(false) => None,
         None if source == RiskSource::Default && unknown_tools == UnknownToolPolicy::Deny => {
-            Some("nothing says how dangerous it is, and unknown tools are denied".to_owned())
+            Some("its risk is unknown, and unknown tools are denied".to_owned())
         }
         None => None,
     };
-    Classification { risk, source, repeatable, denial_reason: denied }
+    Classification { risk, source, repeatable, denial_reason }
 }
 
 fn risk_from_catalog(entries: &[EntryMatch<'_>]) -> Option<(Risk, RiskSource)> {
@@ -52,7 +54,7 @@ fn risk_from_annotations(remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
         (Some(true), _) => (Risk::ReadOnly, "readOnlyHint = true"),
         (_, Some(true)) => (Risk::WriteHighRisk, "destructiveHint = true"),
         (_, Some(false)) => (Risk::WriteLowRisk, "destructiveHint = false"),
-        // MCP: what writes is destructive unless it says otherwise.
+        // MCP: a tool that writes is destructive unless it states otherwise.
         (Some(false), None) => (Risk::WriteHighRisk, "readOnlyHint = false"),
         (None, None) => return None,
     };
@@ -63,7 +65,8 @@ fn risk_from_name(name: &str) -> Option<(Risk, RiskSource)> {
     tool_names::risk_from_words(name).map(|(risk, word)| (risk, RiskSource::NameWord { word }))
 }
 
-/// Whether somebody we believe says that it may run twice. A guess from the name is nobody.
+/// Returns true if a trusted source declares that the tool may be repeated. A risk guessed from the
+/// name is not such a source.
 fn is_declared_repeatable(
     risk: Risk,
     source: &RiskSource,

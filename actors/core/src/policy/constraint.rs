@@ -1,23 +1,25 @@
-//! What must hold of a tool's calls (G5).
+//! Constraints on a tool's calls (G5).
 
 use super::{Expression, ExpressionContext};
 use crate::limits;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 
-/// A condition that every call must meet. Written as an expression, or as `{ allow_if, reason }`.
+/// A condition that every call must meet. Configured as an expression, or as `{ allow_if, reason
+/// }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// True of calls that are allowed.
+    /// The expression; true for calls that are allowed.
     pub allow_if: Expression,
-    /// Why others are not, for people and for the model.
+    /// The reason of the denial, for humans and for the model.
     pub reason: Option<String>,
 }
 
 impl Constraint {
-    /// Why a call is not allowed, if it isn't. What can't be evaluated is not allowed.
-    pub fn violation(&self, facts: &ExpressionContext) -> Option<String> {
-        match self.allow_if.evaluate_bool(facts) {
+    /// Returns the reason why the call is not allowed; `None` if it is. A constraint that can't be
+    /// evaluated does not allow the call.
+    pub fn violation(&self, context: &ExpressionContext) -> Option<String> {
+        match self.allow_if.evaluate_bool(context) {
             Ok(true) => None,
             Ok(false) => Some(self.denial_text()),
             Err(problem) => Some(match &self.reason {
@@ -55,14 +57,16 @@ impl<'de> Deserialize<'de> for Constraint {
                 Ok(Constraint { allow_if, reason: None })
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Constraint, A::Error> {
-                let written =
+                let table =
                     ConstraintTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
                 let bytes_max = limits::REASON_BYTES_MAX;
-                if written.reason.as_ref().is_some_and(|reason| reason.len() > bytes_max) {
-                    let problem = format_args!("reason may have at most {bytes_max} bytes");
+                if let Some(bytes) = table.reason.as_ref().map(String::len)
+                    && bytes > bytes_max
+                {
+                    let problem = format_args!("reason: {bytes} bytes; the limit is {bytes_max}");
                     return Err(de::Error::custom(problem));
                 }
-                Ok(Constraint { allow_if: written.allow_if, reason: written.reason })
+                Ok(Constraint { allow_if: table.allow_if, reason: table.reason })
             }
         }
         deserializer.deserialize_any(ConstraintVisitor)

@@ -1,42 +1,42 @@
-//! What a tool's calls cost (G5). What may be spent is [`super::budget`]'s.
+//! The cost of a tool's calls (G5). Budgets are defined in [`crate::budget`].
 
 use super::{Expression, ExpressionContext};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// How the cost of a call follows from its arguments.
+/// A rule that computes the cost of a call from its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostRule {
-    /// Gives the amount.
+    /// The expression that yields the amount.
     pub amount: Expression,
     /// The unit of the amount.
     pub unit: String,
 }
 
-/// What a call costs.
+/// The cost of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
-    /// Finite, 0 or more.
+    /// The amount: finite, 0 or more.
     pub amount: f64,
-    /// What is counted, e.g. `ISK` or `USD`.
+    /// The unit, e.g. `ISK` or `USD`.
     pub unit: String,
 }
 
 impl CostRule {
-    /// What the call costs; the error says why that is not known.
-    pub fn evaluate(&self, facts: &ExpressionContext) -> Result<Cost, String> {
-        let amount = self.amount.evaluate_number(facts)?;
+    /// Returns the cost of the call, or the reason why it can't be determined.
+    pub fn evaluate(&self, context: &ExpressionContext) -> Result<Cost, String> {
+        let amount = self.amount.evaluate_number(context)?;
         if amount.is_finite() && amount >= 0.0 {
-            // Negative zero is zero.
+            // `abs` turns negative zero into zero.
             return Ok(Cost { amount: amount.abs(), unit: self.unit.clone() });
         }
-        Err(format!("`{}` must give 0 or more, not {amount}", self.amount))
+        Err(format!("`{}` must evaluate to 0 or more, not {amount}", self.amount))
     }
 }
 
 impl Cost {
-    /// Whether there is nothing to pay.
+    /// Returns true if the amount is 0.
     pub fn is_zero(&self) -> bool {
         self.amount <= 0.0
     }

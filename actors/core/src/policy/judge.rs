@@ -1,80 +1,81 @@
-//! The judge: one pure function from what is known to a verdict with its reason.
+//! The evaluation of the policy: a pure function that returns a verdict and its reason.
 //!
-//! It knows nothing of sessions, approvals or grants; who asks whom is the caller's business.
+//! Does not know sessions, approvals or grants. The caller requests approvals.
 
 use super::{Autonomy, Cost, ExpressionContext, Matrix, MatrixVerdict, Settings, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What may happen with a call.
+/// The result of the policy for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It runs.
+    /// The call may run.
     Allow {
-        /// Why, for people.
+        /// The reason, for humans.
         reason: String,
-        /// What it costs, if its tool has a cost.
+        /// The cost of the call, if its tool has a cost.
         cost: Option<Cost>,
     },
-    /// A person is asked.
+    /// The call needs approval.
     Ask {
-        /// Why, for people.
+        /// The reason, for humans.
         reason: String,
-        /// What it costs, if its tool has a cost.
+        /// The cost of the call, if its tool has a cost.
         cost: Option<Cost>,
-        /// Whether that is more than a budget has left.
+        /// True if the cost exceeds the remainder of a budget.
         exceeds_budget: bool,
     },
-    /// It would run, but a budget has no room for what it costs: a person is asked to raise it.
+    /// The call would be allowed, but its cost exceeds the remainder of a budget. Raising the
+    /// budget needs approval.
     OverBudget {
-        /// Why, for people.
+        /// The reason, for humans.
         reason: String,
-        /// What it costs.
+        /// The cost of the call.
         cost: Option<Cost>,
     },
-    /// It does not run.
+    /// The call must not run.
     Deny(Denial),
 }
 
-/// Why a call does not run (G7).
+/// The reason why a call must not run (G7).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// For people and for the model.
+    /// The reason, for humans and for the model.
     pub reason: String,
-    /// The least autonomy level at which it would not be denied, if there is one.
+    /// The lowest autonomy level at which the call is not denied; `None` if there is no such level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_level: Option<Autonomy>,
 }
 
-/// What a call is judged by, itself and its tool aside.
+/// The context in which a call is evaluated, apart from the call and its tool.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgeContext<'a> {
-    /// What is allowed: the narrower of the session's settings and its user's.
+    /// The effective settings: the narrower of the session's and the user's.
     pub settings: &'a Settings,
-    /// Autonomy × risk.
+    /// The policy table, autonomy × risk.
     pub matrix: &'a Matrix,
-    /// Nobody is there to ask (G13).
+    /// True if no human is available to answer approvals (G13).
     pub headless: bool,
-    /// The user, as expressions see them.
+    /// The user, as visible to expressions.
     pub user: &'a str,
-    /// The session, as expressions see it.
+    /// The session, as visible to expressions.
     pub session: &'a str,
-    /// The session's agent.
+    /// The agent of the session.
     pub agent: &'a str,
-    /// What remains of the budget for the unit of the tool's cost; `None` is no budget.
+    /// The remainder of the budget in the unit of the tool's cost; `None` if there is no budget.
     pub remaining_budget: Option<f64>,
 }
 
-/// Judges one call whose arguments fit the tool's schema.
+/// Evaluates a call whose arguments are valid under the tool's schema.
 ///
-/// What the user blocks and what the catalog forbids is denied first, then what a constraint
-/// forbids, whatever the tool's risk; the table rules on the rest.
-pub fn judge_call(tool: &Tool, arguments: &Value, judging: &JudgeContext<'_>) -> Verdict {
-    if let Some(reason) = unconditional_denial(tool, judging.settings) {
+/// The order is: tools that the user blocks, tools that the catalog denies, violated constraints,
+/// and then the policy table. The first three deny a call of any risk.
+pub fn judge_call(tool: &Tool, arguments: &Value, context: &JudgeContext<'_>) -> Verdict {
+    if let Some(reason) = unconditional_denial(tool, context.settings) {
         return Verdict::Deny(Denial { reason, required_level: None });
     }
-    match evaluate_expressions(tool, arguments, judging) {
-        Ok(cost) => Evaluation { tool, context: judging, cost }.verdict(),
+    match evaluate_expressions(tool, arguments, context) {
+        Ok(cost) => Evaluation { tool, context, cost }.verdict(),
         Err(problem) => {
             let reason = format!("{} is denied: {problem}", tool.name);
             Verdict::Deny(Denial { reason, required_level: None })
@@ -82,18 +83,18 @@ pub fn judge_call(tool: &Tool, arguments: &Value, judging: &JudgeContext<'_>) ->
     }
 }
 
-/// The verdict on a tool before there is a call, for overviews: as [`judge`], but without what
+/// Evaluates a tool without a call, for overviews. Unlike [`judge_call`], ignores everything that
 /// depends on arguments.
-pub fn judge_tool(tool: &Tool, judging: &JudgeContext<'_>) -> Verdict {
-    match unconditional_denial(tool, judging.settings) {
+pub fn judge_tool(tool: &Tool, context: &JudgeContext<'_>) -> Verdict {
+    match unconditional_denial(tool, context.settings) {
         Some(reason) => Verdict::Deny(Denial { reason, required_level: None }),
-        None => Evaluation { tool, context: judging, cost: None }.verdict(),
+        None => Evaluation { tool, context, cost: None }.verdict(),
     }
 }
 
-/// A denial that no autonomy level lifts.
+/// Returns the reason of a denial that applies at every autonomy level.
 fn unconditional_denial(tool: &Tool, settings: &Settings) -> Option<String> {
-    // Two servers with the same tool make its name longer; that must not unblock it.
+    // Two servers that offer the same tool lead to a longer name, which must not unblock the tool.
     let blocks = |name: &str| name == tool.name.as_str() || name == tool.remote_name;
     if settings.blocked_tools.iter().any(|blocked| blocks(blocked.as_str())) {
         return Some(format!("{} is blocked by the user's settings", tool.name));
@@ -101,29 +102,29 @@ fn unconditional_denial(tool: &Tool, settings: &Settings) -> Option<String> {
     tool.denial_reason.as_ref().map(|reason| format!("{} is denied: {reason}", tool.name))
 }
 
-/// What a call that every constraint allows costs; the error says why it is not allowed, or why
-/// that can't be known (G5).
+/// Checks the constraints and returns the cost of the call. The error is the reason why the call is
+/// not allowed, or why this can't be determined (G5).
 fn evaluate_expressions(
     tool: &Tool,
     arguments: &Value,
-    judging: &JudgeContext<'_>,
+    context: &JudgeContext<'_>,
 ) -> Result<Option<Cost>, String> {
     if !tool.has_expressions() {
         return Ok(None);
     }
-    let facts = ExpressionContext::new(arguments, judging)?;
+    let context = ExpressionContext::new(arguments, context)?;
     for constraint in &tool.constraints {
-        if let Some(violation) = constraint.violation(&facts) {
+        if let Some(violation) = constraint.violation(&context) {
             return Err(violation);
         }
     }
-    // A call whose key is not known can't be kept from running beside others.
-    tool.exclusive_key(&facts).map_err(|problem| format!("its exclusive key: {problem}"))?;
-    let cost = tool.cost.as_ref().map(|rule| rule.evaluate(&facts)).transpose();
+    // Without its key, a call can't be excluded from running in parallel with others.
+    tool.exclusive_key(&context).map_err(|problem| format!("its exclusive key: {problem}"))?;
+    let cost = tool.cost.as_ref().map(|rule| rule.evaluate(&context)).transpose();
     cost.map_err(|problem| format!("its cost: {problem}"))
 }
 
-/// A call that only the table and the budget rule on.
+/// The evaluation of a call by the table and the budget.
 struct Evaluation<'a> {
     tool: &'a Tool,
     context: &'a JudgeContext<'a>,
@@ -133,59 +134,64 @@ struct Evaluation<'a> {
 impl Evaluation<'_> {
     fn verdict(self) -> Verdict {
         let (tool, level) = (self.tool, self.context.settings.autonomy_level);
-        let why = || {
-            let beyond = self.budget_excess().map(|said| format!("; {said}")).unwrap_or_default();
-            format!("{} is {} ({}), level {level}{beyond}", tool.name, tool.risk, tool.risk_source)
+        let reason = || {
+            let excess = self.budget_excess().map(|text| format!("; {text}")).unwrap_or_default();
+            format!("{} is {} ({}), level {level}{excess}", tool.name, tool.risk, tool.risk_source)
         };
         match self.verdict_at(level) {
-            MatrixVerdict::Allow => Verdict::Allow { reason: why(), cost: self.cost },
+            MatrixVerdict::Allow => Verdict::Allow { reason: reason(), cost: self.cost },
             MatrixVerdict::Ask if !self.context.headless => {
                 let exceeds_budget = self.budget_excess().is_some();
                 match self.matrix_verdict(level) {
-                    MatrixVerdict::Allow => Verdict::OverBudget { reason: why(), cost: self.cost },
+                    MatrixVerdict::Allow => {
+                        Verdict::OverBudget { reason: reason(), cost: self.cost }
+                    }
                     MatrixVerdict::Ask | MatrixVerdict::Deny => {
-                        Verdict::Ask { reason: why(), cost: self.cost, exceeds_budget }
+                        Verdict::Ask { reason: reason(), cost: self.cost, exceeds_budget }
                     }
                 }
             }
-            ruling @ (MatrixVerdict::Ask | MatrixVerdict::Deny) => {
-                Verdict::Deny(self.denial(ruling))
+            verdict @ (MatrixVerdict::Ask | MatrixVerdict::Deny) => {
+                Verdict::Deny(self.denial(verdict))
             }
         }
     }
 
-    /// What the table says at that level, but that what a budget has no room for is asked for.
+    /// Returns the verdict of the table at a level, with allow turned into ask if the cost exceeds
+    /// the budget.
     fn verdict_at(&self, level: Autonomy) -> MatrixVerdict {
         match self.matrix_verdict(level) {
             MatrixVerdict::Allow if self.budget_excess().is_some() => MatrixVerdict::Ask,
-            ruling @ (MatrixVerdict::Allow | MatrixVerdict::Ask | MatrixVerdict::Deny) => ruling,
+            verdict @ (MatrixVerdict::Allow | MatrixVerdict::Ask | MatrixVerdict::Deny) => verdict,
         }
     }
 
-    /// What the table alone says at that level.
+    /// Returns the verdict of the table at a level.
     fn matrix_verdict(&self, level: Autonomy) -> MatrixVerdict {
-        let judging = self.context;
-        let fits = |cost: &Cost| judging.remaining_budget.is_some_and(|left| cost.amount <= left);
+        let context = self.context;
+        let fits = |cost: &Cost| {
+            context.remaining_budget.is_some_and(|remaining| cost.amount <= remaining)
+        };
         let is_affordable = self.budget_excess().is_none() && self.cost.as_ref().is_some_and(fits);
-        judging.matrix.verdict(level, self.tool.risk, judging.settings, is_affordable)
+        context.matrix.verdict(level, self.tool.risk, context.settings, is_affordable)
     }
 
-    /// That the call costs more than a budget has left, if it does. Where nobody knows what is
-    /// left, it is the whole limit at most.
+    /// Returns a description of the excess if the cost exceeds the remainder of the budget. If the
+    /// remainder is not known, the whole limit counts as the remainder.
     fn budget_excess(&self) -> Option<String> {
         let cost = self.cost.as_ref()?;
         let limit = self.context.settings.budget_limit.as_ref();
         let limit = limit.filter(|limit| limit.unit == cost.unit).map(|limit| limit.amount);
-        let left = self.context.remaining_budget.or(limit)?;
-        // Written so that a budget that is no number has no room.
-        let fits = cost.amount <= left;
+        let remaining = self.context.remaining_budget.or(limit)?;
+        // The comparison is false for NaN, so a budget that is not a number covers nothing.
+        let fits = cost.amount <= remaining;
         let unit = &cost.unit;
-        (!fits).then(|| format!("its cost of {cost} is more than the {left} {unit} that are left"))
+        (!fits).then(|| format!("its cost of {cost} exceeds the remaining {remaining} {unit}"))
     }
 
-    /// The denial of a call that the table denies, or that would be asked for with nobody there
-    /// (G13).
-    fn denial(&self, ruling: MatrixVerdict) -> Denial {
+    /// Returns the denial of a call that the table denies, or that would need approval in a
+    /// headless session (G13).
+    fn denial(&self, verdict: MatrixVerdict) -> Denial {
         let (tool, headless) = (self.tool, self.context.headless);
         let denied_at = |level: &Autonomy| match self.verdict_at(*level) {
             MatrixVerdict::Allow => false,
@@ -193,27 +199,28 @@ impl Evaluation<'_> {
             MatrixVerdict::Deny => true,
         };
         let required_level = Autonomy::ALL.into_iter().find(|level| !denied_at(level));
-        let needs = match required_level {
+        let requirement = match required_level {
             None => "no autonomy level allows it".to_owned(),
             Some(level) => {
-                // A table from configuration may take back at a higher level what a lower one
-                // gives.
-                let monotone =
+                // In a configured table, a higher level may deny what a lower level allows.
+                let is_monotone =
                     !Autonomy::ALL.iter().any(|above| *above > level && denied_at(above));
-                let or_higher = if monotone { " or higher" } else { "" };
+                let or_higher = if is_monotone { " or higher" } else { "" };
                 format!("requires autonomy level {level}{or_higher}")
             }
         };
-        let nobody = match ruling {
+        let headless_note = match verdict {
             MatrixVerdict::Ask => {
-                " needs a person's approval and this agent is headless, so nobody can give it;"
+                " needs approval, and no approver is available because the agent is headless;"
             }
             MatrixVerdict::Allow | MatrixVerdict::Deny => "",
         };
-        let beyond = self.budget_excess().map(|said| format!(" {said};")).unwrap_or_default();
+        let excess = self.budget_excess().map(|text| format!(" {text};")).unwrap_or_default();
         let (name, risk) = (&tool.name, tool.risk);
         let current = self.context.settings.autonomy_level.name();
-        let reason = format!("{name} is {risk}:{beyond}{nobody} {needs}; current level: {current}");
+        let reason = format!(
+            "{name} is {risk}:{excess}{headless_note} {requirement}; current level: {current}"
+        );
         Denial { reason, required_level }
     }
 }

@@ -1,4 +1,4 @@
-//! What a tool, a user and a table lead to.
+//! Tests of the verdicts for tools, settings and policy tables.
 
 use super::*;
 use crate::policy::{
@@ -57,7 +57,7 @@ fn table(preset: MatrixPreset, require_confirmation: bool, headless: bool) -> [S
 }
 
 #[test]
-fn g3_every_cell_of_every_preset() {
+fn g3_every_preset_yields_expected_verdicts() {
     let cases = [
         (MatrixPreset::Interactive, true, false, ["ADDD", "AA?D", "AA??", "AAA?"]),
         (MatrixPreset::Interactive, false, false, ["ADDD", "AA?D", "AAA?", "AAA?"]),
@@ -79,7 +79,7 @@ fn g3_every_cell_of_every_preset() {
 }
 
 #[test]
-fn g4_a_blocked_tool_is_denied_in_every_cell() {
+fn g4_blocked_tool_is_denied_in_every_cell() {
     for preset in MatrixPreset::ALL {
         for level in Autonomy::ALL {
             for risk in Risk::ALL {
@@ -96,7 +96,7 @@ fn g4_a_blocked_tool_is_denied_in_every_cell() {
 }
 
 #[test]
-fn g4_a_longer_name_does_not_unblock_a_tool() {
+fn g4_qualified_name_does_not_unblock_tool() {
     let mut tool = Tool::for_tests("market__wallet_transfer", Risk::ReadOnly);
     tool.remote_name = "wallet_transfer".into();
     let mut settings = Settings::default();
@@ -114,10 +114,10 @@ fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> 
 }
 
 #[test]
-fn g7_denials_name_the_level_that_is_required() {
+fn g7_denial_names_required_autonomy_level() {
     use Autonomy::*;
-    let asked = "wallet_transfer is write_high_risk: needs a person's approval and this agent is \
-                 headless, so nobody can give it; requires autonomy level";
+    let headless = "wallet_transfer is write_high_risk: needs approval, and no approver is \
+                    available because the agent is headless; requires autonomy level";
     let cases = [
         (
             MatrixPreset::Interactive,
@@ -158,7 +158,7 @@ fn g7_denials_name_the_level_that_is_required() {
             true,
             Risk::WriteHighRisk,
             Some(Supervised),
-            format!("{asked} SUPERVISED (L3) or higher; current level: ASSISTED"),
+            format!("{headless} SUPERVISED (L3) or higher; current level: ASSISTED"),
         ),
         (
             MatrixPreset::Interactive,
@@ -167,7 +167,7 @@ fn g7_denials_name_the_level_that_is_required() {
             true,
             Risk::WriteHighRisk,
             Some(Assisted),
-            format!("{asked} ASSISTED (L2) or higher; current level: RECOMMENDATIONS"),
+            format!("{headless} ASSISTED (L2) or higher; current level: RECOMMENDATIONS"),
         ),
     ];
     for (preset, level, require_confirmation, headless, risk, required_level, reason) in cases {
@@ -178,7 +178,7 @@ fn g7_denials_name_the_level_that_is_required() {
 }
 
 #[test]
-fn g7_or_higher_is_said_only_where_it_is_true() {
+fn g7_denial_omits_or_higher_for_non_monotone_table() {
     let matrix =
         Matrix::default().with_cell(Autonomy::Supervised, Risk::Critical, MatrixCell::Deny);
     let settings = settings(Autonomy::Supervised, true);
@@ -188,7 +188,7 @@ fn g7_or_higher_is_said_only_where_it_is_true() {
 }
 
 #[test]
-fn g7_the_required_level_is_the_least_that_is_not_denied() {
+fn g7_required_level_is_lowest_level_without_denial() {
     for preset in MatrixPreset::ALL {
         for (headless, require_confirmation) in
             [(false, false), (false, true), (true, false), (true, true)]
@@ -198,10 +198,11 @@ fn g7_the_required_level_is_the_least_that_is_not_denied() {
                     let settings = settings(level, require_confirmation);
                     judge(&tool(risk), &settings, &preset.into(), headless)
                 };
-                let least = Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
+                let lowest =
+                    Autonomy::ALL.into_iter().find(|level| letter(&verdict(*level)) != 'D');
                 for level in Autonomy::ALL {
                     if let Verdict::Deny(denial) = verdict(level) {
-                        assert_eq!(denial.required_level, least);
+                        assert_eq!(denial.required_level, lowest);
                     }
                 }
             }
@@ -210,7 +211,7 @@ fn g7_the_required_level_is_the_least_that_is_not_denied() {
 }
 
 #[test]
-fn g1_a_tool_the_catalog_denies_is_denied_with_its_reason() {
+fn g1_tool_denied_by_catalog_is_denied_with_reason() {
     let mut tool = tool(Risk::ReadOnly);
     tool.denial_reason = Some("nothing describes it".into());
     let found = denied(&tool, &settings(Autonomy::Supervised, false), &Matrix::default(), false);
@@ -218,9 +219,8 @@ fn g1_a_tool_the_catalog_denies_is_denied_with_its_reason() {
     assert_eq!(found, Denial { reason, required_level: None });
 }
 
-/// A tool with what the catalog's entry `written` says of it.
-fn described(risk: Risk, written: Value) -> Tool {
-    let mut entry: Value = written;
+/// Returns a tool of that risk with the properties of the catalog entry `entry`.
+fn tool_from_entry(risk: Risk, mut entry: Value) -> Tool {
     entry["risk"] = risk.name().into();
     let entry = serde_json::from_value(entry).unwrap();
     let catalog =
@@ -233,14 +233,14 @@ fn described(risk: Risk, written: Value) -> Tool {
     catalog.resolve_tool(&Default::default(), &remote, "wallet_transfer".parse().unwrap())
 }
 
-fn user(written: Value) -> Settings {
-    serde_json::from_value(written).unwrap()
+fn parse_settings(json: Value) -> Settings {
+    serde_json::from_value(json).unwrap()
 }
 
 #[test]
-fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
+fn g5_violated_constraint_denies_call_of_any_risk() {
     let regions = "user.allowed_regions == null || args.region_id in user.allowed_regions";
-    let told = json!([{"allow_if": regions, "reason": "this region is not allowed"}]);
+    let with_reason = json!([{"allow_if": regions, "reason": "this region is not allowed"}]);
     let restricted = json!({"autonomy_level": 3, "allowed_regions": [1, 2]});
     let free = json!({"autonomy_level": 3});
     let reason = |reason: &str| Some(format!("wallet_transfer is denied: {reason}"));
@@ -249,9 +249,14 @@ fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
         (json!([regions]), &free, json!({"region_id": 9}), None),
         (json!([regions]), &free, json!({}), None),
         (json!(["true", "args.n < 5"]), &free, json!({"n": 4}), None),
-        (told.clone(), &restricted, json!({"region_id": 3}), reason("this region is not allowed")),
         (
-            told,
+            with_reason.clone(),
+            &restricted,
+            json!({"region_id": 3}),
+            reason("this region is not allowed"),
+        ),
+        (
+            with_reason,
             &restricted,
             json!({}),
             reason(&format!(
@@ -274,18 +279,18 @@ fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
             json!(["args.n"]),
             &free,
             json!({"n": 5}),
-            reason("`args.n` must give true or false, not int"),
+            reason("`args.n` must evaluate to true or false, not int"),
         ),
         (
             json!(["args.n.size() > 1"]),
             &free,
             json!({"n": 5}),
-            reason("`args.n.size() > 1` can't be evaluated: `size` does not take int"),
+            reason("`args.n.size() > 1` can't be evaluated: `size` does not accept int"),
         ),
     ] {
         for risk in [Risk::ReadOnly, Risk::WriteLowRisk, Risk::WriteHighRisk] {
-            let tool = described(risk, json!({"constraints": constraints}));
-            let (settings, matrix) = (user(settings.clone()), Matrix::default());
+            let tool = tool_from_entry(risk, json!({"constraints": constraints}));
+            let (settings, matrix) = (parse_settings(settings.clone()), Matrix::default());
             let found = judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false));
             match (&expected, found) {
                 (None, Verdict::Allow { cost: None, .. }) => {}
@@ -294,35 +299,39 @@ fn g5_a_call_that_a_constraint_forbids_is_denied_whatever_its_risk() {
                 }
                 (_, other) => panic!("{constraints} {arguments}: {other:?}"),
             }
-            // An overview knows no arguments, so no constraint speaks in it.
-            let any = judge_tool(&tool, &judge_context(&settings, &matrix, false));
-            assert_eq!(letter(&any), 'A');
+            // Without a call there are no arguments, so constraints are not evaluated.
+            let overview = judge_tool(&tool, &judge_context(&settings, &matrix, false));
+            assert_eq!(letter(&overview), 'A');
         }
     }
 }
 
 #[test]
-fn g4_a_blocked_tool_is_denied_before_any_constraint() {
-    let tool = described(Risk::ReadOnly, json!({"constraints": ["args.missing"]}));
-    let settings = user(json!({"blocked_tools": ["wallet_transfer"]}));
+fn g4_blocked_tool_is_denied_before_constraints_are_evaluated() {
+    let tool = tool_from_entry(Risk::ReadOnly, json!({"constraints": ["args.missing"]}));
+    let settings = parse_settings(json!({"blocked_tools": ["wallet_transfer"]}));
     let denial = denied(&tool, &settings, &Matrix::default(), false);
     assert_eq!(denial.reason, "wallet_transfer is blocked by the user's settings");
 }
 
 #[test]
-fn g5_evaluation_errors_deny_the_call() {
-    for (written, arguments, expected) in [
+fn g5_evaluation_error_denies_call() {
+    for (entry, arguments, expected) in [
         (json!({"cost": "args.amount"}), json!({}), "its cost: `args.amount` can't be evaluated"),
-        (json!({"cost": "args.amount"}), json!({"amount": "5"}), "must give a number, not string"),
-        (json!({"cost": "args.amount"}), json!({"amount": -1}), "must give 0 or more, not -1"),
+        (
+            json!({"cost": "args.amount"}),
+            json!({"amount": "5"}),
+            "evaluate to a number, not string",
+        ),
+        (json!({"cost": "args.amount"}), json!({"amount": -1}), "evaluate to 0 or more, not -1"),
         (json!({"cost": "0.0 / args.amount"}), json!({"amount": 0}), "0 or more, not NaN"),
         (json!({"cost": "1 / args.amount"}), json!({"amount": 0.0}), "0 or more, not inf"),
         (json!({"exclusive": "args.key"}), json!({}), "its exclusive key: `args.key`"),
-        (json!({"exclusive": "args.key"}), json!({"key": 5}), "must give a text, not int"),
-        (json!({"exclusive": "args.key"}), json!({"key": ""}), "a text of 1 to 256 bytes"),
+        (json!({"exclusive": "args.key"}), json!({"key": 5}), "evaluate to a string, not int"),
+        (json!({"exclusive": "args.key"}), json!({"key": ""}), "a string of 1 to 256 bytes"),
         (json!({"exclusive": "args.key"}), json!({"key": "x".repeat(257)}), "1 to 256 bytes"),
     ] {
-        let tool = described(Risk::ReadOnly, written);
+        let tool = tool_from_entry(Risk::ReadOnly, entry);
         let (settings, matrix) = (Settings::default(), Matrix::default());
         match judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false)) {
             Verdict::Deny(denial) => {
@@ -337,17 +346,17 @@ fn g5_evaluation_errors_deny_the_call() {
 }
 
 #[test]
-fn t8_calls_with_one_key_are_exclusive() {
-    let tool = described(Risk::Critical, json!({"exclusive": "\"wallet:\" + user.id"}));
+fn t8_exclusive_key_is_evaluated() {
+    let tool = tool_from_entry(Risk::Critical, json!({"exclusive": "\"wallet:\" + user.id"}));
     let (settings, matrix) = (Settings::default(), Matrix::default());
-    let facts =
+    let context =
         ExpressionContext::new(&json!({}), &judge_context(&settings, &matrix, false)).unwrap();
-    assert_eq!(tool.exclusive_key(&facts), Ok(Some("wallet:ann".to_owned())));
-    assert_eq!(self::tool(Risk::Critical).exclusive_key(&facts), Ok(None));
+    assert_eq!(tool.exclusive_key(&context), Ok(Some("wallet:ann".to_owned())));
+    assert_eq!(self::tool(Risk::Critical).exclusive_key(&context), Ok(None));
 }
 
-/// Rows: the limit in the user's settings, what remains, the amount; then the letters for
-/// write_high_risk and critical at L3.
+/// The columns are: limit in the user's settings, remaining budget, amount, headless, and the
+/// letters of the verdicts for write_high_risk and critical at L3.
 #[test]
 fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
     let isk = |amount: f64| json!({"amount": amount, "unit": "ISK"});
@@ -359,22 +368,22 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
         (isk(100.0), None, 101, false, "$?"),
         (isk(100.0), Some(50.0), 50, false, "AA"),
         (isk(100.0), Some(50.0), 51, false, "$?"),
-        // Somebody raised it.
+        // The budget was raised.
         (isk(100.0), Some(500.0), 101, false, "AA"),
         (isk(100.0), Some(f64::NAN), 500, false, "$?"),
         (json!({"amount": 1, "unit": "USD"}), None, 5, false, "A?"),
         (isk(100.0), Some(50.0), 50, true, "AA"),
         (isk(100.0), Some(50.0), 51, true, "DD"),
     ] {
-        let settings = user(json!({"autonomy_level": 3, "budget_limit": limit}));
+        let settings = parse_settings(json!({"autonomy_level": 3, "budget_limit": limit}));
         let matrix = Matrix::default();
-        let judging = JudgeContext {
+        let context = JudgeContext {
             remaining_budget: remaining,
             ..judge_context(&settings, &matrix, headless)
         };
         let verdicts = [Risk::WriteHighRisk, Risk::Critical].map(|risk| {
-            let tool = described(risk, json!({"cost": "args.amount", "cost_unit": "ISK"}));
-            judge_call(&tool, &json!({"amount": amount}), &judging)
+            let tool = tool_from_entry(risk, json!({"cost": "args.amount", "cost_unit": "ISK"}));
+            judge_call(&tool, &json!({"amount": amount}), &context)
         });
         let letters: String = verdicts.iter().map(letter).collect();
         assert_eq!(letters, expected, "{limit} {remaining:?} {amount} {verdicts:?}");
@@ -386,8 +395,8 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
                     assert_eq!(cost, Some(Cost { amount: amount.into(), unit: "ISK".into() }));
                 }
                 Verdict::Deny(denial) => {
-                    let said = "its cost of 51 ISK is more than the 50 ISK that are left";
-                    assert!(denial.reason.contains(said), "{}", denial.reason);
+                    let excess = "its cost of 51 ISK exceeds the remaining 50 ISK";
+                    assert!(denial.reason.contains(excess), "{}", denial.reason);
                     assert_eq!(denial.required_level, None);
                 }
             }
@@ -396,23 +405,23 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
 }
 
 #[test]
-fn g6_a_verdict_says_that_a_budget_has_no_room() {
+fn g6_over_budget_verdict_states_excess() {
     let tool =
-        described(Risk::WriteLowRisk, json!({"cost": "args.q * args.p", "cost_unit": "ISK"}));
-    let settings = user(json!({"budget_limit": {"amount": 10, "unit": "ISK"}}));
+        tool_from_entry(Risk::WriteLowRisk, json!({"cost": "args.q * args.p", "cost_unit": "ISK"}));
+    let settings = parse_settings(json!({"budget_limit": {"amount": 10, "unit": "ISK"}}));
     let matrix = Matrix::default();
     let found =
         judge_call(&tool, &json!({"q": 5, "p": 2.5}), &judge_context(&settings, &matrix, false));
-    let why = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its cost of \
-               12.5 ISK is more than the 10 ISK that are left";
+    let reason = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its \
+                  cost of 12.5 ISK exceeds the remaining 10 ISK";
     let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
-    assert_eq!(found, Verdict::OverBudget { reason: why.into(), cost });
+    assert_eq!(found, Verdict::OverBudget { reason: reason.into(), cost });
 }
 
 proptest! {
-    /// No arguments and no level get a call past a constraint that can't be evaluated.
+    /// A constraint that can't be evaluated denies the call, for any arguments and any level.
     #[test]
-    fn g5_a_constraint_that_errs_never_allows(
+    fn g5_constraint_with_evaluation_error_never_allows(
         level in 0..4_u8,
         region in prop_oneof![Just(json!(null)), any::<i64>().prop_map(Value::from), ".*".prop_map(Value::from)],
         broken in prop::sample::select(vec![
@@ -420,8 +429,8 @@ proptest! {
             "[1].all(x, x + 'a' == 2)", "args.missing || false",
         ]),
     ) {
-        let tool = described(Risk::ReadOnly, json!({"constraints": ["true", broken]}));
-        let settings = user(json!({"autonomy_level": level}));
+        let tool = tool_from_entry(Risk::ReadOnly, json!({"constraints": ["true", broken]}));
+        let settings = parse_settings(json!({"autonomy_level": level}));
         let matrix = Matrix::default();
         let found = judge_call(&tool, &json!({"region": region}), &judge_context(&settings, &matrix, false));
         prop_assert_eq!(letter(&found), 'D');

@@ -1,37 +1,37 @@
-//! Policy as a table: autonomy × risk → ruling (G3).
+//! The policy table: autonomy × risk → verdict (G3).
 //!
-//! The presets stand here as tables one can read; configuration may start from one and change
-//! cells. Who is asked, and what happens when nobody is there, is the [`judge`](super::judge())'s.
+//! The presets are defined here as literal tables. Configuration starts from one preset and may
+//! change cells. [`judge_call`](super::judge_call) evaluates the table and handles headless agents.
 
 use super::{Autonomy, Risk, Settings};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// What the table says of one call.
+/// The verdict of the table for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatrixVerdict {
-    /// Run it.
+    /// The call may run.
     Allow,
-    /// Ask a person.
+    /// The call needs approval.
     Ask,
-    /// Don't.
+    /// The call must not run.
     Deny,
 }
 
-/// What stands in one cell of the table: a ruling, or a condition that leads to one.
+/// The content of one cell: a verdict, or a condition that leads to a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MatrixCell {
-    /// Run it.
+    /// The call may run.
     Allow,
-    /// Ask a person.
+    /// The call needs approval.
     Ask,
-    /// Ask a person; run it if the user's `require_confirmation` is false.
+    /// The call needs approval, unless the user's `require_confirmation` is false.
     Confirm,
-    /// Ask a person; run it if it has a cost and a budget has room for it.
+    /// The call needs approval, unless it has a cost and a budget covers the cost.
     Budget,
-    /// Don't.
+    /// The call must not run.
     Deny,
 }
 
@@ -49,24 +49,24 @@ impl MatrixCell {
     }
 }
 
-/// A table that has a name.
+/// A predefined table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatrixPreset {
     /// The default.
     #[default]
     Interactive,
-    /// [`Preset::Interactive`], but nothing critical ever, and L1 changes nothing that matters.
+    /// [`MatrixPreset::Interactive`], but denies every critical call, and write_high_risk at L1.
     Strict,
-    /// [`Preset::Interactive`], but every deny becomes a question.
+    /// [`MatrixPreset::Interactive`], but asks in every cell that denies.
     AskFirst,
 }
 
 impl MatrixPreset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Strict, Self::AskFirst];
 
-    /// The name in configuration.
+    /// Returns the name in configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interactive => "interactive",
@@ -84,7 +84,7 @@ impl MatrixPreset {
     }
 }
 
-/// One row a level of autonomy, one column a level of risk, both in order.
+/// The cells: one row per autonomy level, one column per risk, both in ascending order.
 type MatrixCells = [[MatrixCell; Risk::ALL.len()]; Autonomy::ALL.len()];
 
 const ALLOW: MatrixCell = MatrixCell::Allow;
@@ -120,8 +120,8 @@ const ASK_FIRST: MatrixCells = [
     /* L3 */ [ALLOW, ALLOW,    ALLOW,      BUDGET],
 ];
 
-/// The table. In configuration it is a preset's name (`"strict"`), or `{ preset = …, L1 = {
-/// write_high_risk = "deny" }, … }`: the preset's table with some cells changed.
+/// The policy table. Configured as the name of a preset (`"strict"`), or as `{ preset = …, L1 = {
+/// write_high_risk = "deny" }, … }`: the table of the preset with some cells changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     cells: MatrixCells,
@@ -140,13 +140,13 @@ impl From<MatrixPreset> for Matrix {
 }
 
 impl Matrix {
-    /// What stands in the cell.
+    /// Returns the content of a cell.
     pub fn cell(&self, autonomy: Autonomy, risk: Risk) -> MatrixCell {
         self.cells[row(autonomy)][column(risk)]
     }
 
-    /// What the table says for a user with `settings`. `is_affordable` says that the call has a
-    /// cost, and that a budget has room for it.
+    /// Returns the verdict for a user with `settings`. `is_affordable` is true if the call has a
+    /// cost and a budget covers it.
     pub fn verdict(
         &self,
         autonomy: Autonomy,
@@ -157,7 +157,7 @@ impl Matrix {
         self.cell(autonomy, risk).resolve(settings, is_affordable)
     }
 
-    /// The same table with another cell.
+    /// Returns the table with one cell changed.
     #[must_use]
     pub fn with_cell(mut self, autonomy: Autonomy, risk: Risk, cell: MatrixCell) -> Self {
         self.cells[row(autonomy)][column(risk)] = cell;
@@ -178,7 +178,7 @@ fn column(risk: Risk) -> usize {
     }
 }
 
-/// A row as it is written in configuration: what is not named stays the preset's.
+/// A row in configuration. Columns that are absent keep the value of the preset.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RowOverrides {
@@ -205,14 +205,14 @@ struct MatrixOverrides {
 }
 
 impl From<MatrixOverrides> for Matrix {
-    fn from(changes: MatrixOverrides) -> Self {
-        let mut cells = changes.preset.cells();
-        let rows = [changes.l0, changes.l1, changes.l2, changes.l3];
-        for (row, changed) in cells.iter_mut().zip(rows) {
-            let RowOverrides { read_only, write_low_risk, write_high_risk, critical } = changed;
-            let changed = [read_only, write_low_risk, write_high_risk, critical];
-            for (cell, changed) in row.iter_mut().zip(changed) {
-                *cell = changed.unwrap_or(*cell);
+    fn from(overrides: MatrixOverrides) -> Self {
+        let mut cells = overrides.preset.cells();
+        let rows = [overrides.l0, overrides.l1, overrides.l2, overrides.l3];
+        for (row, overrides) in cells.iter_mut().zip(rows) {
+            let RowOverrides { read_only, write_low_risk, write_high_risk, critical } = overrides;
+            let overrides = [read_only, write_low_risk, write_high_risk, critical];
+            for (cell, value) in row.iter_mut().zip(overrides) {
+                *cell = value.unwrap_or(*cell);
             }
         }
         Self { cells }
@@ -247,53 +247,54 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(written: serde_json::Value) -> Result<Matrix, String> {
-        serde_json::from_value(written).map_err(|error| error.to_string())
+    fn parse(json: serde_json::Value) -> Result<Matrix, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn g3_presets_are_known_by_name() {
+    fn g3_preset_is_selected_by_name() {
         for preset in MatrixPreset::ALL {
-            assert_eq!(read(json!(preset.name())), Ok(preset.into()));
+            assert_eq!(parse(json!(preset.name())), Ok(preset.into()));
         }
-        let error = read(json!("lax")).unwrap_err();
+        let error = parse(json!("lax")).unwrap_err();
         assert!(error.contains("lax") && error.contains("ask_first"), "{error}");
     }
 
     #[test]
-    fn g3_strict_and_ask_first_differ_from_the_default_only_where_the_spec_says() {
+    fn g3_presets_differ_from_default_as_specified() {
         for autonomy in Autonomy::ALL {
             for risk in Risk::ALL {
-                let usual = Matrix::default().cell(autonomy, risk);
+                let default_cell = Matrix::default().cell(autonomy, risk);
                 let denied_by_strict = risk == Risk::Critical
                     || (autonomy, risk) == (Autonomy::Recommendations, Risk::WriteHighRisk);
-                let strict = if denied_by_strict { DENY } else { usual };
+                let strict = if denied_by_strict { DENY } else { default_cell };
                 assert_eq!(Matrix::from(MatrixPreset::Strict).cell(autonomy, risk), strict);
-                let ask_first = if usual == DENY { ASK } else { usual };
+                let ask_first = if default_cell == DENY { ASK } else { default_cell };
                 assert_eq!(Matrix::from(MatrixPreset::AskFirst).cell(autonomy, risk), ask_first);
             }
         }
     }
 
     #[test]
-    fn g3_cells_can_be_changed_in_configuration() {
-        let changed = read(json!({"preset": "strict", "L1": {"moderate": "ask"}}));
+    fn g3_configuration_overrides_cells() {
+        let changed = parse(json!({"preset": "strict", "L1": {"moderate": "ask"}}));
         let expected = Matrix::from(MatrixPreset::Strict).with_cell(
             Autonomy::Recommendations,
             Risk::WriteHighRisk,
             ASK,
         );
         assert_eq!(changed, Ok(expected));
-        assert_eq!(read(json!({})), Ok(Matrix::default()));
+        assert_eq!(parse(json!({})), Ok(Matrix::default()));
     }
 
     #[test]
-    fn unknown_rows_columns_and_cells_are_refused() {
-        for wrong in [json!({"L4": {}}), json!({"L1": {"high": "ask"}}), json!({"L1": {"low": 1}})]
+    fn g3_unknown_row_column_or_cell_is_rejected() {
+        for invalid in
+            [json!({"L4": {}}), json!({"L1": {"high": "ask"}}), json!({"L1": {"low": 1}})]
         {
-            assert!(read(wrong.clone()).is_err(), "{wrong}");
+            assert!(parse(invalid.clone()).is_err(), "{invalid}");
         }
-        let twice = json!({"L1": {"low": "ask", "write_low_risk": "deny"}});
-        assert!(read(twice).unwrap_err().contains("duplicate"));
+        let duplicate = json!({"L1": {"low": "ask", "write_low_risk": "deny"}});
+        assert!(parse(duplicate).unwrap_err().contains("duplicate"));
     }
 }

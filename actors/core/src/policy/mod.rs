@@ -1,8 +1,10 @@
-//! Governance as data, and one pure judge over it (G1 to G7).
+//! The permission policy as data, and one pure function that evaluates it (G1 to G7).
 //!
-//! [`catalog`] says what each tool is, [`settings`] what a user allows, [`matrix`] what a level of
-//! autonomy may do with a level of risk, [`expression`] what a call's arguments say, and
-//! [`judge`](judge()) brings them together.
+//! [`catalog`] describes the tools, [`settings`] holds what a user allows, [`matrix`] maps an
+//! autonomy level and a risk to a verdict, [`expression`] evaluates conditions on a call's
+//! arguments, and [`judge_call`] combines them.
+//!
+//! The policy does not know sessions, approvals or grants.
 
 pub mod budget_limit;
 pub mod catalog;

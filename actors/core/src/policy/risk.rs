@@ -1,4 +1,4 @@
-//! How dangerous a tool is, and how much an agent may do by itself (G1, G2).
+//! Risk levels of tools and autonomy levels of agents (G1, G2).
 
 use serde::{Deserialize, Serialize, de};
 use std::fmt;
@@ -7,7 +7,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-/// The risk of a tool, in order.
+/// The risk of a tool, in ascending order.
 #[derive(
     Clone,
     Copy,
@@ -26,23 +26,23 @@ use utoipa::{
 pub enum Risk {
     /// Changes nothing.
     ReadOnly,
-    /// Changes little, and can be undone.
+    /// Makes a small change that can be undone.
     #[serde(alias = "low")]
     WriteLowRisk,
-    /// Changes what matters. The default for tools nobody described.
+    /// Makes a significant change. The default for a tool whose risk no source states.
     #[default]
     #[serde(alias = "moderate")]
     WriteHighRisk,
-    /// Can't be undone, or costs dearly.
+    /// Can't be undone, or is expensive.
     Critical,
 }
 
 impl Risk {
-    /// All of them, in order.
+    /// All levels, in ascending order.
     pub const ALL: [Self; 4] =
         [Self::ReadOnly, Self::WriteLowRisk, Self::WriteHighRisk, Self::Critical];
 
-    /// The name in configuration and on the wire.
+    /// Returns the name in configuration and on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read_only",
@@ -59,28 +59,28 @@ impl fmt::Display for Risk {
     }
 }
 
-/// Where a tool's risk comes from; the first that matches wins (G1).
+/// The source of a tool's risk. The first source that matches applies (G1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RiskSource {
-    /// The catalog names the tool.
+    /// A catalog entry with the exact name of the tool.
     Catalog,
-    /// A glob of the catalog matches the name.
+    /// A catalog entry with a glob that matches the name.
     CatalogGlob {
         /// The glob.
         glob: String,
     },
-    /// Annotations of a server marked `trusted`.
+    /// An annotation of a server that is marked `trusted`.
     Annotation {
-        /// The hint that decided.
+        /// The hint that determined the risk.
         hint: String,
     },
-    /// A word of the name.
+    /// A word in the tool's name.
     NameWord {
         /// The word.
         word: String,
     },
-    /// Nothing said anything.
+    /// No source matches; the default applies.
     Default,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for RiskSource {
     }
 }
 
-/// How much an agent may do without asking (G2). Serialised as its number.
+/// The autonomy level of an agent (G2). Serialized as its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(into = "u8")]
 pub enum Autonomy {
@@ -112,11 +112,11 @@ pub enum Autonomy {
 }
 
 impl Autonomy {
-    /// All of them, in order.
+    /// All levels, in ascending order.
     pub const ALL: [Self; 4] =
         [Self::ReadOnly, Self::Recommendations, Self::Assisted, Self::Supervised];
 
-    /// 0 to 3.
+    /// Returns the number of the level, 0 to 3.
     pub fn level(self) -> u8 {
         match self {
             Self::ReadOnly => 0,
@@ -126,7 +126,7 @@ impl Autonomy {
         }
     }
 
-    /// The name people read.
+    /// Returns the display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "READ_ONLY",
@@ -145,12 +145,12 @@ impl fmt::Display for Autonomy {
 
 impl PartialSchema for Autonomy {
     fn schema() -> RefOr<Schema> {
-        let words = "How much an agent may do without asking: 0 READ_ONLY, 1 RECOMMENDATIONS, \
-                     2 ASSISTED, 3 SUPERVISED";
+        let description = "Autonomy level of an agent: 0 READ_ONLY, 1 RECOMMENDATIONS, \
+                           2 ASSISTED, 3 SUPERVISED";
         ObjectBuilder::new()
             .schema_type(Type::Integer)
             .enum_values(Some(Self::ALL.map(Self::level)))
-            .description(Some(words))
+            .description(Some(description))
             .into()
     }
 }
@@ -204,19 +204,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g2_levels_are_numbers_and_others_are_refused_by_name() {
+    fn g2_autonomy_level_parses_only_from_valid_number() {
         for autonomy in Autonomy::ALL {
-            let written = serde_json::to_string(&autonomy).unwrap();
-            assert_eq!(written, autonomy.level().to_string());
-            assert_eq!(serde_json::from_str::<Autonomy>(&written).unwrap(), autonomy);
+            let encoded = serde_json::to_string(&autonomy).unwrap();
+            assert_eq!(encoded, autonomy.level().to_string());
+            assert_eq!(serde_json::from_str::<Autonomy>(&encoded).unwrap(), autonomy);
         }
-        for (wrong, named) in [("7", "not 7"), ("-1", "not -1"), ("300", "not 300")] {
-            let error = serde_json::from_str::<Autonomy>(wrong).unwrap_err().to_string();
-            let expected = format!("autonomy_level must be 0, 1, 2 or 3, {named}");
+        for (invalid, value_in_error) in [("7", "not 7"), ("-1", "not -1"), ("300", "not 300")] {
+            let error = serde_json::from_str::<Autonomy>(invalid).unwrap_err().to_string();
+            let expected = format!("autonomy_level must be 0, 1, 2 or 3, {value_in_error}");
             assert!(error.starts_with(&expected), "{error}");
         }
-        for wrong in ["1.5", "\"2\"", "null"] {
-            assert!(serde_json::from_str::<Autonomy>(wrong).is_err(), "{wrong}");
+        for invalid in ["1.5", "\"2\"", "null"] {
+            assert!(serde_json::from_str::<Autonomy>(invalid).is_err(), "{invalid}");
         }
     }
 }

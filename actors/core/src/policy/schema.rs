@@ -1,32 +1,35 @@
-//! Compiles the schemas of tools. They come from servers we need not trust, so nothing here
-//! fetches anything, and what would take too long to compile or to check is refused.
+//! The compilation of tool schemas.
+//!
+//! Schemas come from servers that need not be trusted. The compiler fetches nothing, and rejects
+//! schemas that would take too long to compile or to validate against.
 
 use crate::limits;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Compiles `schema` once; the error says why it is no usable schema.
+/// Compiles `schema`, or returns the reason why it is not usable.
 ///
-/// Patterns are of the kind that takes linear time (no look-around, no back-references), and
-/// `$ref` reaches only into the schema itself.
+/// Patterns are limited to those that match in linear time (no look-around, no back-references).
+/// `$ref` can only refer to the schema itself.
 pub fn compile(schema: &Value) -> Result<Validator, String> {
     compile_with(schema, false)
 }
 
-/// The same for a form that people fill in (T1): there `format`, as of an e-mail address, counts.
+/// Compiles the schema of a form that humans fill in (T1). Unlike [`compile`], enforces `format`,
+/// for example of an e-mail address.
 pub fn compile_form(schema: &Value) -> Result<Validator, String> {
     compile_with(schema, true)
 }
 
-fn compile_with(schema: &Value, formats: bool) -> Result<Validator, String> {
+fn compile_with(schema: &Value, validate_formats: bool) -> Result<Validator, String> {
     if !schema.is_object() {
-        return Err("it must be a JSON object".to_owned());
+        return Err("must be a JSON object".to_owned());
     }
     validate_size(schema)?;
     if SchemaWeigher::weigh_root(schema).nodes > limits::SCHEMA_NODES_MAX {
         return Err(format!(
-            "with its references followed it has more than {} nodes",
+            "more than {} nodes with references resolved",
             limits::SCHEMA_NODES_MAX
         ));
     }
@@ -34,13 +37,14 @@ fn compile_with(schema: &Value, formats: bool) -> Result<Validator, String> {
         .size_limit(limits::SCHEMA_PATTERN_BYTES_MAX)
         .dfa_size_limit(limits::SCHEMA_PATTERN_BYTES_MAX);
     let options = jsonschema::options().offline().with_pattern_options(patterns);
-    let options = if formats { options.should_validate_formats(true) } else { options };
+    let options = if validate_formats { options.should_validate_formats(true) } else { options };
     options.build(schema).map_err(|error| {
         crate::text::truncate(&error.to_string(), limits::TOOL_ERROR_BYTES_MAX).to_owned()
     })
 }
 
-/// Bounds the schema as it is written. Keeps its own stack, since the depth is what it measures.
+/// Checks the size of the schema as written. Iterative, because the depth is not known to be
+/// bounded yet.
 fn validate_size(schema: &Value) -> Result<(), String> {
     let mut open = vec![(schema, 1)];
     let (mut nodes, mut bytes) = (0, 0);
@@ -56,34 +60,34 @@ fn validate_size(schema: &Value) -> Result<(), String> {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
         if depth > limits::SCHEMA_DEPTH_MAX {
-            return Err(format!("it is nested deeper than {} levels", limits::SCHEMA_DEPTH_MAX));
+            return Err(format!("nested deeper than {} levels", limits::SCHEMA_DEPTH_MAX));
         }
         if nodes > limits::SCHEMA_NODES_MAX {
-            return Err(format!("it has more than {} nodes", limits::SCHEMA_NODES_MAX));
+            return Err(format!("more than {} nodes", limits::SCHEMA_NODES_MAX));
         }
         if bytes > limits::SCHEMA_TEXT_BYTES_MAX {
-            return Err(format!("it has more than {} bytes", limits::SCHEMA_TEXT_BYTES_MAX));
+            return Err(format!("more than {} bytes of text", limits::SCHEMA_TEXT_BYTES_MAX));
         }
     }
     Ok(())
 }
 
-/// How deep arguments for this schema may be nested; `None` is as deep as they like.
+/// Returns the maximum nesting of arguments for this schema; `None` means no limit.
 ///
-/// A definition that contains itself in several places may have to be checked as many times at each
-/// level of the arguments, so the levels are what is bounded.
+/// A definition that contains itself several times may be validated that many times at each level
+/// of the arguments, so the number of levels is limited.
 pub fn arguments_depth_max(schema: &Value) -> Option<u32> {
     let SchemaWeight { recursions, .. } = SchemaWeigher::weigh_root(schema);
     (recursions > 1).then(|| limits::SCHEMA_CHECKS_MAX.ilog(recursions))
 }
 
-/// What checking a schema costs.
+/// The cost of validating against a schema.
 #[derive(Clone, Copy)]
 struct SchemaWeight {
-    /// Nodes once every `$ref` is followed: a schema of a few lines whose definitions each name
-    /// the next one twice takes exponential time to check.
+    /// The number of nodes with every `$ref` resolved. A schema of a few lines in which each
+    /// definition refers to the next one twice takes exponential time to validate.
     nodes: usize,
-    /// References among them that lead back to what contains them.
+    /// The number of references among them that lead back to an enclosing definition.
     recursions: usize,
 }
 
@@ -98,22 +102,23 @@ impl SchemaWeight {
     }
 }
 
-/// Weighs a schema.
+/// Computes the weight of a schema.
 struct SchemaWeigher<'a> {
     root: &'a Value,
-    /// By the reference's text; `None` while it is being weighed.
-    known: HashMap<&'a str, Option<SchemaWeight>>,
+    /// The weights of reference targets, keyed by the text of the reference. `None` while a weight
+    /// is being computed.
+    weights: HashMap<&'a str, Option<SchemaWeight>>,
 }
 
 impl<'a> SchemaWeigher<'a> {
     fn weigh_root(root: &'a Value) -> SchemaWeight {
-        // A reference may name the root itself.
-        let mut weights = SchemaWeigher { root, known: HashMap::from([("#", None)]) };
+        // A reference can refer to the root.
+        let mut weigher = SchemaWeigher { root, weights: HashMap::from([("#", None)]) };
         let mut weight = SchemaWeight::NODE;
         for (key, member) in root.as_object().into_iter().flatten() {
-            // Definitions count where they are referred to.
+            // Definitions are counted where they are referenced.
             if key != "$defs" && key != "definitions" {
-                weight.add(weights.weigh_member(key, member, 0));
+                weight.add(weigher.weigh_member(key, member, 0));
             }
         }
         weight
@@ -150,17 +155,18 @@ impl<'a> SchemaWeigher<'a> {
     }
 
     fn weigh_reference(&mut self, target: &'a str, depth: usize) -> SchemaWeight {
-        if let Some(known) = self.known.get(target) {
-            return known.unwrap_or(SchemaWeight::RECURSION);
+        if let Some(weight) = self.weights.get(target) {
+            return weight.unwrap_or(SchemaWeight::RECURSION);
         }
-        if self.known.len() >= limits::SCHEMA_REFERENCES_MAX {
+        if self.weights.len() >= limits::SCHEMA_REFERENCES_MAX {
             return SchemaWeight::TOO_MUCH;
         }
-        self.known.insert(target, None);
+        self.weights.insert(target, None);
         let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        // A target we don't find is an anchor or leads nowhere: as bad as the whole schema again.
+        // A target that is not found is an anchor or does not exist. It counts like the whole
+        // schema.
         let weight = self.weigh(found.unwrap_or(self.root), depth);
-        self.known.insert(target, Some(weight));
+        self.weights.insert(target, Some(weight));
         weight
     }
 }
@@ -170,12 +176,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn refused(schema: Value) -> String {
-        compile(&schema).expect_err("the schema should be refused")
+    fn compile_error(schema: Value) -> String {
+        compile(&schema).expect_err("the schema should be rejected")
     }
 
     #[test]
-    fn a_good_schema_checks_arguments() {
+    fn t3_valid_schema_validates_arguments() {
         let schema = json!({
             "type": "object",
             "properties": {"tree": {"$ref": "#/$defs/tree"}},
@@ -187,28 +193,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_an_error_and_not_a_panic() {
+    fn t3_invalid_schema_is_error_and_not_panic() {
         for schema in [json!(true), json!([]), json!({"type": 7}), json!({"type": "objekt"})] {
             compile(&schema).unwrap_err();
         }
-        refused(json!({"properties": {"a": {"$ref": "#/$defs/nowhere"}}}));
-        refused(json!({"properties": {"a": {"pattern": "(unclosed"}}}));
+        compile_error(json!({"properties": {"a": {"$ref": "#/$defs/nowhere"}}}));
+        compile_error(json!({"properties": {"a": {"pattern": "(unclosed"}}}));
     }
 
     #[test]
-    fn nothing_is_fetched() {
-        refused(json!({"$ref": "http://127.0.0.1:9/schema.json"}));
-        refused(json!({"$ref": "file:///etc/passwd"}));
+    fn t3_external_reference_is_not_fetched() {
+        compile_error(json!({"$ref": "http://127.0.0.1:9/schema.json"}));
+        compile_error(json!({"$ref": "file:///etc/passwd"}));
     }
 
     #[test]
-    fn patterns_take_linear_time() {
-        assert!(!refused(json!({"properties": {"a": {"pattern": "(?=a)b"}}})).is_empty());
-        refused(json!({"properties": {"a": {"pattern": "((a{1,900}){1,900}){1,900}"}}}));
+    fn t3_pattern_without_linear_time_is_rejected() {
+        assert!(!compile_error(json!({"properties": {"a": {"pattern": "(?=a)b"}}})).is_empty());
+        compile_error(json!({"properties": {"a": {"pattern": "((a{1,900}){1,900}){1,900}"}}}));
     }
 
     #[test]
-    fn a_schema_that_only_names_itself_ends() {
+    fn t3_self_referencing_schema_terminates() {
         for schema in [
             json!({"$ref": "#"}),
             json!({"allOf": [{"$ref": "#"}]}),
@@ -221,21 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_is_too_deep_or_too_large_is_refused() {
+    fn t3_too_deep_or_too_large_schema_is_rejected() {
         let mut deep = json!({});
         for _ in 0..200 {
             deep = json!({"not": deep});
         }
-        assert!(refused(deep).contains("deeper"));
-        assert!(refused(json!({"enum": vec![0; 200_000]})).contains("nodes"));
-        assert!(refused(json!({"description": "x".repeat(1 << 20)})).contains("bytes"));
+        assert!(compile_error(deep).contains("deeper"));
+        assert!(compile_error(json!({"enum": vec![0; 200_000]})).contains("nodes"));
+        assert!(compile_error(json!({"description": "x".repeat(1 << 20)})).contains("bytes"));
     }
 
     #[test]
-    fn a_definition_that_contains_itself_twice_bounds_the_arguments() {
+    fn t3_definition_with_double_recursion_limits_argument_depth() {
         let node = |kind: &str| {
-            let again = json!({"$ref": "#/$defs/node"});
-            let twice = json!({kind: [again, again]});
+            let reference = json!({"$ref": "#/$defs/node"});
+            let twice = json!({kind: [reference, reference]});
             json!({
                 "properties": {"x": {"$ref": "#/$defs/node"}},
                 "$defs": {"node": {"properties": {"x": twice}}},
@@ -244,14 +250,14 @@ mod tests {
         for kind in ["allOf", "anyOf"] {
             assert_eq!(arguments_depth_max(&node(kind)), Some(16));
         }
-        let through_another = json!({
+        let mutual_recursion = json!({
             "$ref": "#/$defs/a",
             "$defs": {
                 "a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}}},
                 "b": {"properties": {"x": {"$ref": "#/$defs/a"}}},
             },
         });
-        assert_eq!(arguments_depth_max(&through_another), Some(16));
+        assert_eq!(arguments_depth_max(&mutual_recursion), Some(16));
         let root = json!({"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}});
         assert_eq!(arguments_depth_max(&root), Some(16));
         let list = json!({"properties": {"next": {"$ref": "#"}}});
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_doubles_at_each_reference_is_refused() {
+    fn t3_schema_with_exponential_references_is_rejected() {
         let mut definitions = serde_json::Map::new();
         for level in 0..40 {
             let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
@@ -268,6 +274,6 @@ mod tests {
         }
         definitions.insert("d40".into(), json!({"type": "object"}));
         let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
-        assert!(refused(schema).contains("references followed"));
+        assert!(compile_error(schema).contains("references resolved"));
     }
 }

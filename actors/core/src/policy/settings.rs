@@ -1,7 +1,7 @@
-//! What a user allows, and how a session may narrow it (G4).
+//! Settings: what a user allows, and the narrower settings of a session (G4).
 //!
-//! [`Settings`] are whole and valid; a [`SettingsPatch`] is what somebody wants changed. Who may
-//! change whose settings is the caller's business.
+//! [`Settings`] are complete and valid; a [`SettingsPatch`] holds requested changes. The caller
+//! checks the permission to change settings.
 
 use super::budget_limit::BudgetLimit;
 use super::risk::Autonomy;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
-/// A user's settings, or a session's. The default is the safe one.
+/// The settings of a user or of a session. The defaults are the safe values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How much the agent may do by itself.
+    /// The autonomy level of the agent.
     pub autonomy_level: Autonomy,
-    /// Whether L2 asks before `write_high_risk`.
+    /// True if L2 asks before a `write_high_risk` call.
     pub require_confirmation: bool,
-    /// Tools that are always denied, read-only ones too.
+    /// Tools that are always denied, including read-only tools.
     pub blocked_tools: BTreeSet<ToolName>,
-    /// Regions that catalog constraints may use; `None` is no restriction.
+    /// The regions that catalog constraints allow; `None` means no restriction.
     pub allowed_regions: Option<BTreeSet<i64>>,
-    /// What tools may cost.
+    /// The limit on the cost of tools.
     pub budget_limit: Option<BudgetLimit>,
-    /// Whether the model first submits a plan for each message (G14). It allows nothing by itself,
-    /// so a session chooses freely.
+    /// True if the model must submit a plan for each message (G14). This setting allows nothing by
+    /// itself, so a session may set it freely.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub preflight: bool,
 }
@@ -43,41 +43,41 @@ impl Default for Settings {
     }
 }
 
-/// Settings with more in them than fits.
+/// A list in the settings has too many entries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} may have at most {max} entries, not {found}")]
+#[error("{field}: {found} entries; the limit is {max}")]
 pub struct TooManyEntries {
-    /// The field of the settings.
+    /// The field of the list.
     pub field: &'static str,
-    /// What it has.
+    /// The number of entries.
     pub found: usize,
-    /// What it may have.
+    /// Maximum number of entries.
     pub max: usize,
 }
 
-/// Why wanted settings were not taken.
+/// The reason why requested settings are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// They are not valid.
+    /// The settings are not valid.
     #[error(transparent)]
     TooManyEntries(#[from] TooManyEntries),
-    /// They allow more than the user's do.
+    /// The settings allow more than the user's settings.
     #[error(transparent)]
     Widening(#[from] WideningError),
 }
 
-/// A session's settings would allow more than its user's (G4).
+/// The settings of a session would allow more than the settings of its user (G4).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}; a session may only narrow what its user allows")]
+#[error("{field}: {problem}; a session can only narrow the user's settings")]
 pub struct WideningError {
-    /// The field that would.
+    /// The field that allows more.
     pub field: &'static str,
-    /// How.
+    /// The difference, for humans.
     pub problem: String,
 }
 
 impl Settings {
-    /// Checks what the types don't: that no list is too long.
+    /// Validates what the types don't guarantee: the length of the lists.
     pub fn validate(&self) -> Result<(), TooManyEntries> {
         let regions = self.allowed_regions.as_ref().map_or(0, BTreeSet::len);
         for (field, found, max) in [
@@ -91,7 +91,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether these settings allow nothing that `user` does not.
+    /// Validates that these settings allow nothing that `user` does not allow.
     pub fn validate_within(&self, user: &Self) -> Result<(), WideningError> {
         match self.find_widening(user) {
             None => Ok(()),
@@ -99,8 +99,9 @@ impl Settings {
         }
     }
 
-    /// The narrower of both in every field: what a session with these settings may do once its
-    /// user, who may have tightened theirs since it was created, allows `user`.
+    /// Returns the narrower value of both settings in every field.
+    ///
+    /// Used for a session whose user has tightened the settings since the session was created.
     #[must_use]
     pub fn narrowed_to(&self, user: &Self) -> Self {
         Self {
@@ -110,7 +111,7 @@ impl Settings {
             allowed_regions: narrow_option(
                 &self.allowed_regions,
                 &user.allowed_regions,
-                |own, allowed| own.intersection(allowed).copied().collect(),
+                |session, user| session.intersection(user).copied().collect(),
             ),
             budget_limit: narrow_option(
                 &self.budget_limit,
@@ -121,53 +122,60 @@ impl Settings {
         }
     }
 
-    /// The first field that allows more than `user`, and how.
+    /// Returns the first field that allows more than `user`, and a description of the difference.
     fn find_widening(&self, user: &Self) -> Option<(&'static str, String)> {
         if self.autonomy_level > user.autonomy_level {
-            let (wanted, allowed) = (self.autonomy_level.level(), user.autonomy_level.level());
-            return Some(("autonomy_level", format!("{wanted} is more than the user's {allowed}")));
+            let (requested, allowed) = (self.autonomy_level.level(), user.autonomy_level.level());
+            return Some(("autonomy_level", format!("{requested} exceeds the user's {allowed}")));
         }
         if user.require_confirmation && !self.require_confirmation {
-            return Some(("require_confirmation", "the user's is true".to_owned()));
+            return Some(("require_confirmation", "the user's value is true".to_owned()));
         }
         if let Some(missing) = user.blocked_tools.difference(&self.blocked_tools).next() {
-            return Some(("blocked_tools", format!("the user blocks `{missing}` too")));
+            return Some((
+                "blocked_tools",
+                format!("`{missing}` is missing, but the user's settings block it"),
+            ));
         }
         if let Some(allowed) = &user.allowed_regions {
             let field = "allowed_regions";
-            let Some(wanted) = &self.allowed_regions else {
-                return Some((field, "the user's are restricted".to_owned()));
+            let Some(requested) = &self.allowed_regions else {
+                return Some((field, "the user's settings restrict the regions".to_owned()));
             };
-            if let Some(extra) = wanted.difference(allowed).next() {
-                return Some((field, format!("{extra} is not among the user's")));
+            if let Some(extra) = requested.difference(allowed).next() {
+                return Some((field, format!("{extra} is not among the user's regions")));
             }
         }
         if let Some(limit) = &user.budget_limit {
             let field = "budget_limit";
-            let Some(wanted) = &self.budget_limit else {
-                return Some((field, format!("the user's is {limit}")));
+            let Some(requested) = &self.budget_limit else {
+                return Some((field, format!("the user's limit is {limit}")));
             };
-            if !wanted.is_within(limit) {
-                return Some((field, format!("{wanted} is not within the user's {limit}")));
+            if !requested.is_within(limit) {
+                return Some((
+                    field,
+                    format!("{requested} is not within the user's limit, {limit}"),
+                ));
             }
         }
         None
     }
 }
 
-/// The narrower of two restrictions, where absence is none.
+/// Returns the narrower of two optional restrictions, where `None` means no restriction.
 fn narrow_option<T: Clone>(
     own: &Option<T>,
     user: &Option<T>,
-    of_both: impl FnOnce(&T, &T) -> T,
+    narrow: impl FnOnce(&T, &T) -> T,
 ) -> Option<T> {
     match (own, user) {
-        (Some(own), Some(user)) => Some(of_both(own, user)),
+        (Some(own), Some(user)) => Some(narrow(own, user)),
         (own, user) => own.as_ref().or(user.as_ref()).cloned(),
     }
 }
 
-/// Changes to settings: what is absent stays. `null` lifts `allowed_regions` or `budget_limit`.
+/// Changes to settings. Absent fields stay unchanged; `null` lifts `allowed_regions` or
+/// `budget_limit`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {
@@ -177,7 +185,7 @@ pub struct SettingsPatch {
     /// See [`Settings::require_confirmation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_confirmation: Option<bool>,
-    /// The whole new list. See [`Settings::blocked_tools`].
+    /// The complete new list. See [`Settings::blocked_tools`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_tools: Option<BTreeSet<ToolName>>,
     /// See [`Settings::allowed_regions`].
@@ -192,13 +200,13 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
-    /// `settings` with these changes, if there are not too many of anything.
+    /// Returns `settings` with these changes, or an error if a list becomes too long.
     pub fn apply(&self, settings: &Settings) -> Result<Settings, TooManyEntries> {
         let changed = self.clone().apply_unchecked(settings);
         changed.validate().map(|()| changed)
     }
 
-    /// `settings` with these changes, which were looked at before.
+    /// Returns `settings` with these changes. The caller has validated them.
     #[must_use]
     pub fn apply_unchecked(self, settings: &Settings) -> Settings {
         let settings = settings.clone();
@@ -216,7 +224,7 @@ impl SettingsPatch {
 }
 
 impl From<Settings> for SettingsPatch {
-    /// Changes everything.
+    /// Creates a patch that sets every field.
     fn from(settings: Settings) -> Self {
         Self {
             autonomy_level: Some(settings.autonomy_level),
@@ -229,17 +237,15 @@ impl From<Settings> for SettingsPatch {
     }
 }
 
-/// The settings of a new session whose user has `user` and that wants `wanted`. Never clamps.
-pub fn session_settings(
-    user: &Settings,
-    wanted: &SettingsPatch,
-) -> Result<Settings, SettingsError> {
-    let settings = wanted.apply(user)?;
+/// Returns the settings of a new session: the settings `user` of its user with the changes `patch`.
+/// Returns an error if they would widen `user`; never clamps a value.
+pub fn session_settings(user: &Settings, patch: &SettingsPatch) -> Result<Settings, SettingsError> {
+    let settings = patch.apply(user)?;
     settings.validate_within(user)?;
     Ok(settings)
 }
 
-/// Tells `null` from absent, which `Option` alone does not.
+/// Deserializes `null` as `Some(None)`, which a plain `Option` does not distinguish from absence.
 fn deserialize_nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -251,16 +257,16 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn patch(written: Value) -> SettingsPatch {
-        serde_json::from_value(written).unwrap()
+    fn patch(json: Value) -> SettingsPatch {
+        serde_json::from_value(json).unwrap()
     }
 
-    fn settings(written: Value) -> Settings {
-        serde_json::from_value(written).unwrap()
+    fn settings(json: Value) -> Settings {
+        serde_json::from_value(json).unwrap()
     }
 
     #[test]
-    fn g4_defaults_are_the_safe_ones() {
+    fn g4_default_settings_are_safe() {
         let expected = settings(json!({
             "autonomy_level": 1,
             "require_confirmation": true,
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn g4_a_patch_changes_what_it_names_and_null_lifts() {
+    fn g4_patch_changes_named_fields_and_null_lifts_restriction() {
         let before = settings(json!({"allowed_regions": [1], "budget_limit": 5}));
         let untouched = patch(json!({})).apply(&before);
         assert_eq!(untouched.as_ref(), Ok(&before));
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn g4_bad_settings_are_refused_naming_the_field() {
+    fn g4_invalid_settings_are_rejected_with_field_name() {
         let cases = [
             (json!({"autonomy_level": 7}), "autonomy_level must be 0, 1, 2 or 3, not 7"),
             (json!({"autonomy": 1}), "unknown field `autonomy`"),
@@ -294,24 +300,24 @@ mod tests {
             (json!({"budget_limit": {"amount": 1, "perod": "day"}}), "unknown field `perod`"),
             (json!({"blocked_tools": [""]}), "a tool's name must have 1 to 128 characters"),
         ];
-        for (written, expected) in cases {
-            let error = serde_json::from_value::<SettingsPatch>(written).unwrap_err().to_string();
+        for (json, expected) in cases {
+            let error = serde_json::from_value::<SettingsPatch>(json).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn g4_lists_are_bounded() {
+    fn g4_settings_lists_are_bounded() {
         let many: Vec<_> = (0..=1000).collect();
         let error = patch(json!({"allowed_regions": many})).apply(&Settings::default());
-        let expected = "allowed_regions may have at most 1000 entries, not 1001";
+        let expected = "allowed_regions: 1001 entries; the limit is 1000";
         assert_eq!(error.unwrap_err().to_string(), expected);
         let names: Vec<_> = (0..=1000).map(|number| format!("tool_{number}")).collect();
         let error = patch(json!({"blocked_tools": names})).apply(&Settings::default());
         assert_eq!(error.unwrap_err().field, "blocked_tools");
     }
 
-    /// A user with every restriction there is.
+    /// Returns settings with every kind of restriction.
     fn restricted() -> Settings {
         settings(json!({
             "autonomy_level": 2,
@@ -323,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn g4_a_session_may_narrow() {
-        for wanted in [
+    fn g4_session_may_narrow_user_settings() {
+        for changes in [
             json!({}),
             json!({"autonomy_level": 0}),
             json!({"require_confirmation": true}),
@@ -334,11 +340,11 @@ mod tests {
             json!({"budget_limit": {"amount": 100, "unit": "ISK", "period": "day"}}),
             json!({"budget_limit": {"amount": 99.5, "unit": "ISK", "period": "month"}}),
         ] {
-            let expected = patch(wanted.clone()).apply(&restricted()).unwrap();
+            let expected = patch(changes.clone()).apply(&restricted()).unwrap();
             assert_eq!(
-                session_settings(&restricted(), &patch(wanted.clone())),
+                session_settings(&restricted(), &patch(changes.clone())),
                 Ok(expected),
-                "{wanted}"
+                "{changes}"
             );
         }
         let all = serde_json::to_value(restricted()).unwrap();
@@ -349,8 +355,8 @@ mod tests {
     }
 
     #[test]
-    fn g4_a_session_may_not_widen() {
-        for (wanted, field) in [
+    fn g4_session_must_not_widen_user_settings() {
+        for (changes, field) in [
             (json!({"autonomy_level": 3}), "autonomy_level"),
             (json!({"require_confirmation": false}), "require_confirmation"),
             (json!({"blocked_tools": []}), "blocked_tools"),
@@ -368,42 +374,45 @@ mod tests {
                 "budget_limit",
             ),
         ] {
-            match session_settings(&restricted(), &patch(wanted.clone())) {
+            match session_settings(&restricted(), &patch(changes.clone())) {
                 Err(SettingsError::Widening(widening)) => assert_eq!(widening.field, field),
-                other => panic!("{wanted}: {other:?}"),
+                other => panic!("{changes}: {other:?}"),
             }
         }
     }
 
     #[test]
-    fn g4_session_settings_are_narrowed_to_the_users() {
+    fn g4_session_settings_are_narrowed_to_user_settings() {
         let own = settings(json!({
             "autonomy_level": 3, "require_confirmation": false, "blocked_tools": ["b"],
             "allowed_regions": [2, 3], "budget_limit": {"amount": 50, "unit": "ISK"},
         }));
-        let both = own.narrowed_to(&restricted());
+        let narrowed = own.narrowed_to(&restricted());
         let expected = settings(json!({
             "autonomy_level": 2, "require_confirmation": true, "blocked_tools": ["a", "b"],
             "allowed_regions": [2],
             "budget_limit": {"amount": 50, "unit": "ISK", "period": "total"},
         }));
-        assert_eq!(both, expected);
+        assert_eq!(narrowed, expected);
         assert_eq!(restricted().narrowed_to(&own), expected);
-        for (one, other) in [
+        for (own, user) in [
             (settings(json!({})), restricted()),
             (restricted(), settings(json!({"autonomy_level": 3, "require_confirmation": false}))),
             (settings(json!({"budget_limit": {"amount": 1, "unit": "USD"}})), restricted()),
             (settings(json!({"budget_limit": {"amount": 500, "unit": "ISK"}})), restricted()),
         ] {
-            let both = one.narrowed_to(&other);
-            assert_eq!(both.validate_within(&other), Ok(()), "{both:?}");
-            assert_eq!(both.narrowed_to(&other), both);
-            assert_eq!(both.allowed_regions, one.allowed_regions.clone().or(other.allowed_regions));
+            let narrowed = own.narrowed_to(&user);
+            assert_eq!(narrowed.validate_within(&user), Ok(()), "{narrowed:?}");
+            assert_eq!(narrowed.narrowed_to(&user), narrowed);
+            assert_eq!(
+                narrowed.allowed_regions,
+                own.allowed_regions.clone().or(user.allowed_regions)
+            );
         }
     }
 
     #[test]
-    fn g14_a_session_chooses_its_preflight_freely() {
+    fn g14_session_may_set_preflight_freely() {
         let [with, without] =
             [true, false].map(|preflight| settings(json!({"preflight": preflight})));
         for (own, user) in [(&with, &without), (&without, &with)] {
@@ -414,10 +423,10 @@ mod tests {
     }
 
     #[test]
-    fn g4_a_widening_says_what_the_user_allows() {
+    fn g4_widening_error_states_user_value() {
         let error = session_settings(&Settings::default(), &patch(json!({"autonomy_level": 3})));
-        let expected = "autonomy_level: 3 is more than the user's 1; a session may only narrow \
-                        what its user allows";
+        let expected = "autonomy_level: 3 exceeds the user's 1; a session can only narrow the \
+                        user's settings";
         assert_eq!(error.unwrap_err().to_string(), expected);
     }
 }

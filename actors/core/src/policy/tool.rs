@@ -1,4 +1,5 @@
-//! What is known of each tool, resolved: the catalog's word, the server's description, the schema.
+//! A tool with all its properties resolved from the catalog, the server's listing and its schema,
+//! and the registry of all tools.
 
 use super::{
     Constraint, CostRule, Expression, ExpressionContext,
@@ -14,76 +15,78 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// One tool, as the judge, the scheduler and the executor see it.
+/// A tool with all properties that the policy, the scheduler and the executor need.
 #[derive(Debug)]
 pub struct Tool {
-    /// The name the model uses; unique in its book.
+    /// The name that the model uses; unique in its registry.
     pub name: ToolName,
-    /// The connection that runs it (`built-in`, or the MCP server's name).
+    /// The connection that runs the tool (`built-in`, or the name of the MCP server).
     pub server: Arc<str>,
-    /// The name the server uses.
+    /// The name that the server uses.
     pub remote_name: String,
-    /// For the model and for people.
+    /// The description, for the model and for humans.
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub input_schema: Value,
-    /// `input_schema`, compiled; the reason where it is no valid schema.
+    /// The compiled `input_schema`, or the reason why the schema is invalid.
     pub validator: Result<jsonschema::Validator, String>,
-    /// How dangerous it is.
+    /// The risk.
     pub risk: Risk,
-    /// Why it has that risk.
+    /// The source of the risk.
     pub risk_source: RiskSource,
-    /// Whether it may safely run twice (R1): the catalog or a trusted annotation says read-only or
-    /// idempotent. Never guessed from a name.
+    /// True if an attempt may safely be repeated (R1): the catalog or a trusted annotation declares
+    /// the tool read-only or idempotent. Never guessed from the name.
     pub repeatable: bool,
-    /// Whether its calls may run beside others (S3): read-only, or the catalog says so.
+    /// True if calls may run in parallel (S3): the tool is read-only, or the catalog allows it.
     pub parallel: bool,
-    /// Time for one attempt; `None` means no limit (T4).
+    /// The time limit of one attempt; `None` means no limit (T4).
     pub timeout: Option<Duration>,
-    /// Bytes of a result that are kept (T4).
+    /// Maximum bytes of a result; the rest is cut (T4).
     pub result_bytes_max: usize,
-    /// How often and when failed attempts are tried again.
+    /// The number and timing of retries.
     pub retry: RetryPolicy,
-    /// Why it can't be called now, if it can't (T2).
+    /// The reason why the tool can't be called at present (T2).
     pub unavailable_reason: Option<String>,
-    /// Why it may never be called, if the catalog says so (G1). Unlike `unavailable` this is
-    /// policy: the judge denies it.
+    /// The reason why the tool may never be called (G1). Unlike `unavailable_reason`, this is part
+    /// of the policy and leads to a denial.
     pub denial_reason: Option<String>,
-    /// What must hold of its calls (G5).
+    /// The constraints on calls (G5).
     pub constraints: Vec<Constraint>,
-    /// What its calls cost, if that is known (G5).
+    /// The rule for the cost of a call (G5).
     pub cost: Option<CostRule>,
-    /// The key by which its calls run one at a time across sessions (T8).
+    /// The key of the exclusive lock that calls take across sessions (T8).
     pub exclusive: Option<Expression>,
-    /// How long its results may be used again, of calls with the same arguments (T6).
+    /// The time for which a result may be reused for a call with the same arguments (T6).
     pub cache_ttl: Option<Duration>,
 }
 
 impl Tool {
-    /// The bytes of what a model is shown of it.
+    /// Returns the size of the tool's declaration in a model request, in bytes.
     pub(crate) fn declared_bytes(&self) -> u64 {
-        let words = self.name.as_str().len() + self.description.len();
-        words as u64 + token_estimate::estimate_json_bytes(&self.input_schema)
+        let text_bytes = self.name.as_str().len() + self.description.len();
+        text_bytes as u64 + token_estimate::estimate_json_bytes(&self.input_schema)
     }
 
-    /// Whether judging its calls needs [`Facts`].
+    /// Returns true if the evaluation of calls needs an [`ExpressionContext`].
     pub fn has_expressions(&self) -> bool {
         !self.constraints.is_empty() || self.cost.is_some() || self.exclusive.is_some()
     }
 
-    /// The key by which this call must run alone, if there is one (T8). Sessions share keys, and
-    /// so do tools.
-    pub fn exclusive_key(&self, facts: &ExpressionContext) -> Result<Option<String>, String> {
+    /// Returns the key of the exclusive lock that this call must take, if there is one (T8).
+    /// Sessions and tools share the key space.
+    pub fn exclusive_key(&self, context: &ExpressionContext) -> Result<Option<String>, String> {
         let Some(expression) = &self.exclusive else { return Ok(None) };
-        let key = expression.evaluate_text(facts)?;
+        let key = expression.evaluate_text(context)?;
         let bytes_max = limits::EXCLUSIVE_KEY_BYTES_MAX;
         if key.is_empty() || key.len() > bytes_max {
-            return Err(format!("`{expression}` must give a text of 1 to {bytes_max} bytes"));
+            return Err(format!(
+                "`{expression}` must evaluate to a string of 1 to {bytes_max} bytes"
+            ));
         }
         Ok(Some(key))
     }
 
-    /// Checks `arguments` against the schema. The error names the path and what is wrong (T3).
+    /// Validates `arguments` against the schema. The error names the path and the problem (T3).
     pub fn validate(&self, arguments: &Value) -> Result<(), String> {
         let validator = match &self.validator {
             Ok(validator) => validator,
@@ -97,23 +100,25 @@ impl Tool {
         }
         let Err(error) = validator.validate(arguments) else { return Ok(()) };
         let path = error.instance_path().to_string();
-        let at = if path.is_empty() { "the arguments".to_owned() } else { format!("`{path}`") };
-        // Masked: the value may be huge or secret, and the model knows what it sent.
-        Err(format!("{at}: {}", error.masked()))
+        let field = if path.is_empty() { "the arguments".to_owned() } else { format!("`{path}`") };
+        // The value is masked: it may be large or secret, and the model has it already.
+        Err(format!("{field}: {}", error.masked()))
     }
 }
 
-/// Every tool there is, by the name the model uses. Replaced as a whole when a server's list
-/// changes; who holds an old one keeps judging by it until the next decision.
+/// All tools of all connected servers, by the name that the model uses.
+///
+/// Replaced as a whole when the list of a server changes. A holder of an old registry evaluates
+/// calls with it until its next decision.
 #[derive(Debug, Default)]
 pub struct ToolRegistry {
     tools: BTreeMap<ToolName, Arc<Tool>>,
-    /// Bytes of each as a model is shown it.
+    /// The size of each tool's declaration, in bytes.
     sizes: BTreeMap<ToolName, u64>,
 }
 
 impl ToolRegistry {
-    /// A book of these tools; of two with one name the later stands.
+    /// Creates a registry of these tools. If two tools have the same name, the later one is kept.
     pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
         let tools: BTreeMap<_, _> =
             tools.into_iter().map(|tool| (tool.name.clone(), Arc::new(tool))).collect();
@@ -122,17 +127,17 @@ impl ToolRegistry {
         Self { tools, sizes }
     }
 
-    /// The bytes of `tool` as a model is shown it.
+    /// Returns the size of the declaration of `tool` in a model request, in bytes.
     pub fn declared_bytes(&self, tool: &Tool) -> u64 {
         self.sizes.get(&tool.name).copied().unwrap_or_else(|| tool.declared_bytes())
     }
 
-    /// The tool of that name.
+    /// Returns the tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
         ToolName::parse(name).ok().and_then(|name| self.tools.get(&name))
     }
 
-    /// All tools, by name.
+    /// Iterates over all tools, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.tools.values()
     }
@@ -140,7 +145,7 @@ impl ToolRegistry {
 
 #[cfg(test)]
 impl Tool {
-    /// A tool that takes anything, for tests of this crate.
+    /// Creates a tool that accepts any object, for tests of this crate.
     pub(crate) fn for_tests(name: &str, risk: Risk) -> Self {
         Self {
             name: ToolName::parse(name).unwrap(),

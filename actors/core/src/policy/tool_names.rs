@@ -1,14 +1,14 @@
-//! The names of tools: what their words say of their risk (G1), and how each gets a name that
-//! models accept and no other tool has.
+//! Tool names: the risk guessed from the words of a name (G1), and the assignment of unique names
+//! that model providers accept.
 
 use super::Risk;
 use crate::{ids::ToolName, json::Digest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest name providers accept.
+/// Maximum number of characters of a tool name that model providers accept.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The server of tools that are part of Greenroom; their names stay as they are.
+/// The server of the tools that are built into Greenroom. These tools keep their names.
 pub const BUILT_IN_SERVER: &str = "built-in";
 
 const WRITE_VERBS: [&str; 14] = [
@@ -18,7 +18,8 @@ const WRITE_VERBS: [&str; 14] = [
 const READ_VERBS: [&str; 8] =
     ["get", "list", "search", "find", "check", "calculate", "compare", "export"];
 
-/// What the words of `name` say, and the word that says it. Words that write win.
+/// Returns the risk that the words of `name` suggest, and the decisive word. Write verbs take
+/// precedence over read verbs.
 pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
     let words = words(name);
     let find = |known: &[&str]| words.iter().find(|word| known.contains(&word.as_str())).cloned();
@@ -27,15 +28,15 @@ pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
         .or_else(|| find(&READ_VERBS).map(|word| (Risk::ReadOnly, word)))
 }
 
-/// The words in lower case: split at whatever is no letter, and before the capital that starts a
-/// new word (`getItem`, `HTTPGet`).
+/// Splits a name into lower-case words: at every character that is not a letter, and before a
+/// capital that starts a new word (`getItem`, `HTTPGet`).
 fn words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words = Vec::new();
     let mut word = String::new();
-    for (at, letter) in letters.iter().enumerate() {
-        let after_small = at > 0 && letters[at - 1].is_lowercase();
-        let before_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+    for (index, letter) in letters.iter().enumerate() {
+        let after_small = index > 0 && letters[index - 1].is_lowercase();
+        let before_small = letters.get(index + 1).is_some_and(|next| next.is_lowercase());
         let starts_word = letter.is_uppercase() && (after_small || before_small);
         if (starts_word || !letter.is_alphabetic()) && !word.is_empty() {
             words.push(std::mem::take(&mut word));
@@ -50,35 +51,36 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// A tool as its server names it: (server, remote name).
+/// The identity of a tool at its server: (server, remote name).
 pub(super) type RemoteToolKey = (String, String);
 
-/// A name for each tool, unique among them and matching `^[a-zA-Z0-9_-]{1,64}$`. Depends on what
-/// there is and not on the order it came in.
+/// Assigns each tool a name that is unique and matches `^[a-zA-Z0-9_-]{1,64}$`. The result does not
+/// depend on the order of the input.
 ///
-/// A tool keeps its own name where that is legal and nobody else's; else its server's name goes
-/// before it, and where that is not enough, a digest of both after it.
+/// A tool keeps its own name if that name is legal and no other tool has it. Otherwise the server's
+/// name is prepended, and if this is not enough, a digest of both is appended.
 pub(super) fn assign_names(origins: &BTreeSet<RemoteToolKey>) -> BTreeMap<RemoteToolKey, ToolName> {
-    let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut name_counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, remote_name) in origins {
-        *bearers.entry(remote_name).or_default() += 1;
+        *name_counts.entry(remote_name).or_default() += 1;
     }
-    let keeps = |(server, remote_name): &RemoteToolKey| {
-        is_legal(remote_name) && (server == BUILT_IN_SERVER || bearers[remote_name.as_str()] == 1)
+    let keeps_name = |(server, remote_name): &RemoteToolKey| {
+        is_legal(remote_name)
+            && (server == BUILT_IN_SERVER || name_counts[remote_name.as_str()] == 1)
     };
-    let (plain, others): (Vec<_>, Vec<_>) = origins.iter().partition(|origin| keeps(origin));
+    let (plain, others): (Vec<_>, Vec<_>) = origins.iter().partition(|origin| keeps_name(origin));
     let mut taken: BTreeSet<String> = plain.iter().map(|(_, name)| name.clone()).collect();
     let mut names: BTreeMap<RemoteToolKey, ToolName> = BTreeMap::new();
-    let mut give = |origin: &RemoteToolKey, name: &str| {
+    let mut assign = |origin: &RemoteToolKey, name: &str| {
         let name = ToolName::parse(name).expect("legal names are short and printable");
         names.insert(origin.clone(), name);
     };
     for origin in plain {
-        give(origin, &origin.1);
+        assign(origin, &origin.1);
     }
     for origin in others {
         let qualified = qualified_name(&origin.0, &origin.1);
-        // Ends: every round has another digest, and there are fewer tools than digests.
+        // Terminates: each round has another digest, and there are more digests than tools.
         let name = (0..)
             .map(|round| {
                 if round == 0 {
@@ -88,14 +90,14 @@ pub(super) fn assign_names(origins: &BTreeSet<RemoteToolKey>) -> BTreeMap<Remote
                 }
             })
             .find(|name| is_legal(name) && !taken.contains(name))
-            .expect("an endless sequence has a free name");
-        give(origin, &name);
+            .expect("an infinite sequence contains a free name");
+        assign(origin, &name);
         taken.insert(name);
     }
     names
 }
 
-/// `server__tool` in legal characters; it may be too long.
+/// Returns `server__tool` in legal characters. The result may be too long.
 pub(super) fn qualified_name(server: &str, remote_name: &str) -> String {
     let legal = |c: char| if is_legal_char(c) { c } else { '_' };
     server.chars().chain("__".chars()).chain(remote_name.chars()).map(legal).collect()
@@ -103,10 +105,10 @@ pub(super) fn qualified_name(server: &str, remote_name: &str) -> String {
 
 fn name_with_digest(qualified: &str, origin: &RemoteToolKey, round: u64) -> String {
     let digest = Digest::hash_json(&serde_json::json!([origin.0, origin.1, round])).to_string();
-    let mark = &digest[..8];
-    // ASCII by now, so bytes are characters.
-    let kept = crate::text::truncate(qualified, NAME_CHARS_MAX - 1 - mark.len());
-    format!("{kept}_{mark}")
+    let suffix = &digest[..8];
+    // `qualified` is ASCII here, so bytes equal characters.
+    let prefix = crate::text::truncate(qualified, NAME_CHARS_MAX - 1 - suffix.len());
+    format!("{prefix}_{suffix}")
 }
 
 fn is_legal(name: &str) -> bool {
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fall_into_words() {
+    fn g1_tool_name_is_split_into_words() {
         for (name, expected) in [
             ("get_market-stats.v2", "get market stats v"),
             ("getItemInfo", "get item info"),
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn g1_words_that_write_win() {
+    fn g1_write_verb_takes_precedence_over_read_verb() {
         let high = |word: &str| Some((Risk::WriteHighRisk, word.to_owned()));
         let read = |word: &str| Some((Risk::ReadOnly, word.to_owned()));
         for (name, expected) in [
@@ -154,34 +156,34 @@ mod tests {
     }
 
     fn assigned(origins: &[(&str, &str)]) -> Vec<String> {
-        let own = |(server, name): &(&str, &str)| ((*server).to_owned(), (*name).to_owned());
-        let names = assign_names(&origins.iter().map(own).collect());
+        let key = |(server, name): &(&str, &str)| ((*server).to_owned(), (*name).to_owned());
+        let names = assign_names(&origins.iter().map(key).collect());
         assert_eq!(names.len(), origins.len());
         let unique: BTreeSet<_> = names.values().collect();
         assert_eq!(unique.len(), names.len(), "{names:?}");
         assert!(names.values().all(|name| is_legal(name.as_str())), "{names:?}");
-        origins.iter().map(|origin| names[&own(origin)].to_string()).collect()
+        origins.iter().map(|origin| names[&key(origin)].to_string()).collect()
     }
 
     #[test]
-    fn legal_unique_names_stay() {
+    fn g19_legal_unique_name_is_kept() {
         assert_eq!(assigned(&[("market", "buy"), ("mail", "send")]), ["buy", "send"]);
     }
 
     #[test]
-    fn tools_that_share_a_name_all_get_their_servers() {
+    fn g19_tools_with_same_name_all_get_server_prefix() {
         let found = assigned(&[("b", "search"), ("a", "search"), ("a", "other")]);
         assert_eq!(found, ["b__search", "a__search", "other"]);
     }
 
     #[test]
-    fn built_in_tools_keep_their_names() {
+    fn g19_built_in_tool_keeps_name() {
         let found = assigned(&[("a", "delegate"), (BUILT_IN_SERVER, "delegate")]);
         assert_eq!(found, ["a__delegate", "delegate"]);
     }
 
     #[test]
-    fn illegal_and_long_names_become_legal() {
+    fn g19_illegal_or_long_name_becomes_legal() {
         assert_eq!(assigned(&[("my server", "näme.x")]), ["my_server__n_me_x"]);
         let long = "x".repeat(100);
         let found = assigned(&[("s", &long), ("s", &format!("{long}y"))]);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn qualified_looking_names_do_not_displace_others() {
+    fn g19_qualified_looking_name_does_not_displace_others() {
         let found = assigned(&[("a", "b"), ("c", "b"), ("evil", "a__b")]);
         assert_eq!(found[2], "a__b");
         assert_eq!(found[1], "c__b");

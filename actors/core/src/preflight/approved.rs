@@ -1,4 +1,4 @@
-//! A plan that a person approved: which calls it covers, and what the model is told of it.
+//! An approved plan: the calls that it covers, and its description for the model.
 
 use crate::{
     ids::{ApprovalId, UserId},
@@ -9,56 +9,56 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// One step as it was approved, or skipped.
+/// One step of a plan, as it was approved or skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedPreflightStep {
-    /// Its place in the checklist, from 1.
+    /// The position in the checklist, starting at 1.
     pub position: u32,
-    /// What it does.
+    /// The description of the step.
     pub description: String,
     /// The tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// The connection that the tool belongs to, if there is such a tool: another server's of that
-    /// name is another tool.
+    /// The connection of the tool, if the tool exists. A tool of the same name on another server is
+    /// not covered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What may be passed.
+    /// The arguments that may be passed; `None` if they were not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
     /// The digest of `arguments`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// The tool's risk when it was approved.
+    /// The tool's risk at the time of the approval.
     pub risk: Risk,
-    /// Whether the person changed it.
+    /// True if the approver changed the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub edited: bool,
-    /// Whether it shall not be done.
+    /// True if the approver excluded the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
 }
 
-/// An approved plan, and what of it is used up.
+/// An approved plan, and the positions of its steps that are used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovedPreflight {
-    /// The question that was answered.
+    /// The approval.
     pub approval_id: ApprovalId,
-    /// Who approved it.
+    /// The user who approved the plan.
     pub by: UserId,
-    /// What they said to it.
+    /// The approver's reason.
     pub reason: Option<String>,
     /// The steps, in order.
     pub steps: Arc<[ApprovedPreflightStep]>,
-    /// The places of the steps that calls have run on.
+    /// The positions of the steps that have authorized a call.
     pub used_positions: BTreeSet<u32>,
 }
 
 impl ApprovedPreflight {
-    /// The place of the step that lets this call run: one that nothing ran on yet, of the same
-    /// tool and the same arguments; or, where it says no arguments, of the same tool if that
-    /// risks little. A tool that has become riskier than what was approved is not covered.
+    /// Returns the position of the step that authorizes a call: an unused step with the same tool
+    /// and arguments, or else, for a tool of at most [`Risk::WriteLowRisk`], an unused step with
+    /// the same tool and no arguments. A tool whose risk exceeds the approved risk is not covered.
     pub fn covering_step(&self, tool: &Tool, digest: Digest) -> Option<u32> {
         let fits = |step: &&ApprovedPreflightStep| {
             !step.skipped
@@ -67,16 +67,19 @@ impl ApprovedPreflight {
                 && step.server.as_deref() == Some(&*tool.server)
                 && tool.risk <= step.risk
         };
-        let exact = |step: &&ApprovedPreflightStep| step.digest == Some(digest);
-        let open = |step: &&ApprovedPreflightStep| {
+        let has_arguments = |step: &&ApprovedPreflightStep| step.digest == Some(digest);
+        let covers_any_arguments = |step: &&ApprovedPreflightStep| {
             step.digest.is_none() && tool.risk <= Risk::WriteLowRisk
         };
-        let mut fitting = self.steps.iter().filter(fits);
-        let found = fitting.clone().find(exact).or_else(|| fitting.find(open));
+        let mut candidates = self.steps.iter().filter(fits);
+        let found = candidates
+            .clone()
+            .find(has_arguments)
+            .or_else(|| candidates.find(covers_any_arguments));
         found.map(|step| step.position)
     }
 
-    /// What the model is told of it: it must know what was changed and what was left out.
+    /// Formats the plan for the model, including the changed and the skipped steps.
     pub fn to_prompt(&self) -> String {
         let mut text = "A person looked at the plan you submitted for the user's last message and \
                         approved it as follows:\n"
@@ -87,7 +90,7 @@ impl ApprovedPreflight {
                 (false, true) => " [changed by the person]",
                 (false, false) => "",
             };
-            // On one line, so that it can't pass for another step.
+            // The description is put on one line, so that it can't imitate another step.
             let words: Vec<_> = step.description.split_whitespace().collect();
             text.push_str(&format!("{}.{mark} {}", step.position, words.join(" ")));
             if let Some(tool) = step.tool_name.as_ref().filter(|_| !step.skipped) {
@@ -137,18 +140,12 @@ mod tests {
 
     fn plan(steps: Vec<ApprovedPreflightStep>) -> ApprovedPreflight {
         let by = UserId::parse("ann").unwrap();
-        let (approval_id, used) = (ApprovalId(Uuid::nil()), BTreeSet::new());
-        ApprovedPreflight {
-            approval_id,
-            by,
-            reason: None,
-            steps: steps.into(),
-            used_positions: used,
-        }
+        let (approval_id, used_positions) = (ApprovalId(Uuid::nil()), BTreeSet::new());
+        ApprovedPreflight { approval_id, by, reason: None, steps: steps.into(), used_positions }
     }
 
     #[test]
-    fn g14_a_step_covers_one_call_of_its_tool_with_its_arguments() {
+    fn g14_step_covers_one_call_with_same_tool_and_arguments() {
         let high = Risk::WriteHighRisk;
         let buy = |n: u64| Some(json!({"quantity": n}));
         let mut plan = plan(vec![step(1, "buy", buy(1), high), step(2, "buy", buy(1), high)]);
@@ -162,29 +159,30 @@ mod tests {
     }
 
     #[test]
-    fn g14_only_what_was_approved_is_covered() {
+    fn g14_call_that_differs_from_step_is_not_covered() {
         let (low, high) = (Risk::WriteLowRisk, Risk::WriteHighRisk);
-        let here = Some(json!({}));
-        let skipped = ApprovedPreflightStep { skipped: true, ..step(1, "a", here.clone(), high) };
-        let elsewhere = ApprovedPreflightStep {
+        let no_fields = Some(json!({}));
+        let skipped =
+            ApprovedPreflightStep { skipped: true, ..step(1, "a", no_fields.clone(), high) };
+        let other_server = ApprovedPreflightStep {
             server: Some("other".to_owned()),
-            ..step(1, "a", here.clone(), high)
+            ..step(1, "a", no_fields.clone(), high)
         };
-        let nowhere = ApprovedPreflightStep { tool_name: None, ..step(1, "a", None, low) };
+        let without_tool = ApprovedPreflightStep { tool_name: None, ..step(1, "a", None, low) };
         let empty = Digest::hash_json(&json!({}));
         let other = Digest::hash_json(&json!({"n": 1}));
         for (step, tool, risk, digest, is_covered) in [
-            (step(1, "a", here.clone(), high), "a", high, empty, true),
-            (step(1, "a", here.clone(), high), "a", high, other, false),
-            (step(1, "a", here.clone(), high), "b", high, empty, false),
-            (step(1, "a", here.clone(), high), "a", Risk::Critical, empty, false),
-            (step(1, "a", here, Risk::Critical), "a", Risk::Critical, empty, true),
+            (step(1, "a", no_fields.clone(), high), "a", high, empty, true),
+            (step(1, "a", no_fields.clone(), high), "a", high, other, false),
+            (step(1, "a", no_fields.clone(), high), "b", high, empty, false),
+            (step(1, "a", no_fields.clone(), high), "a", Risk::Critical, empty, false),
+            (step(1, "a", no_fields, Risk::Critical), "a", Risk::Critical, empty, true),
             (step(1, "a", None, low), "a", low, other, true),
             (step(1, "a", None, high), "a", high, other, false),
             (step(1, "a", None, low), "a", high, other, false),
             (skipped, "a", high, empty, false),
-            (nowhere, "a", low, empty, false),
-            (elsewhere, "a", high, empty, false),
+            (without_tool, "a", low, empty, false),
+            (other_server, "a", high, empty, false),
         ] {
             let found =
                 plan(vec![step.clone()]).covering_step(&Tool::for_tests(tool, risk), digest);
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn g14_exact_arguments_are_used_up_before_open_ones() {
+    fn g14_step_with_exact_arguments_is_used_first() {
         let low = Risk::WriteLowRisk;
         let plan = plan(vec![step(1, "a", None, low), step(2, "a", Some(json!({})), low)]);
         let tool = Tool::for_tests("a", low);
@@ -202,16 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn g14_the_model_reads_what_was_changed_and_left_out() {
+    fn g14_prompt_contains_changed_and_skipped_steps() {
         let high = Risk::WriteHighRisk;
         let edited =
             ApprovedPreflightStep { edited: true, ..step(1, "buy", Some(json!({"n": 1})), high) };
         let skipped = ApprovedPreflightStep { skipped: true, ..step(2, "sell", None, high) };
-        let told =
+        let plan =
             ApprovedPreflight { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
-        let told = told.to_prompt();
-        assert!(told.contains("1. [changed by the person] step 1 (buy {\"n\":1})\n"), "{told}");
-        assert!(told.contains("2. [skipped by the person: do not do this] step 2\n"), "{told}");
-        assert!(told.contains("The person says: slowly\n"), "{told}");
+        let prompt = plan.to_prompt();
+        assert!(prompt.contains("1. [changed by the person] step 1 (buy {\"n\":1})\n"), "{prompt}");
+        assert!(prompt.contains("2. [skipped by the person: do not do this] step 2\n"), "{prompt}");
+        assert!(prompt.contains("The person says: slowly\n"), "{prompt}");
     }
 }

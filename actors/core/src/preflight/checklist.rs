@@ -1,4 +1,5 @@
-//! A plan as a person sees it before anything runs. What is stored is what clients are sent.
+//! The checklist: a submitted plan as an approver sees it before anything runs. The stored form and
+//! the form sent to clients are the same.
 
 use crate::{
     json::Digest,
@@ -9,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What the model means to do, judged.
+/// A submitted plan with the evaluation of its steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checklist {
     /// The steps, in order.
     pub steps: Vec<ChecklistStep>,
-    /// What its model calls may cost.
+    /// The estimated cost of the model calls.
     pub estimated_cost: CostEstimate,
-    /// What the session would need for steps that are denied as it is.
+    /// The permissions that the session lacks for denied steps.
     pub required_permissions: Vec<String>,
-    /// What a person should know before they agree.
+    /// Warnings for the approver.
     pub warnings: Vec<String>,
 }
 
@@ -27,33 +28,33 @@ pub struct Checklist {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChecklistStep {
-    /// Its place, from 1; people change and skip steps by it.
+    /// The position, starting at 1. Edits refer to steps by position.
     pub position: u32,
-    /// What it does, as the model says.
+    /// The description, written by the model.
     pub description: String,
-    /// The tool it means to call.
+    /// The tool that the step will call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// The connection that the tool belongs to, if there is such a tool: another server's of that
-    /// name is another tool.
+    /// The connection of the tool, if the tool exists. A tool of the same name on another server is
+    /// another tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What it means to pass, if that is known.
+    /// The arguments that the step will pass, if they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
     /// The digest of `arguments` that an approval is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// The tool's risk; `read_only` where the step calls none.
+    /// The tool's risk; `read_only` if the step calls no tool.
     pub risk: Risk,
-    /// Whether a person would be asked when the call comes.
+    /// True if the call would need approval without the plan.
     pub needs_approval: bool,
-    /// What the call costs, if its tool has a cost (G6).
+    /// The cost of the call, if its tool has a cost (G6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// What the model calls of a plan may cost: tokens, and dollars where the price is known.
+/// The estimated cost of the model calls of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CostEstimate {
@@ -61,24 +62,25 @@ pub struct CostEstimate {
     pub input_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// US dollars; `None` when the price is unknown, which is not zero.
+    /// US dollars; `None` if the price is unknown, as opposed to 0.
     #[serde(rename = "estimatedUSD")]
     pub estimated_usd: Option<f64>,
 }
 
 impl CostEstimate {
-    /// The estimate for so many model calls: each reads what the call that made the plan read, and
-    /// writes as much as the plan, `max_tokens` at most. Nothing is assumed to come from a cache.
+    /// Estimates the cost of `model_calls` calls. Each call is assumed to read as many tokens as
+    /// the call that made the plan, and to write as many as the plan, at most `max_tokens`. Assumes
+    /// no cached tokens.
     pub fn from_plan_usage(
         planning: TokenUsage,
         model_calls: u64,
         max_tokens: u32,
         price: Option<&ModelPrice>,
     ) -> Self {
-        let written = planning.output_tokens.min(u64::from(max_tokens));
+        let output_tokens = planning.output_tokens.min(u64::from(max_tokens));
         let tokens = TokenUsage {
             input_tokens: planning.input_tokens.saturating_mul(model_calls),
-            output_tokens: written.saturating_mul(model_calls),
+            output_tokens: output_tokens.saturating_mul(model_calls),
             cached_tokens: 0,
         };
         Self {
@@ -88,34 +90,34 @@ impl CostEstimate {
         }
     }
 
-    /// Input and output together.
+    /// Returns the sum of input and output tokens.
     pub fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 }
 
-/// What a person changes of one step.
+/// The approver's edit of one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChecklistStepEdit {
-    /// Which step, from 1.
+    /// The position of the step, starting at 1.
     pub position: u32,
-    /// Other words for it.
+    /// A new description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Another tool; the arguments meant for the first are dropped.
+    /// Another tool. The arguments for the original tool are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// Other arguments, whole.
+    /// Complete new arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// It shall not be done.
+    /// True if the step must not be executed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
 }
 
 impl Checklist {
-    /// The highest risk of its steps.
+    /// Returns the highest risk of the steps.
     pub fn max_risk(&self) -> Risk {
         self.steps.iter().map(|step| step.risk).max().unwrap_or(Risk::ReadOnly)
     }
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g14_the_estimate_scales_planning_usage_by_model_calls() {
+    fn g14_estimate_scales_planning_usage_by_model_calls() {
         let planning = TokenUsage { input_tokens: 1_000, output_tokens: 9_000, cached_tokens: 800 };
         let price = ModelPrice { input: 1.0, output: 10.0, cached: Some(0.1) };
         let found = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn g14_the_estimate_has_the_names_of_the_wire() {
+    fn g14_estimate_has_wire_names() {
         let cost = CostEstimate { input_tokens: 1, output_tokens: 2, estimated_usd: None };
         let expected = serde_json::json!(
             {"inputTokens": 1, "outputTokens": 2, "estimatedUSD": null}

@@ -1,8 +1,8 @@
-//! Preflight (G14): a plan that the model submits before it begins, the checklist that is made of
-//! it for a person, and what the person's word on it covers.
+//! Preflight (G14): the plan that a model submits before its first step, the checklist built from
+//! it for an approver, and the calls that an approved plan covers.
 //!
-//! Pure data and pure questions about it. Who asks whom and when is
-//! [`crate::session::decide`]'s; whether a step would be denied is the judge's.
+//! Contains types and pure functions only. [`crate::session::decide`] requests approvals, and
+//! [`crate::policy`] evaluates the steps.
 
 mod approved;
 mod checklist;
@@ -12,22 +12,22 @@ pub use approved::{ApprovedPreflight, ApprovedPreflightStep};
 pub use checklist::{Checklist, ChecklistStep, ChecklistStepEdit, CostEstimate};
 pub use submission::{PreflightPlan, PreflightPlanStep, SUBMIT_PLAN_TOOL, submit_plan_tool};
 
-/// Where a run stands with its plan.
+/// The state of a run's plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PreflightPhase {
-    /// There is none: nobody wanted one, or the model gave none.
+    /// No plan: none was requested, or the model submitted no valid plan.
     #[default]
     Off,
-    /// The model is to submit one before the first step.
+    /// The model must submit a plan before the first step.
     Required,
-    /// A person is asked about it.
+    /// The plan waits for approval.
     AwaitingApproval,
-    /// A person approved it.
+    /// The plan was approved.
     Approved(ApprovedPreflight),
 }
 
 impl PreflightPhase {
-    /// The approved plan, if there is one.
+    /// Returns the approved plan, if there is one.
     pub fn approved(&self) -> Option<&ApprovedPreflight> {
         match self {
             Self::Approved(plan) => Some(plan),
@@ -35,7 +35,7 @@ impl PreflightPhase {
         }
     }
 
-    /// Notes that a call ran on that step's approval.
+    /// Marks the step at `position` as used by a call.
     pub(crate) fn mark_used(&mut self, position: u32) {
         if let Self::Approved(plan) = self {
             plan.used_positions.insert(position);

@@ -1,4 +1,4 @@
-//! What the model is asked for, and reading what it answers.
+//! The submission of a plan: the tool that the model must call, and the parser of its arguments.
 
 use crate::{
     call::RetryPolicy,
@@ -15,15 +15,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The name of the tool that takes the plan. It exists in the one request that forces its call.
+/// The name of the tool that accepts the plan. Only the request that forces a call of it contains
+/// the tool.
 pub const SUBMIT_PLAN_TOOL: &str = "submit_plan";
 
 /// A plan as the model submits it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PreflightPlan {
-    /// What it means to do, in order; at least one step.
+    /// The steps, in order; at least one.
     pub steps: Vec<PreflightPlanStep>,
-    /// What people should know before they agree.
+    /// Warnings for the approver.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -31,48 +32,52 @@ pub struct PreflightPlan {
 /// One step of a submitted plan.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PreflightPlanStep {
-    /// What it does, for people.
+    /// The description, for humans.
     #[serde(default)]
     pub description: String,
-    /// The tool it means to call. It may name nothing that exists.
+    /// The tool that the step will call. It need not exist.
     #[serde(default, alias = "toolName", alias = "tool_name")]
     pub tool: Option<String>,
-    /// What it means to pass, if it knows that already.
+    /// The arguments, if the model knows them in advance.
     #[serde(default)]
     pub arguments: Option<Value>,
 }
 
 impl PreflightPlan {
-    /// The plan in what the model answered. The error says for people why there is none.
-    pub fn from_message(answer: &AssistantMessage) -> Result<Self, String> {
-        let call = answer.calls.iter().find(|call| call.tool == SUBMIT_PLAN_TOOL);
+    /// Parses the plan in the model's message. The error states for humans why there is no valid
+    /// plan.
+    pub fn from_message(message: &AssistantMessage) -> Result<Self, String> {
+        let call = message.calls.iter().find(|call| call.tool == SUBMIT_PLAN_TOOL);
         let call = call.ok_or("the model submitted no plan")?;
         let arguments = match &call.arguments {
             Arguments::Json(arguments) => arguments,
             Arguments::Malformed { error, .. } => {
-                return Err(format!("the model's plan can't be read: {error}"));
+                return Err(format!("the model's plan is invalid: {error}"));
             }
         };
-        let unreadable = |error: serde_json::Error| {
-            format!("the model's plan can't be read: {}", truncate(&error.to_string(), 256))
+        let invalid = |error: serde_json::Error| {
+            format!("the model's plan is invalid: {}", truncate(&error.to_string(), 256))
         };
-        Self::deserialize(arguments).map_err(unreadable)?.validated()
+        Self::deserialize(arguments).map_err(invalid)?.validated()
     }
 
     fn validated(mut self) -> Result<Self, String> {
-        let found = self.steps.len();
-        if found == 0 {
+        let steps = self.steps.len();
+        if steps == 0 {
             return Err("the model's plan has no steps".to_owned());
         }
-        if found > PREFLIGHT_STEPS_MAX {
+        if steps > PREFLIGHT_STEPS_MAX {
             return Err(format!(
-                "the model's plan has {found} steps; it may have {PREFLIGHT_STEPS_MAX}"
+                "the model's plan has {steps} steps; the limit is {PREFLIGHT_STEPS_MAX}"
             ));
         }
         for (step, position) in self.steps.iter_mut().zip(1..) {
             step.tool = step.tool.take().filter(|tool| !tool.trim().is_empty());
             if step.tool.as_ref().is_some_and(|tool| tool.len() > PREFLIGHT_TEXT_BYTES_MAX) {
-                return Err(format!("step {position} of the model's plan names no tool"));
+                return Err(format!(
+                    "step {position} of the model's plan: the tool name is longer than \
+                     {PREFLIGHT_TEXT_BYTES_MAX} bytes"
+                ));
             }
             shorten(&mut step.description);
             if step.description.trim().is_empty() {
@@ -94,7 +99,8 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// The tool, as the model is told of it. No server has it, and no call of it ever runs.
+/// Returns the definition of the tool, for the model. The tool belongs to no server, and no call of
+/// it is ever executed.
 pub fn submit_plan_tool() -> Arc<Tool> {
     let input_schema = json!({
         "type": "object",
@@ -133,7 +139,7 @@ pub fn submit_plan_tool() -> Arc<Tool> {
         "required": ["steps"]
     });
     Arc::new(Tool {
-        name: ToolName::parse(SUBMIT_PLAN_TOOL).expect("a plain word is a tool's name"),
+        name: ToolName::parse(SUBMIT_PLAN_TOOL).expect("the constant is a valid tool name"),
         server: "built-in".into(),
         remote_name: SUBMIT_PLAN_TOOL.to_owned(),
         description: "Submit your plan for the user's last message before you begin. A person \
@@ -169,18 +175,18 @@ mod tests {
         AssistantMessage { calls: vec![call], ..AssistantMessage::default() }
     }
 
-    fn read(plan: Value) -> Result<PreflightPlan, String> {
+    fn parse(plan: Value) -> Result<PreflightPlan, String> {
         PreflightPlan::from_message(&message_with_call(SUBMIT_PLAN_TOOL, Arguments::Json(plan)))
     }
 
     #[test]
-    fn g14_a_plan_is_read_in_either_spelling() {
+    fn g14_plan_is_parsed_in_both_spellings() {
         let step = |tool: Option<&str>, arguments| PreflightPlanStep {
             description: "Look".to_owned(),
             tool: tool.map(str::to_owned),
             arguments,
         };
-        let found = read(json!({"warnings": ["dear"], "steps": [
+        let found = parse(json!({"warnings": ["dear"], "steps": [
             {"description": "Look", "tool": "read", "arguments": {"n": 1}},
             {"description": "Look", "toolName": "read", "arguments": null},
             {"description": "Look", "tool": "  "},
@@ -191,28 +197,28 @@ mod tests {
             step(None, None),
         ];
         assert_eq!(found, Ok(PreflightPlan { steps, warnings: vec!["dear".to_owned()] }));
-        let unnamed = read(json!({"steps": [{"tool": "read"}]})).unwrap();
+        let unnamed = parse(json!({"steps": [{"tool": "read"}]})).unwrap();
         assert_eq!(unnamed.steps[0].description, "Call read");
     }
 
     #[test]
-    fn g14_what_is_no_plan_says_why() {
+    fn g14_invalid_plan_is_rejected_with_reason() {
         let many = vec![json!({"description": "again"}); PREFLIGHT_STEPS_MAX + 1];
         for (plan, expected) in [
-            (json!([]), "can't be read"),
-            (json!({"steps": "buy"}), "can't be read: invalid type"),
-            (json!({"steps": [1]}), "can't be read"),
+            (json!([]), "is invalid"),
+            (json!({"steps": "buy"}), "is invalid: invalid type"),
+            (json!({"steps": [1]}), "is invalid"),
             (json!({"steps": []}), "has no steps"),
-            (json!({"steps": many}), "65 steps; it may have 64"),
+            (json!({"steps": many}), "65 steps; the limit is 64"),
             (json!({"steps": [{"description": "a"}, {}]}), "step 2 of the model's plan is empty"),
-            (json!({"steps": [{"tool": "x".repeat(2000)}]}), "step 1 of the model's plan names no"),
+            (json!({"steps": [{"tool": "x".repeat(2000)}]}), "tool name is longer than 1024 bytes"),
         ] {
-            let error = read(plan.clone()).unwrap_err();
+            let error = parse(plan.clone()).unwrap_err();
             assert!(error.contains(expected), "{plan}: {error}");
         }
         let (raw, error) = (String::new(), "it is cut off".to_owned());
-        let broken = message_with_call(SUBMIT_PLAN_TOOL, Arguments::Malformed { raw, error });
-        assert!(PreflightPlan::from_message(&broken).unwrap_err().ends_with("it is cut off"));
+        let malformed = message_with_call(SUBMIT_PLAN_TOOL, Arguments::Malformed { raw, error });
+        assert!(PreflightPlan::from_message(&malformed).unwrap_err().ends_with("it is cut off"));
         let other = message_with_call("read", Arguments::Json(json!({"steps": []})));
         assert_eq!(
             PreflightPlan::from_message(&other),
@@ -221,19 +227,19 @@ mod tests {
     }
 
     #[test]
-    fn g14_texts_and_lists_of_a_plan_are_bounded() {
+    fn g14_plan_texts_and_lists_are_bounded() {
         let long = "é".repeat(PREFLIGHT_TEXT_BYTES_MAX);
         let warnings = vec![long.clone(); PREFLIGHT_WARNINGS_MAX + 1];
-        let plan = read(json!({"steps": [{"description": long}], "warnings": warnings})).unwrap();
+        let plan = parse(json!({"steps": [{"description": long}], "warnings": warnings})).unwrap();
         assert!(plan.steps[0].description.len() <= PREFLIGHT_TEXT_BYTES_MAX);
         assert_eq!(plan.warnings.len(), PREFLIGHT_WARNINGS_MAX);
         assert!(plan.warnings.iter().all(|warning| warning.len() <= PREFLIGHT_TEXT_BYTES_MAX));
     }
 
     #[test]
-    fn g14_the_tool_takes_the_plans_that_are_read() {
-        let good = json!({"steps": [{"description": "a", "tool": "b", "arguments": {}}]});
-        assert_eq!(submit_plan_tool().validate(&good), Ok(()));
+    fn g14_submit_plan_tool_accepts_valid_plan() {
+        let valid = json!({"steps": [{"description": "a", "tool": "b", "arguments": {}}]});
+        assert_eq!(submit_plan_tool().validate(&valid), Ok(()));
         assert!(submit_plan_tool().validate(&json!({"steps": []})).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What an expression sees of one call: `args`, `user` and `session`.
+//! The variables of an expression for one call: `args`, `user` and `session`.
 
 use super::CEL_ENV;
 use crate::{
@@ -9,16 +9,16 @@ use cel::{Context, Value as CelValue, objects::Key};
 use serde_json::Value;
 use std::{collections::HashMap, fmt};
 
-/// The variables of one call, and how large they are.
+/// The variables of one call, with their size.
 pub struct ExpressionContext {
     context: Context<'static, 'static>,
-    /// Values in all of them.
+    /// The number of values in all variables.
     pub(super) values: u64,
-    /// Bytes of keys and texts in all of them.
+    /// The bytes of keys and strings in all variables.
     pub(super) bytes: u64,
 }
 
-/// Fields of `user`.
+/// The fields of `user`.
 pub(super) const USER_FIELDS: [&str; 6] = [
     "id",
     "autonomy_level",
@@ -27,21 +27,22 @@ pub(super) const USER_FIELDS: [&str; 6] = [
     "allowed_regions",
     "budget_limit",
 ];
-/// Fields of `session`.
+/// The fields of `session`.
 pub(super) const SESSION_FIELDS: [&str; 5] =
     ["id", "agent", "autonomy_level", "require_confirmation", "headless"];
 
 impl ExpressionContext {
-    /// The variables of a call with these arguments; the error says why there can be none.
-    pub fn new(arguments: &Value, judging: &JudgeContext<'_>) -> Result<Self, String> {
-        let mut size = CelConverter::default();
-        let arguments = size.value(arguments, 1)?;
-        let (user, session) = (size.user(judging), size.session(judging));
+    /// Creates the variables for a call with these arguments. Fails if the arguments are nested too
+    /// deeply.
+    pub fn new(arguments: &Value, judge_context: &JudgeContext<'_>) -> Result<Self, String> {
+        let mut converter = CelConverter::default();
+        let arguments = converter.value(arguments, 1)?;
+        let (user, session) = (converter.user(judge_context), converter.session(judge_context));
         let mut context = Context::with_env(CEL_ENV.clone());
         context.add_variable_from_value("args", arguments);
         context.add_variable_from_value("user", user);
         context.add_variable_from_value("session", session);
-        Ok(Self { context, values: size.values, bytes: size.bytes })
+        Ok(Self { context, values: converter.values, bytes: converter.bytes })
     }
 
     pub(super) fn cel_context(&self) -> &Context<'static, 'static> {
@@ -51,14 +52,14 @@ impl ExpressionContext {
 
 impl fmt::Debug for ExpressionContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Facts")
+        f.debug_struct("ExpressionContext")
             .field("values", &self.values)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
 }
 
-/// Counts what it converts.
+/// Converts values to CEL values and counts them.
 #[derive(Default)]
 struct CelConverter {
     values: u64,
@@ -101,8 +102,8 @@ impl CelConverter {
         CelValue::String(text.to_owned().into())
     }
 
-    fn user(&mut self, judging: &JudgeContext<'_>) -> CelValue {
-        let settings = judging.settings;
+    fn user(&mut self, context: &JudgeContext<'_>) -> CelValue {
+        let settings = context.settings;
         let blocked = settings.blocked_tools.iter();
         let blocked: Vec<_> = blocked.map(|tool| self.text(tool.as_str())).collect();
         let regions = settings
@@ -112,7 +113,7 @@ impl CelConverter {
         self.values += (blocked.len() + regions.as_ref().map_or(0, Vec::len)) as u64;
         let budget = settings.budget_limit.as_ref().map(|limit| self.budget(limit));
         let values = [
-            self.text(judging.user),
+            self.text(context.user),
             CelValue::Int(settings.autonomy_level.level().into()),
             CelValue::Bool(settings.require_confirmation),
             blocked.into(),
@@ -128,14 +129,14 @@ impl CelConverter {
         self.record([("amount", amount), ("unit", unit), ("period", period)])
     }
 
-    fn session(&mut self, judging: &JudgeContext<'_>) -> CelValue {
-        let settings = judging.settings;
+    fn session(&mut self, context: &JudgeContext<'_>) -> CelValue {
+        let settings = context.settings;
         let values = [
-            self.text(judging.session),
-            self.text(judging.agent),
+            self.text(context.session),
+            self.text(context.agent),
             CelValue::Int(settings.autonomy_level.level().into()),
             CelValue::Bool(settings.require_confirmation),
-            CelValue::Bool(judging.headless),
+            CelValue::Bool(context.headless),
         ];
         self.record(SESSION_FIELDS.into_iter().zip(values))
     }

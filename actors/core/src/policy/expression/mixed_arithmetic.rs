@@ -1,5 +1,5 @@
-//! Arithmetic between whole and fractional numbers, which the language itself does not have:
-//! `args.quantity * args.price` must not depend on whether a price is written `5` or `5.0`.
+//! Arithmetic on mixed integers and floats, which CEL does not support. The result of
+//! `args.quantity * args.price` must not depend on the notation of a price, `5` or `5.0`.
 
 use cel::{
     Env, ExecutionError,
@@ -12,7 +12,7 @@ use cel::{
 
 type CelResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
-/// An operator, and the function that stands for it. Its name can't be written in an expression.
+/// The operators and their replacement functions. The names can't be written in an expression.
 const OPERATOR_FUNCTIONS: [(&str, &str); 4] = [
     (operators::ADD, "@number_add"),
     (operators::SUBSTRACT, "@number_subtract"),
@@ -20,18 +20,18 @@ const OPERATOR_FUNCTIONS: [(&str, &str); 4] = [
     (operators::DIVIDE, "@number_divide"),
 ];
 
-/// The function to call in place of the operator.
+/// Returns the function that replaces an operator.
 pub(super) fn replacement_function(operator: &str) -> Option<&'static str> {
-    OPERATOR_FUNCTIONS.iter().find(|(name, _)| *name == operator).map(|(_, stand_in)| *stand_in)
+    OPERATOR_FUNCTIONS.iter().find(|(name, _)| *name == operator).map(|(_, function)| *function)
 }
 
-/// Declares the functions.
+/// Registers the replacement functions.
 pub(super) fn register_functions(functions: &mut Env) {
     let operations: [cel::common::functions::Function; 4] = [add, subtract, multiply, divide];
     for ((_, name), operation) in OPERATOR_FUNCTIONS.into_iter().zip(operations) {
         functions
             .add_overload(name, name, vec![DYN_TYPE, DYN_TYPE], operation)
-            .expect("no function of the language starts with @number");
+            .expect("no built-in function starts with @number");
     }
 }
 
@@ -51,7 +51,7 @@ fn subtract<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> CelResult<'b, 'v> {
     }
     let subtractor =
         left.as_subtractor().ok_or_else(|| no_overload(operators::SUBSTRACT, &*left, &*right))?;
-    subtractor.sub(&*right).map(|rest| CowVal::Owned(rest.into_owned()))
+    subtractor.sub(&*right).map(|difference| CowVal::Owned(difference.into_owned()))
 }
 
 fn multiply<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> CelResult<'b, 'v> {
@@ -78,13 +78,13 @@ fn operands<'b, 'v>(
     operator: &str,
     arguments: Vec<CowVal<'b, 'v>>,
 ) -> Result<(CowVal<'b, 'v>, CowVal<'b, 'v>), ExecutionError> {
-    let found = arguments.len();
+    let count = arguments.len();
     let [left, right] = <[CowVal<'b, 'v>; 2]>::try_from(arguments)
-        .map_err(|_| ExecutionError::function_error(operator, format!("{found} operands")))?;
+        .map_err(|_| ExecutionError::function_error(operator, format!("{count} operands")))?;
     Ok((left, right))
 }
 
-/// Both as fractional numbers, if exactly one is whole.
+/// Returns both operands as floats if exactly one of them is an integer and the other is a float.
 #[expect(clippy::cast_precision_loss, reason = "the other is floating point")]
 fn to_mixed_floats(left: &dyn Val, right: &dyn Val) -> Option<(f64, f64)> {
     let whole = |value: &dyn Val| value.downcast_ref::<CelInt>().map(|number| *number.inner());

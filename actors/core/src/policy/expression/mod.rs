@@ -1,10 +1,12 @@
-//! Expressions of the catalog: the Common Expression Language over `args`, `user` and `session`
-//! (G5).
+//! Expressions of the catalog: the Common Expression Language (CEL) over `args`, `user` and
+//! `session` (G5).
 //!
-//! An [`Expression`] is compiled when configuration is read, and evaluated by the judge. Whatever
-//! goes wrong is an error with a reason and never a panic; what an error means (the call is denied)
-//! is the judge's business. `check` bounds what may be written, [`Facts`] is what expressions see,
-//! `number` lets whole and fractional numbers meet.
+//! An [`Expression`] is compiled when the configuration is loaded, and evaluated with the policy.
+//! Every failure is an error with a reason, never a panic. The policy denies a call whose
+//! expression fails.
+//!
+//! `validation` limits the syntax and the work, [`ExpressionContext`] holds the variables, and
+//! `mixed_arithmetic` supports operations on mixed integers and floats.
 
 mod context;
 mod mixed_arithmetic;
@@ -22,17 +24,17 @@ use std::{
 };
 use validation::WorkBound;
 
-/// Bytes of an expression that its errors quote.
+/// Maximum bytes of an expression that an error quotes.
 const SOURCE_EXCERPT_BYTES: usize = 256;
 
-/// Every function there is. None of them reads a clock or anything else outside of its arguments.
+/// All functions. None of them reads a clock or any other state outside its arguments.
 static CEL_ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut functions = Env::default().with_optional_support(false).with_stdlib();
     mixed_arithmetic::register_functions(&mut functions);
     Arc::new(functions)
 });
 
-/// A compiled expression. Two are the same if they are written the same.
+/// A compiled expression. Two expressions are equal if their sources are equal.
 #[derive(Clone)]
 pub struct Expression {
     source: Arc<str>,
@@ -41,42 +43,42 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Compiles `source`; the error quotes it.
+    /// Compiles `source`. The error quotes the source.
     pub fn compile(source: &str) -> Result<Self, String> {
         let bytes_max = limits::EXPRESSION_BYTES_MAX;
         if source.len() > bytes_max {
             let start = truncate(source, SOURCE_EXCERPT_BYTES);
-            return Err(format!("the expression `{start}…` has more than {bytes_max} bytes"));
+            return Err(format!("the expression `{start}…` is longer than {bytes_max} bytes"));
         }
-        let quoted = |problem: String| {
+        let invalid = |problem: String| {
             let start = truncate(source, SOURCE_EXCERPT_BYTES);
-            let rest = if start.len() < source.len() { "…" } else { "" };
-            format!("the expression `{start}{rest}` is not valid: {problem}")
+            let ellipsis = if start.len() < source.len() { "…" } else { "" };
+            format!("the expression `{start}{ellipsis}` is not valid: {problem}")
         };
-        validation::validate_operator_count(source).map_err(quoted)?;
-        let mut tree = catch_panic(|| parse(source)).map_err(quoted)?;
-        let weight = validation::check_and_rewrite(&mut tree).map_err(quoted)?;
-        Ok(Self { source: source.into(), tree: Arc::new(tree), work_bound: weight })
+        validation::validate_operator_count(source).map_err(invalid)?;
+        let mut tree = catch_panic(|| parse(source)).map_err(invalid)?;
+        let work_bound = validation::check_and_rewrite(&mut tree).map_err(invalid)?;
+        Ok(Self { source: source.into(), tree: Arc::new(tree), work_bound })
     }
 
-    /// As it is written.
+    /// Returns the source text.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether it is true.
-    pub fn evaluate_bool(&self, facts: &ExpressionContext) -> Result<bool, String> {
-        let value = self.evaluate(facts)?;
+    /// Evaluates the expression to a boolean.
+    pub fn evaluate_bool(&self, context: &ExpressionContext) -> Result<bool, String> {
+        let value = self.evaluate(context)?;
         if let Value::Bool(truth) = value {
             return Ok(truth);
         }
         Err(self.type_error("true or false", &value))
     }
 
-    /// The number it gives. It may be infinite or NaN.
+    /// Evaluates the expression to a number, which can be infinite or NaN.
     #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
-    pub fn evaluate_number(&self, facts: &ExpressionContext) -> Result<f64, String> {
-        let value = self.evaluate(facts)?;
+    pub fn evaluate_number(&self, context: &ExpressionContext) -> Result<f64, String> {
+        let value = self.evaluate(context)?;
         if let Value::Int(number) = value {
             return Ok(number as f64);
         }
@@ -86,25 +88,26 @@ impl Expression {
         Err(self.type_error("a number", &value))
     }
 
-    /// The text it gives.
-    pub fn evaluate_text(&self, facts: &ExpressionContext) -> Result<String, String> {
-        let value = self.evaluate(facts)?;
+    /// Evaluates the expression to a string.
+    pub fn evaluate_text(&self, context: &ExpressionContext) -> Result<String, String> {
+        let value = self.evaluate(context)?;
         if let Value::String(text) = &value {
             return Ok(text.as_ref().clone());
         }
-        Err(self.type_error("a text", &value))
+        Err(self.type_error("a string", &value))
     }
 
-    fn type_error(&self, wanted: &str, found: &Value) -> String {
-        format!("`{self}` must give {wanted}, not {}", found.type_of())
+    fn type_error(&self, expected: &str, value: &Value) -> String {
+        format!("`{self}` must evaluate to {expected}, not {}", value.type_of())
     }
 
-    fn evaluate(&self, facts: &ExpressionContext) -> Result<Value, String> {
-        if self.work_bound.for_context(facts) > limits::EXPRESSION_WORK_MAX {
+    fn evaluate(&self, context: &ExpressionContext) -> Result<Value, String> {
+        if self.work_bound.for_context(context) > limits::EXPRESSION_WORK_MAX {
             return Err(format!("`{self}` would take too long with arguments of this size"));
         }
-        let value =
-            catch_panic(|| Value::resolve(&self.tree, facts.cel_context()).map_err(explain_error));
+        let value = catch_panic(|| {
+            Value::resolve(&self.tree, context.cel_context()).map_err(explain_error)
+        });
         value.map_err(|problem| format!("`{self}` can't be evaluated: {problem}"))
     }
 }
@@ -112,52 +115,52 @@ impl Expression {
 fn parse(source: &str) -> Result<cel::IdedExpr, String> {
     let parser = PrattParser::new().max_recursion_depth(limits::EXPRESSION_NESTING_MAX);
     parser.parse(source).map_err(|errors| match errors.errors.first() {
-        // Position 0 is no position.
+        // Position 0 means that the position is unknown.
         Some(first) if first.pos.0 == 0 => first.msg.trim_end().to_owned(),
-        Some(first) => format!("{} (at its character {})", first.msg.trim_end(), first.pos.1),
-        None => "it can't be read".to_owned(),
+        Some(first) => format!("{} (at character {})", first.msg.trim_end(), first.pos.1),
+        None => "syntax error".to_owned(),
     })
 }
 
-/// Runs what the library does, and makes an error of its panics.
+/// Runs a function of the CEL library and converts a panic into an error.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err("the expression language failed on it".to_owned()))
+        .unwrap_or_else(|_| Err("internal error of the expression evaluator".to_owned()))
 }
 
-/// What went wrong, for people. Names and types are told; values are not, since they may be long
+/// Formats an error for humans. Includes names and types but no values, since a value can be long
 /// or secret.
 fn explain_error(error: ExecutionError) -> String {
     if let ExecutionError::NoSuchKey(name) = &error {
         return format!("there is no `{}`", truncate(name, 128));
     }
     if let ExecutionError::UnsupportedBinaryOperator(operator, left, right) = &error {
-        return format!("{} and {} don't go with `{operator}`", left.type_of(), right.type_of());
+        return format!("`{operator}` does not accept {} and {}", left.type_of(), right.type_of());
     }
     if let ExecutionError::ValuesNotComparable(left, right) = &error {
         return format!("{} can't be compared with {}", left.type_of(), right.type_of());
     }
     if let ExecutionError::NoSuchOverload(overload) = &error {
         let function = overload.function().trim_matches('_');
-        return format!("`{function}` does not take {}", overload.argument_types().join(" and "));
+        return format!("`{function}` does not accept {}", overload.argument_types().join(" and "));
     }
-    let is_silent_on_values = matches!(
+    let contains_no_values = matches!(
         error,
         ExecutionError::UnexpectedType { .. } | ExecutionError::FunctionError { .. }
     );
-    if is_silent_on_values {
+    if contains_no_values {
         return truncate(&error.to_string(), 256).to_owned();
     }
     if matches!(error, ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_)) {
-        return "it divides by zero".to_owned();
+        return "division by zero".to_owned();
     }
     if matches!(error, ExecutionError::Overflow(..)) {
-        return "a number becomes too large".to_owned();
+        return "numeric overflow".to_owned();
     }
     if matches!(error, ExecutionError::IndexOutOfBounds(_)) {
-        return "a list is shorter than that".to_owned();
+        return "index out of bounds".to_owned();
     }
-    "the values don't fit".to_owned()
+    "unsupported values".to_owned()
 }
 
 impl fmt::Display for Expression {

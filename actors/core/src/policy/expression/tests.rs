@@ -1,4 +1,4 @@
-//! What expressions give, and what hostile ones can't do.
+//! Tests of expressions: results, errors, and bounds for hostile expressions.
 
 use super::*;
 use crate::policy::{JudgeContext, Matrix, Settings};
@@ -17,7 +17,7 @@ fn user() -> Settings {
 
 fn try_context(arguments: &Json, settings: &Settings) -> Result<ExpressionContext, String> {
     let matrix = Matrix::default();
-    let judging = JudgeContext {
+    let judge_context = JudgeContext {
         settings,
         matrix: &matrix,
         headless: false,
@@ -26,21 +26,21 @@ fn try_context(arguments: &Json, settings: &Settings) -> Result<ExpressionContex
         agent: "trader",
         remaining_budget: None,
     };
-    ExpressionContext::new(arguments, &judging)
+    ExpressionContext::new(arguments, &judge_context)
 }
 
 fn context(arguments: &Json) -> ExpressionContext {
     try_context(arguments, &user()).unwrap()
 }
 
-fn truth(source: &str, arguments: &Json) -> Result<bool, String> {
+fn evaluate_bool(source: &str, arguments: &Json) -> Result<bool, String> {
     Expression::compile(source).unwrap().evaluate_bool(&context(arguments))
 }
 
 const REGIONS: &str = "user.allowed_regions == null || args.region_id in user.allowed_regions";
 
 #[test]
-fn g5_conditions_over_arguments_user_and_session() {
+fn g5_condition_over_arguments_user_and_session_is_evaluated() {
     let arguments = json!({
         "region_id": 10000002, "amount": 1000.5, "whole": 1000, "side": "sell",
         "items": [{"quantity": 2, "price": 1.5}, {"quantity": 1, "price": 4}], "note": null,
@@ -70,16 +70,16 @@ fn g5_conditions_over_arguments_user_and_session() {
         ("args.amount - 1 == 999.5 && -args.whole < 0 && args.side + '!' == 'sell!'", true),
         ("(args.whole > 5 ? 'a' : 'b') == 'a'", true),
     ] {
-        assert_eq!(truth(source, &arguments), Ok(expected), "{source}");
+        assert_eq!(evaluate_bool(source, &arguments), Ok(expected), "{source}");
     }
 }
 
 #[test]
-fn g4_no_restriction_is_null() {
+fn g4_absent_restriction_is_null() {
     for source in [REGIONS, "user.allowed_regions == null && user.budget_limit == null"] {
-        let facts = try_context(&json!({}), &Settings::default()).unwrap();
+        let context = try_context(&json!({}), &Settings::default()).unwrap();
         assert_eq!(
-            Expression::compile(source).unwrap().evaluate_bool(&facts),
+            Expression::compile(source).unwrap().evaluate_bool(&context),
             Ok(true),
             "{source}"
         );
@@ -87,30 +87,30 @@ fn g4_no_restriction_is_null() {
 }
 
 #[test]
-fn g5_what_can_t_be_evaluated_says_why() {
+fn g5_evaluation_error_states_reason_without_values() {
     let arguments = json!({"text": "secret", "number": 1, "list": [1], "most": i64::MAX});
     for (source, expected) in [
         (REGIONS, "there is no `region_id`"),
-        ("args.text > 5", "`>` does not take string and int"),
-        ("args.text * 2 == 4", "`*` does not take string and int"),
-        ("args.number + args.text == 4", "int and string don't go with `add`"),
-        ("args.number / 0 == 1", "divides by zero"),
-        ("args.most + 1 > 0", "becomes too large"),
-        ("args.list[5] == 1", "shorter"),
+        ("args.text > 5", "`>` does not accept string and int"),
+        ("args.text * 2 == 4", "`*` does not accept string and int"),
+        ("args.number + args.text == 4", "`add` does not accept int and string"),
+        ("args.number / 0 == 1", "division by zero"),
+        ("args.most + 1 > 0", "numeric overflow"),
+        ("args.list[5] == 1", "index out of bounds"),
         ("int(args.text) == 1", "function 'int'"),
         ("args.number.x == 1", "`args.number.x == 1` can't be evaluated"),
-        ("args.number", "must give true or false, not int"),
-        ("args.text", "must give true or false, not string"),
-        ("null", "must give true or false, not null"),
+        ("args.number", "must evaluate to true or false, not int"),
+        ("args.text", "must evaluate to true or false, not string"),
+        ("null", "must evaluate to true or false, not null"),
     ] {
-        let error = truth(source, &arguments).unwrap_err();
+        let error = evaluate_bool(source, &arguments).unwrap_err();
         assert!(error.contains(expected), "{source}: {error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }
 
 #[test]
-fn g5_integers_and_floats_mix() {
+fn g5_mixed_integers_and_floats_are_computed() {
     let number = |source: &str, arguments: Json| {
         Expression::compile(source).unwrap().evaluate_number(&context(&arguments))
     };
@@ -125,11 +125,11 @@ fn g5_integers_and_floats_mix() {
     }
     assert_eq!(number("1 + 0.5 - 1 + 2 / 4.0", json!({})), Ok(1.0));
     let error = number("args.price", json!({"price": "5"})).unwrap_err();
-    assert_eq!(error, "`args.price` must give a number, not string");
+    assert_eq!(error, "`args.price` must evaluate to a number, not string");
 }
 
 #[test]
-fn g5_invalid_expressions_are_rejected_when_compiled() {
+fn g5_invalid_expression_is_rejected_at_compilation() {
     for (source, expected) in [
         ("", "is not valid"),
         ("args.", "is not valid"),
@@ -140,10 +140,10 @@ fn g5_invalid_expressions_are_rejected_when_compiled() {
         ("now() > 1", "there is no function `now`"),
         ("timestamp('2026-01-01T00:00:00Z') == 1", "there is no function `timestamp`"),
         ("args.text.matches('a')", "there is no function `matches`"),
-        ("Message{field: 1} == 1", "builds a message"),
+        ("Message{field: 1} == 1", "message construction"),
         ("args.?x == 1", "is not valid"),
-        ("args.a.all(x, args.b.all(y, args.c.all(z, x == z)))", "more than 2 loops"),
-        ("args.a.map(x, x).map(x, x).map(x, x) == []", "more than 2 loops"),
+        ("args.a.all(x, args.b.all(y, args.c.all(z, x == z)))", "more than 2 nested or chained"),
+        ("args.a.map(x, x).map(x, x).map(x, x) == []", "more than 2 nested or chained"),
         ("args.a.all(x, y)", "there is no `y`"),
         ("'\\uZZZZ' == ''", "is not valid"),
     ] {
@@ -152,9 +152,9 @@ fn g5_invalid_expressions_are_rejected_when_compiled() {
     }
 }
 
-/// Everything here that compiles is evaluated, on a stack smaller than any we run on.
+/// Evaluates every expression that compiles on a stack that is smaller than any production stack.
 #[test]
-fn g5_hostile_expressions_are_refused_or_harmless() {
+fn g5_hostile_expression_is_rejected_or_harmless() {
     let mut sources = vec!["1+".repeat(100) + "1"];
     for (before, middle, after) in [
         ("(", "1", ")"),
@@ -190,21 +190,21 @@ fn g5_hostile_expressions_are_refused_or_harmless() {
         }
     }
     let evaluate_all = move || {
-        let facts = context(&json!({"x": 1}));
+        let context = context(&json!({"x": 1}));
         let compiled: Vec<_> =
             sources.iter().filter_map(|source| Expression::compile(source).ok()).collect();
-        compiled.iter().for_each(|expression| drop(expression.evaluate(&facts)));
+        compiled.iter().for_each(|expression| drop(expression.evaluate(&context)));
         (sources.len(), compiled.len())
     };
     let thread = std::thread::Builder::new().stack_size(1024 * 1024).spawn(evaluate_all).unwrap();
-    let (tried, compiled) = thread.join().unwrap();
-    assert!(compiled > 20 && compiled < tried / 2, "{compiled} of {tried}");
+    let (total, compiled) = thread.join().unwrap();
+    assert!(compiled > 20 && compiled < total / 2, "{compiled} of {total}");
     let parentheses = "(".repeat(10_000) + "true" + &")".repeat(10_000);
-    assert!(Expression::compile(&parentheses).unwrap_err().contains("more than 4096 bytes"));
+    assert!(Expression::compile(&parentheses).unwrap_err().contains("longer than 4096 bytes"));
 }
 
 #[test]
-fn g5_work_grows_with_the_arguments_and_is_bounded() {
+fn g5_work_of_expression_is_bounded() {
     let list = |length: usize| json!({"a": vec![1; length], "b": vec![2; length]});
     for (source, small, large) in [
         ("args.a.all(x, !(x in args.b))", 1_000, 100_000),
@@ -212,20 +212,20 @@ fn g5_work_grows_with_the_arguments_and_is_bounded() {
         ("args.a.map(x, args.a).map(x, x + x).size() > 0", 30, 1_000),
         ("args.a.map(x, args.a + args.b).size() > 0", 100, 20_000),
     ] {
-        assert_eq!(truth(source, &list(small)), Ok(true), "{source}");
-        let error = truth(source, &list(large)).unwrap_err();
+        assert_eq!(evaluate_bool(source, &list(small)), Ok(true), "{source}");
+        let error = evaluate_bool(source, &list(large)).unwrap_err();
         assert!(error.contains("too long"), "{source}: {error}");
     }
     let doubled = "args.t + ".repeat(20) + "args.t != ''";
-    let error = truth(&doubled, &json!({"t": "x".repeat(64 * 1024 * 1024)})).unwrap_err();
+    let error = evaluate_bool(&doubled, &json!({"t": "x".repeat(64 * 1024 * 1024)})).unwrap_err();
     assert!(error.contains("too long"), "{error}");
-    // Without a loop, the largest arguments a model can send are fine.
+    // An expression without loops accepts the largest arguments that a model can send.
     let largest = json!({"region_id": 10000002, "t": vec!["x".repeat(100); 2_000]});
-    assert_eq!(truth(REGIONS, &largest), Ok(true));
+    assert_eq!(evaluate_bool(REGIONS, &largest), Ok(true));
 }
 
 #[test]
-fn g5_deep_arguments_are_refused() {
+fn g5_deeply_nested_arguments_are_rejected() {
     let nested = (0..127).fold(json!(1), |inner, _| json!([inner]));
     try_context(&nested, &user()).unwrap();
     let error = try_context(&json!([nested]), &user()).unwrap_err();
@@ -233,9 +233,9 @@ fn g5_deep_arguments_are_refused() {
 }
 
 #[test]
-fn g5_a_panic_inside_the_language_is_an_error() {
+fn g5_panic_of_evaluator_is_error() {
     let error = catch_panic::<()>(|| panic!("inside")).unwrap_err();
-    assert_eq!(error, "the expression language failed on it");
+    assert_eq!(error, "internal error of the expression evaluator");
 }
 
 fn any_json() -> impl Strategy<Value = Json> {
@@ -258,10 +258,10 @@ fn any_json() -> impl Strategy<Value = Json> {
 }
 
 proptest! {
-    /// No arguments break an expression; and a region is let through only if it is the user's.
+    /// No arguments cause a panic, and a region is allowed only if it is one of the user's.
     #[test]
     fn g5_arbitrary_arguments_never_panic(arguments in any_json()) {
-        let facts = context(&arguments);
+        let context = context(&arguments);
         for source in [
             "args.list.all(x, x.a + 1 > args.region_id * 2.5)",
             "args.list[0] - args.list[1] < args['region_id'] / 3",
@@ -269,15 +269,15 @@ proptest! {
             "-args.region_id > double(args.region_id) && int(args.region_id) != 0",
             "args == args.list && args.list.map(x, [x, args]) == [args]",
         ] {
-            drop(Expression::compile(source).unwrap().evaluate_bool(&facts));
+            drop(Expression::compile(source).unwrap().evaluate_bool(&context));
         }
-        if Expression::compile(REGIONS).unwrap().evaluate_bool(&facts) == Ok(true) {
+        if Expression::compile(REGIONS).unwrap().evaluate_bool(&context) == Ok(true) {
             let region = arguments["region_id"].as_f64();
             prop_assert!(region == Some(10000002.0) || region == Some(10000043.0));
         }
     }
 
-    /// Nothing that can be written panics or overflows.
+    /// No source causes a panic or a stack overflow.
     #[test]
     fn g5_arbitrary_sources_never_panic(
         parts in prop::collection::vec(prop_oneof![

@@ -1,7 +1,7 @@
-//! What may be written in an expression, and how much work it can be.
+//! The validation of expressions: the permitted syntax, and the bound of the work.
 //!
-//! The language has no loops but `all`, `exists`, `map` and the like over a list, so the work is
-//! bounded by what is written and by the size of the arguments; [`Weight`] says how.
+//! The language has no loops other than `all`, `exists`, `map` and similar macros over a list, so
+//! the source and the size of the arguments bound the work; see [`WorkBound`].
 
 use super::{ExpressionContext, context, mixed_arithmetic};
 use crate::limits;
@@ -12,7 +12,7 @@ use cel::{
 
 const LOOPS_MAX: usize = limits::EXPRESSION_LOOPS_MAX;
 
-/// Functions and names of types. All operators are among the functions.
+/// The permitted functions, including all operators, and the names of type conversions.
 const ALLOWED_FUNCTIONS: [&str; 27] = [
     operators::CONDITIONAL,
     operators::LOGICAL_AND,
@@ -44,56 +44,57 @@ const ALLOWED_FUNCTIONS: [&str; 27] = [
 ];
 const TYPES: [&str; 7] = ["bool", "double", "int", "list", "map", "null_type", "string"];
 
-/// Bounds what the parser would recurse over: each sign may make the tree one level deeper, and
-/// one in a text counts too, since only the parser knows where texts end.
+/// Limits the recursion of the parser. Each operator sign can make the tree one level deeper. Signs
+/// in string literals count too, since only the parser knows where literals end.
 pub(super) fn validate_operator_count(source: &str) -> Result<(), String> {
     let deepens = |byte: &u8| b"([{?!-+*/%<>=&|.".contains(byte);
     let words = source.split(|c: char| !c.is_alphanumeric()).filter(|word| *word == "in").count();
     let signs = source.bytes().filter(|byte| deepens(byte)).count() + words;
     let signs_max = limits::EXPRESSION_OPERATORS_MAX;
     if signs > signs_max {
-        return Err(format!("it has more than {signs_max} operators and brackets"));
+        return Err(format!("more than {signs_max} operators and brackets"));
     }
     Ok(())
 }
 
-/// Checks the tree, and lets its numbers meet.
+/// Checks the tree, and replaces arithmetic operators with functions that accept mixed numbers.
 pub(super) fn check_and_rewrite(tree: &mut IdedExpr) -> Result<WorkBound, String> {
-    let mut walk = ExpressionChecker { scope: Vec::new(), growth: 1 };
-    let nodes = walk.expression(tree, 1)?;
-    Ok(WorkBound { nodes, growth: walk.growth })
+    let mut checker = ExpressionChecker { scope: Vec::new(), growth: 1 };
+    let nodes = checker.expression(tree, 1)?;
+    Ok(WorkBound { nodes, growth: checker.growth })
 }
 
-/// Parts of an expression by how many loops are around or before them.
+/// The number of nodes of an expression, indexed by the number of loops around or before them.
 type NodeCounts = [u64; LOOPS_MAX + 1];
 
-/// How much work an expression is at most, as a function of the size of what it sees.
+/// An upper bound of the work of an expression, as a function of the size of its variables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkBound {
     nodes: NodeCounts,
-    /// How much larger than what it sees a value can become: additions, and places in lists.
+    /// The factor by which a value can exceed the variables in size: additions, and elements of
+    /// list and map literals.
     growth: u64,
 }
 
 impl WorkBound {
-    /// Each part is evaluated once, in a loop once for each value there can be; and one evaluation
-    /// may look at everything there is.
-    pub(super) fn for_context(&self, facts: &ExpressionContext) -> u64 {
-        let written: u64 = self.nodes.iter().sum();
-        let values = facts.values.saturating_add(written);
-        let size = values.saturating_add(facts.bytes / 16).saturating_mul(self.growth);
-        let mut turns = 1_u64;
+    /// Returns the bound for these variables. A node is evaluated once, and in a loop once per
+    /// value; one evaluation may read all values.
+    pub(super) fn for_context(&self, context: &ExpressionContext) -> u64 {
+        let literals: u64 = self.nodes.iter().sum();
+        let values = context.values.saturating_add(literals);
+        let size = values.saturating_add(context.bytes / 16).saturating_mul(self.growth);
+        let mut iterations = 1_u64;
         let mut work = 0_u64;
         for nodes in self.nodes {
-            work = work.saturating_add(nodes.saturating_mul(turns).saturating_mul(size));
-            turns = turns.saturating_mul(values);
+            work = work.saturating_add(nodes.saturating_mul(iterations).saturating_mul(size));
+            iterations = iterations.saturating_mul(values);
         }
         work
     }
 }
 
 struct ExpressionChecker {
-    /// Variables of the loops we are in.
+    /// The variables of the enclosing loops.
     scope: Vec<String>,
     growth: u64,
 }
@@ -101,10 +102,7 @@ struct ExpressionChecker {
 impl ExpressionChecker {
     fn expression(&mut self, part: &mut IdedExpr, depth: usize) -> Result<NodeCounts, String> {
         if depth > limits::EXPRESSION_DEPTH_MAX {
-            return Err(format!(
-                "it is nested deeper than {} levels",
-                limits::EXPRESSION_DEPTH_MAX
-            ));
+            return Err(format!("nested deeper than {} levels", limits::EXPRESSION_DEPTH_MAX));
         }
         let mut nodes = NodeCounts::default();
         nodes[0] = 1;
@@ -132,14 +130,18 @@ impl ExpressionChecker {
                         EntryExpr::MapEntry(entry) => {
                             inner.extend([&mut entry.key, &mut entry.value]);
                         }
-                        EntryExpr::StructField(_) => return Err("it builds a message".to_owned()),
+                        EntryExpr::StructField(_) => {
+                            return Err("message construction is not supported".to_owned());
+                        }
                     }
                 }
                 self.growth += inner.len() as u64;
             }
-            Expr::Comprehension(looping) => return self.check_comprehension(looping, depth),
-            Expr::Struct(_) => return Err("it builds a message".to_owned()),
-            Expr::Unspecified => return Err("a part of it is missing".to_owned()),
+            Expr::Comprehension(comprehension) => {
+                return self.check_comprehension(comprehension, depth);
+            }
+            Expr::Struct(_) => return Err("message construction is not supported".to_owned()),
+            Expr::Unspecified => return Err("incomplete expression".to_owned()),
         }
         for part in inner {
             add(&mut nodes, &self.expression(part, depth + 1)?);
@@ -147,32 +149,32 @@ impl ExpressionChecker {
         Ok(nodes)
     }
 
-    /// A loop: everything in it is one level higher, its list included, since the list may come
-    /// from another loop and be larger for it.
+    /// Checks a loop. Every part of the loop counts one level higher, including its list, since the
+    /// list may be the result of another loop and larger than the variables.
     fn check_comprehension(
         &mut self,
-        looping: &mut ComprehensionExpr,
+        comprehension: &mut ComprehensionExpr,
         depth: usize,
     ) -> Result<NodeCounts, String> {
-        let mut nodes = self.expression(&mut looping.iter_range, depth + 1)?;
-        let outside = self.scope.len();
-        self.scope.push(looping.iter_var.clone());
-        self.scope.extend(looping.iter_var2.clone());
-        self.scope.push(looping.accu_var.clone());
+        let mut nodes = self.expression(&mut comprehension.iter_range, depth + 1)?;
+        let outer_scope = self.scope.len();
+        self.scope.push(comprehension.iter_var.clone());
+        self.scope.extend(comprehension.iter_var2.clone());
+        self.scope.push(comprehension.accu_var.clone());
         let parts = [
-            &mut looping.accu_init,
-            &mut looping.loop_cond,
-            &mut looping.loop_step,
-            &mut looping.result,
+            &mut comprehension.accu_init,
+            &mut comprehension.loop_cond,
+            &mut comprehension.loop_step,
+            &mut comprehension.result,
         ];
         for part in parts {
             add(&mut nodes, &self.expression(part, depth + 1)?);
         }
-        self.scope.truncate(outside);
+        self.scope.truncate(outer_scope);
         let total: u64 = nodes.iter().sum();
         let highest = nodes.iter().rposition(|count| *count > 0).unwrap_or_default();
         if highest >= LOOPS_MAX {
-            return Err(format!("it has more than {LOOPS_MAX} loops within or after each other"));
+            return Err(format!("more than {LOOPS_MAX} nested or chained loops"));
         }
         let mut raised = NodeCounts::default();
         raised[highest + 1] = total;
@@ -201,15 +203,16 @@ impl ExpressionChecker {
             self.growth += 1;
         }
         if call.args.len() == 2
-            && let Some(stand_in) = mixed_arithmetic::replacement_function(&call.func_name)
+            && let Some(replacement) = mixed_arithmetic::replacement_function(&call.func_name)
         {
-            stand_in.clone_into(&mut call.func_name);
+            replacement.clone_into(&mut call.func_name);
         }
         Ok(())
     }
 
-    /// Whether the call adds to a loop's own result. Loops are written by the library, and it is
-    /// quick only where it finds what it wrote. Such a name can't be written in an expression.
+    /// Returns true if the call appends to the accumulator of a loop. The CEL library generates the
+    /// loops and optimizes only the operators that it generated. The name of an accumulator can't
+    /// be written in an expression.
     fn is_accumulator_call(&self, call: &CallExpr) -> bool {
         match call.args.first().map(|first| &first.expr) {
             Some(Expr::Ident(name)) => name.starts_with('@'),
@@ -218,9 +221,9 @@ impl ExpressionChecker {
     }
 }
 
-/// Refuses fields that `user` and `session` never have.
-fn check_field(of: &IdedExpr, field: &str) -> Result<(), String> {
-    let Expr::Ident(variable) = &of.expr else { return Ok(()) };
+/// Rejects fields that `user` and `session` never have.
+fn check_field(operand: &IdedExpr, field: &str) -> Result<(), String> {
+    let Expr::Ident(variable) = &operand.expr else { return Ok(()) };
     let fields: &[&str] = match variable.as_str() {
         "user" => &context::USER_FIELDS,
         "session" => &context::SESSION_FIELDS,

@@ -135,7 +135,7 @@ impl DecisionBuilder<'_> {
                 self.try_reserve_once(&call, cost)
             }
             Verdict::Ask { cost, .. }
-                if call.authorized_by == AuthorizationSource::Person && tool.risk <= call.risk =>
+                if call.authorized_by == AuthorizationSource::Human && tool.risk <= call.risk =>
             {
                 self.try_reserve_once(&call, cost)
             }

@@ -59,7 +59,7 @@ impl ActiveState {
                         // What a person said before stands.
                         CallAuthorization::Policy { .. } => call.authorized_by,
                         CallAuthorization::Approval { .. }
-                        | CallAuthorization::Preflight { .. } => AuthorizationSource::Person,
+                        | CallAuthorization::Preflight { .. } => AuthorizationSource::Human,
                         CallAuthorization::Grant { grant_id } => {
                             AuthorizationSource::Grant(*grant_id)
                         }

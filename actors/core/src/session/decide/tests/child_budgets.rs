@@ -34,8 +34,8 @@ fn s8_g6_children_share_what_is_left_and_ask_when_it_is_spent() {
         child.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.2
-        budget_reached (budget of 30 tokens that its parent session left it) spent 30 needs 0 @r1.2
-        approval_requested p1 (Raise the budget of 30 tokens that its parent session left it, or \
+        budget_reached (budget of 30 tokens allotted by its parent session) spent 30 needs 0 @r1.2
+        approval_requested p1 (Raise the budget of 30 tokens allotted by its parent session, or \
          stop the run; its parent is asked, too, where that is more than it has left) read_only within Some(60) @r1.2
     ",
     );
@@ -122,7 +122,7 @@ fn s8_g6_a_childs_raise_request_names_the_parents_budget() {
     let purpose = &child.state.active.approvals[0].approval.purpose;
     assert_eq!(
         purpose,
-        "Raise the budget of 25 gold that its parent session left it, or stop the run; its parent \
+        "Raise the budget of 25 gold allotted by its parent session, or stop the run; its parent \
          is asked, too, where that is more than it has left"
     );
 }

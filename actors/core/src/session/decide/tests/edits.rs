@@ -114,7 +114,7 @@ fn e7_a_replacement_leaves_the_plan_waiting() {
         let input = edit(&scene, "c1", true, json!({"n": 1, "note": note}));
         let refused = scene.apply(input).unwrap_err();
         let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
-        assert!(problem.starts_with("arguments.note has `[redacted]`"), "{problem}");
+        assert!(problem.starts_with("`arguments.note`: contains `[redacted]`"), "{problem}");
     }
     scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
 }

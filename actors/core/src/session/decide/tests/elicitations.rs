@@ -75,8 +75,8 @@ fn t1_what_does_not_fit_the_form_is_refused_and_the_question_waits() {
     let mut scene = with_pending_elicitation();
     for (value, problem) in [
         (json!({"hangar": "west"}), "`value/hangar`: value is not one of \"north\" or \"south\""),
-        (json!({"dock": 1}), "the form has no field `dock`"),
-        (json!("north"), "`value` must be an object with the form's fields"),
+        (json!({"dock": 1}), "`value`: the form has no field `dock`"),
+        (json!("north"), "`value`: must be an object with the form's fields"),
     ] {
         let expected = format!("! the answer can't be taken: {problem}");
         scene.check(scene.resolve("p1", answer(value), "ann"), &expected);
@@ -84,7 +84,7 @@ fn t1_what_does_not_fit_the_form_is_refused_and_the_question_waits() {
     // To approve all is to say nothing, which is no answer to a form.
     scene.check(
         scene.overall_answer("p1", true, "ann"),
-        "! the answer can't be taken: `value` must be an object with the form's fields",
+        "! the answer can't be taken: `value`: must be an object with the form's fields",
     );
     scene.check(
         scene.resolve("p1", Resolution::Retry, "ann"),

@@ -274,7 +274,7 @@ fn g14_without_a_plan_people_are_asked_as_usual() {
         scene.model_calls(&[ScriptedCall::Malformed(SUBMIT_PLAN_TOOL)]),
         "
         step_completed ToolUse 10 @r1
-        preflight_skipped (the model's plan can't be read: not JSON; you are asked about calls as they come) @r1
+        preflight_skipped (the model's plan is invalid: not JSON; you are asked about calls as they come) @r1
         step_started a2 #1 small @r1.1
         message_started M1 @r1.1
         > start_model a2 M1 @r1.1
@@ -447,7 +447,7 @@ fn e7_placeholders_never_shown_are_rejected_in_steps() {
         let edits = vec![ChecklistStepEdit { arguments, ..edit(position) }];
         let refused = scene.apply(approve(&scene, edits)).unwrap_err();
         let Rejection::InvalidAnswer { problem } = &refused else { panic!("{refused}") };
-        let expected = format!("step {position}: arguments.token has `[redacted]`");
+        let expected = format!("step {position}: `arguments.token`: contains `[redacted]`");
         assert!(problem.starts_with(&expected), "{problem}");
     }
 }
