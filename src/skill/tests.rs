@@ -38,7 +38,7 @@ fn c2_skills_are_found_however_deep_and_broken_ones_are_reported() {
         let of = |it: &&InvalidFile| it.path.ends_with(path);
         &broken.iter().find(of).unwrap_or_else(|| panic!("{path}: {broken:?}")).problem
     };
-    assert!(told("broken/SKILL.md").contains("does not begin with a front matter"));
+    assert!(told("broken/SKILL.md").contains("no front matter"));
     assert!(told("twin/SKILL.md").contains("has a skill of the same name, `pdf`"));
     assert!(told("big/SKILL.md").contains("more than 262144 bytes"));
     assert_eq!(broken.len(), 3);
