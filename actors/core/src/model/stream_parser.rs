@@ -88,7 +88,7 @@ impl<W: EventDecoder> StreamParser<W> {
         }
         match &self.phase {
             ParserPhase::Open => {
-                Err(ModelFailure::temporary("the model's stream ended before the message did"))
+                Err(ModelFailure::temporary("the model's stream was cut before its end"))
             }
             ParserPhase::Finished => Ok(()),
             ParserPhase::Failed(failure) => Err(failure.clone()),

@@ -1,4 +1,4 @@
-//! A session whose tools ask people something (T1), kept on file by [`crate::histories`].
+//! A recorded session with elicitations of tools (T1), replayed by [`crate::histories`].
 
 use crate::{histories::HistoryBuilder, rules, session_simulation::SessionSimulation};
 use greenroom_core::{
@@ -13,11 +13,11 @@ use greenroom_core::{
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// Its name on file.
+/// File name of the history.
 pub(crate) const HISTORY: &str = "v0_1_elicitation";
 
-/// A form that is filled in, a page that is not visited, a question that expires, and one that a
-/// restart ends together with its attempt.
+/// Records a form that is filled in, a URL that is declined, an elicitation that expires, and one that
+/// a restart ends together with its attempt.
 pub(crate) fn record_history() -> Vec<EventRecord> {
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned()];
@@ -51,17 +51,17 @@ pub(crate) fn record_history() -> Vec<EventRecord> {
 fn start_elicitation(
     story: &mut HistoryBuilder,
     tool: &str,
-    ask: u32,
+    elicitation_number: u32,
     message: &str,
-    wanted: ElicitationMode,
+    mode: ElicitationMode,
 ) {
     let (call_id, attempt_id) = story.running_attempt(tool);
-    story.simulation.invariants.open_elicitations.insert((attempt_id, ask));
-    let elicitation = Elicitation { message: message.to_owned(), mode: wanted };
+    story.simulation.invariants.open_elicitations.insert((attempt_id, elicitation_number));
+    let elicitation = Elicitation { message: message.to_owned(), mode };
     story.apply_input(Input::ElicitationRequested {
         call_id,
         attempt_id,
-        elicitation_number: ask,
+        elicitation_number,
         elicitation,
     });
 }

@@ -1,4 +1,4 @@
-//! Short random lives, shrunk when one breaks. `PROPTEST_CASES` raises their number.
+//! Short random simulations; failing ones are shrunk. `PROPTEST_CASES` sets their number.
 
 use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use proptest::{
