@@ -48,20 +48,20 @@ fn invariants_hold_in_a_long_run() {
 fn simulate_session(seed: u64) -> u64 {
     let seed_guard = PrintSeedOnPanic { seed };
     let chance = &mut SeededRng::new(seed);
-    let mut world = SessionSimulation::new(seed);
-    world.create(chance);
+    let mut simulation = SessionSimulation::new(seed);
+    simulation.create(chance);
     for _ in 0..STEPS_PER_SESSION {
-        world.step(chance.next());
+        simulation.step(chance.next());
     }
-    let exclusive_starts = world.locks.exclusive_starts();
+    let exclusive_starts = simulation.locks.exclusive_starts();
     if chance.one_in(4) {
-        let mut fork = world.fork(chance);
+        let mut fork = simulation.fork(chance);
         for _ in 0..STEPS_PER_FORK {
             fork.step(chance.next());
         }
         fork.finish(chance.next());
     }
-    world.finish(chance.next());
+    simulation.finish(chance.next());
     drop(seed_guard);
     u64::from(exclusive_starts)
 }

@@ -7,12 +7,12 @@ use proptest::{
 };
 
 fn simulate(seed: u64, steps: &[u64]) {
-    let mut world = SessionSimulation::new(seed);
-    world.create(&mut SeededRng::new(seed));
+    let mut simulation = SessionSimulation::new(seed);
+    simulation.create(&mut SeededRng::new(seed));
     for entropy in steps {
-        world.step(*entropy);
+        simulation.step(*entropy);
     }
-    world.finish(seed);
+    simulation.finish(seed);
 }
 
 proptest! {
