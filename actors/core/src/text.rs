@@ -17,7 +17,7 @@ pub fn headline(text: &str) -> String {
     let Some((end, next)) = line.char_indices().nth(HEADLINE_CHARS_MAX) else {
         return line.to_owned();
     };
-        let separates_words = |c: char| c.is_whitespace() || !c.is_ascii();
+    let separates_words = |c: char| c.is_whitespace() || !c.is_ascii();
     let kept = if separates_words(next) {
         &line[..end]
     } else {

@@ -75,7 +75,10 @@ fn c1_request_lists_sections_in_fixed_order_with_sizes() {
     assert_eq!(manifest.sections[1].tokens, token_estimate::estimate_tokens(10));
     assert_eq!(manifest.sections[4].included, Some(1));
     assert_eq!((manifest.window_tokens, manifest.output_tokens), (8_000, 1_000));
-    assert_eq!(manifest.tokens, manifest.sections.iter().map(|section| section.tokens).sum::<u64>());
+    assert_eq!(
+        manifest.tokens,
+        manifest.sections.iter().map(|section| section.tokens).sum::<u64>()
+    );
     let request = assemble_request(&state, &rules, "small".to_owned());
     assert!(request.system.stable.starts_with("Be honest.\n\nYou trade.\n\nSkills are"));
     assert_eq!(request.system.per_run, "");

@@ -53,9 +53,7 @@ impl SkillFile {
         let description = head.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_legal = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
         if name.is_empty() || !name.chars().all(is_legal) {
-            return Err(
-                "`name`: must consist of letters, digits, `-`, `_`, `.` or `:`".to_owned()
-            );
+            return Err("`name`: must consist of letters, digits, `-`, `_`, `.` or `:`".to_owned());
         }
         let (name_chars, name_chars_max) = (name.chars().count(), SKILL_NAME_CHARS_MAX);
         if name_chars > name_chars_max {

@@ -120,10 +120,7 @@ mod tests {
             assert_eq!(template.match_text(&event(other)), None, "{other}");
         }
         let named = SseEvent { name: Cow::Borrowed("ping"), ..event("") };
-        assert_eq!(
-            template.match_text(&SseEvent { data: Cow::Owned(chunk("a")), ..named }),
-            None
-        );
+        assert_eq!(template.match_text(&SseEvent { data: Cow::Owned(chunk("a")), ..named }), None);
         template.clear();
         assert_eq!(template.match_text(&event(&chunk("a"))), None);
     }

@@ -34,9 +34,21 @@ pub(crate) fn record_history() -> Vec<EventRecord> {
     start_elicitation(&mut builder, "low", 1, "Which hangar?", ElicitationMode::Form { schema });
     builder.resolve_approval(Resolution::Answer(json!({"hangar": "north"})));
     let url = "https://example.org/sign".to_owned();
-    start_elicitation(&mut builder, "low", 2, "Sign here", ElicitationMode::Url { url: url.clone() });
+    start_elicitation(
+        &mut builder,
+        "low",
+        2,
+        "Sign here",
+        ElicitationMode::Url { url: url.clone() },
+    );
     builder.resolve_approval(Resolution::Reject);
-    start_elicitation(&mut builder, "low", 3, "And here", ElicitationMode::Url { url: url.clone() });
+    start_elicitation(
+        &mut builder,
+        "low",
+        3,
+        "And here",
+        ElicitationMode::Url { url: url.clone() },
+    );
     builder.simulation.now = builder.simulation.now.saturating_add(Duration::from_secs(61));
     builder.apply_input(Input::Wake);
     builder.finish_tool("low", ToolOutcome::Completed(ToolOutput::default()));

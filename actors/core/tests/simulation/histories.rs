@@ -457,7 +457,8 @@ impl HistoryBuilder {
 
     /// Records a child session that completes its task, and one that is cancelled before it starts.
     fn delegation_runs(&mut self) {
-        let arguments = || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
+        let arguments =
+            || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
         self.submit("delegated");
         self.complete_step("", vec![(DELEGATE_TOOL, arguments())]);
         let child = self.simulation.state.active.children[0].session_id;
@@ -468,7 +469,8 @@ impl HistoryBuilder {
         let parent =
             Parent { session_id, run_id, call_id, root, depth: 1, bounds: ChildBounds::default() };
         let at = self.simulation.now;
-        let record = |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
+        let record =
+            |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
         let settings = Arc::default();
         let (owner, agent) =
             (user("ann"), AgentName::parse("researcher").expect("the name is valid"));
@@ -608,8 +610,7 @@ impl HistoryBuilder {
     /// Answers the open approval that has no steps.
     pub(crate) fn resolve_approval(&mut self, resolution: Resolution) {
         let mut open = self.simulation.state.active.approvals.iter();
-        let open =
-            open.find(|open| open.approval.steps().is_empty()).expect("an approval is open");
+        let open = open.find(|open| open.approval.steps().is_empty()).expect("an approval is open");
         let approval_id = open.approval.approval_id;
         let reason = Some("I looked".to_owned());
         let answer = ApprovalAnswer::Resolve { resolution, reason };

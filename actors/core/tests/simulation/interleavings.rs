@@ -95,9 +95,8 @@ fn simulate(seed: u64, actions: &[u64]) -> Vec<StepOutcome> {
     simulation.now = simulation.now.max(deadline.unwrap_or(simulation.now));
     simulation.wake();
     simulation.run_to_idle(chance);
-    let outcome = |step: &PlanStep| {
-        step_outcome(&simulation, plan_id, step, acknowledged.get(&step.call_id))
-    };
+    let outcome =
+        |step: &PlanStep| step_outcome(&simulation, plan_id, step, acknowledged.get(&step.call_id));
     steps.iter().map(outcome).collect()
 }
 
@@ -273,7 +272,8 @@ fn step_outcome(
     assert!(decisions.len() <= 1, "G8: decided {} times: {decisions:?}", decisions.len());
     assert!(allowed.len() <= 1, "G8: allowed {} times", allowed.len());
     let decision = decisions.first();
-    let logged = decision.map(|decision| (decision.approved, decision.by.clone(), decision.surface));
+    let logged =
+        decision.map(|decision| (decision.approved, decision.by.clone(), decision.surface));
     assert_eq!(logged.as_ref(), acknowledged, "G11: log and acknowledged decisions differ");
     match (decision, allowed.first(), end) {
         (Some(decision), Some(digest), _) => {

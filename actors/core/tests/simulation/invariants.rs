@@ -204,7 +204,8 @@ impl InvariantChecker {
                 "G14: the plan was not approved"
             );
             let approved = steps.iter().filter(|step| !step.skipped);
-            self.uncovered_plan_steps = approved.map(|step| (step.position, step.clone())).collect();
+            self.uncovered_plan_steps =
+                approved.map(|step| (step.position, step.clone())).collect();
         }
         if let E::PreflightSkipped { .. } = &record.event {
             let run = self.run.as_ref().expect("a plan has a run");

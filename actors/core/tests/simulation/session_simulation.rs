@@ -250,7 +250,8 @@ impl SessionSimulation {
             self.invariants.check_event(record);
             // D7: a stored event decodes to the same event.
             let stored = serde_json::to_string(record).expect("events can be encoded");
-            let decoded: EventRecord = serde_json::from_str(&stored).expect("events can be decoded");
+            let decoded: EventRecord =
+                serde_json::from_str(&stored).expect("events can be decoded");
             assert_eq!(decoded, *record);
             evolve_in_place(&mut self.state, record);
             evolve_in_place(&mut self.replayed_state, &decoded);
@@ -374,7 +375,10 @@ impl SessionSimulation {
         }
         // Every attempt in progress was dispatched and may still report its result.
         if let StepPhase::Streaming { attempt_id, .. } = run.phase {
-            assert!(self.model_attempts.contains(&attempt_id), "a model attempt was not dispatched");
+            assert!(
+                self.model_attempts.contains(&attempt_id),
+                "a model attempt was not dispatched"
+            );
         }
         for call in &in_progress {
             if let CallPhase::Running { attempt_id, .. } = call.phase {

@@ -63,7 +63,8 @@ fn d7_each_feature_has_a_history_with_its_event_types() {
         let path = super::histories_folder().join(history_name(name)).with_extension("jsonl");
         for log in [read_log(&path), record()] {
             let mut types = log.iter().map(|record| event_type(&record.event));
-            let in_order = expected_types.iter().all(|expected| types.any(|kind| kind == *expected));
+            let in_order =
+                expected_types.iter().all(|expected| types.any(|kind| kind == *expected));
             assert!(in_order, "{name} does not contain {expected_types:?}");
         }
     }
