@@ -59,7 +59,9 @@ async fn t1_elicitation_answer_is_sent_to_the_tool() {
         let path = format!("/sessions/{session}");
         let waits = || {
             let snapshot = world.runtime.status_board.snapshot(&path);
-            snapshot.and_then(|it| it.waiting).is_some_and(|it| it.for_whom.contains("elicitation"))
+            snapshot
+                .and_then(|snapshot| snapshot.waiting)
+                .is_some_and(|waiting| waiting.for_whom.contains("elicitation"))
         };
         eventually("the status board to show the elicitation", waits).await;
         let answer = resolve(&approval, resolution);

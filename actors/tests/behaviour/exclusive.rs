@@ -55,7 +55,9 @@ async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wa
     let expected = format!("its turn: wallet:{wallet}");
     eventually("the session to wait for its lock", || {
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
-        snapshot.and_then(|it| it.waiting).is_some_and(|it| it.for_whom == expected)
+        snapshot
+            .and_then(|snapshot| snapshot.waiting)
+            .is_some_and(|waiting| waiting.for_whom == expected)
     })
     .await;
 }
@@ -63,7 +65,7 @@ async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wa
 /// Waits until no lock is held or requested.
 async fn wait_until_locks_released(world: &TestRuntime) {
     eventually("every lock to be released", || {
-        world.runtime.status_board.snapshot("/turnstile").is_some_and(|it| it.state == "idle")
+        world.runtime.status_board.snapshot("/turnstile").is_some_and(|lock| lock.state == "idle")
     })
     .await;
 }

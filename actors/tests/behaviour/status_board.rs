@@ -23,13 +23,13 @@ fn snapshot(world: &TestRuntime, path: &str) -> Option<ActorSnapshot> {
     world.runtime.status_board.snapshot(path)
 }
 
-/// Waits until the actor at `path` waits for something whose description contains `whom`.
-async fn wait_until_waiting_for(world: &TestRuntime, path: &str, whom: &str) -> ActorSnapshot {
+/// Waits until the actor at `path` waits for something whose description contains `subject`.
+async fn wait_until_waiting_for(world: &TestRuntime, path: &str, subject: &str) -> ActorSnapshot {
     let waits = || {
         let waiting = snapshot(world, path)?.waiting?;
-        waiting.for_whom.contains(whom).then_some(())
+        waiting.for_whom.contains(subject).then_some(())
     };
-    eventually(&format!("{path} to wait for {whom}"), || waits().is_some()).await;
+    eventually(&format!("{path} to wait for {subject}"), || waits().is_some()).await;
     snapshot(world, path).expect("it is on the status board")
 }
 

@@ -90,23 +90,23 @@ pub(super) fn build_summary_request(
     let reserved =
         token_estimate::estimate_tokens(SUMMARY_INSTRUCTIONS.len() as u64) + u64::from(max_tokens);
     let window = rules.context.context_window(&model).saturating_sub(reserved);
-    let mut room =
+    let mut bytes_left =
         usize::try_from(window * token_estimate::BYTES_PER_TOKEN * 9 / 10).unwrap_or(usize::MAX);
     let mut text = String::new();
     if let Some(before) = before {
         text.push_str(&format!("Summary of what was said before:\n{}\n\n", before.summary));
     }
-    room = room.saturating_sub(text.len()).max(SUMMARY_INPUT_BYTES_MAX);
+    bytes_left = bytes_left.saturating_sub(text.len()).max(SUMMARY_INPUT_BYTES_MAX);
     let summarised = &messages[..through.min(messages.len())];
-    let share = (room / summarised.len().max(1)).clamp(64, SUMMARY_INPUT_BYTES_MAX);
+    let share = (bytes_left / summarised.len().max(1)).clamp(64, SUMMARY_INPUT_BYTES_MAX);
     // The newest messages take precedence if not all fit.
     let mut pieces = Vec::new();
     for message in summarised.iter().rev() {
         let piece = format_message(message, share);
-        if piece.len() > room {
+        if piece.len() > bytes_left {
             break;
         }
-        room -= piece.len();
+        bytes_left -= piece.len();
         pieces.push(piece);
     }
     pieces.iter().rev().for_each(|piece| text.push_str(piece));

@@ -194,10 +194,11 @@ mod tests {
                 assert_eq!(window.messages[0], note_message(LEFT_OUT_NOTE));
                 assert_eq!(window.messages.len(), kept.len() + 1);
             }
-            let room = budget.max(total_tokens(&messages.iter().collect::<Vec<_>>()[79..]));
+            let tokens_max = budget.max(total_tokens(&messages.iter().collect::<Vec<_>>()[79..]));
             assert!(
                 window.tokens
-                    <= room + token_estimate::estimate_message_tokens(&note_message(LEFT_OUT_NOTE)),
+                    <= tokens_max
+                        + token_estimate::estimate_message_tokens(&note_message(LEFT_OUT_NOTE)),
                 "{budget}"
             );
         }

@@ -351,9 +351,9 @@ struct BoundedWriter(Vec<u8>);
 
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = WORKFLOW_TEXT_BYTES_MAX.saturating_sub(self.0.len());
-        self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() > room {
+        let capacity = WORKFLOW_TEXT_BYTES_MAX.saturating_sub(self.0.len());
+        self.0.extend_from_slice(&bytes[..bytes.len().min(capacity)]);
+        if bytes.len() > capacity {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(bytes.len())

@@ -165,8 +165,8 @@ impl MessageBuilder {
 
     fn thinking(&mut self, index: u32) -> &mut Reasoning {
         // A delta without a start opens the block: some compatible servers send no start.
-        let found = self.reasoning.iter().rposition(|(other, _)| *other == index);
-        let position = found.unwrap_or_else(|| {
+        let existing = self.reasoning.iter().rposition(|(other, _)| *other == index);
+        let position = existing.unwrap_or_else(|| {
             let block = Reasoning::Thinking { text: String::new(), signature: None };
             self.reasoning.push((index, block));
             self.reasoning.len() - 1
@@ -175,8 +175,8 @@ impl MessageBuilder {
     }
 
     fn call(&mut self, index: u32) -> &mut CallDraft {
-        let found = self.calls.iter().position(|(other, _)| *other == index);
-        let position = found.unwrap_or_else(|| {
+        let existing = self.calls.iter().position(|(other, _)| *other == index);
+        let position = existing.unwrap_or_else(|| {
             self.calls.push((index, CallDraft::default()));
             self.calls.len() - 1
         });

@@ -144,8 +144,8 @@ fn pair_with_result<'a>(
     id: Cow<'a, str>,
     results: &mut Vec<&'a CallResult>,
 ) -> CallWithResult<'a> {
-    let found = results.iter().position(|result| result.call_id == call.call_id);
-    let result = found.map(|position| results.remove(position));
+    let position = results.iter().position(|result| result.call_id == call.call_id);
+    let result = position.map(|position| results.remove(position));
     let (text, is_error) =
         result.map_or((NO_RESULT, true), |result| (&*result.text, result.is_error));
     CallWithResult {

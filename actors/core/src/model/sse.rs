@@ -187,8 +187,12 @@ mod tests {
             expected.iter().map(|(name, data)| ((*name).to_owned(), (*data).to_owned())).collect();
         let single: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(events(&single), expected);
-        for at in 0..=stream.len() {
-            assert_eq!(events(&[&stream[..at], b"", &stream[at..]]), expected, "cut at {at}");
+        for split in 0..=stream.len() {
+            assert_eq!(
+                events(&[&stream[..split], b"", &stream[split..]]),
+                expected,
+                "split at {split}"
+            );
         }
     }
 

@@ -61,7 +61,7 @@ impl CallTracker {
         let id = call.id.unwrap_or_default();
         let (name, arguments) = split_function(call.function);
         let key = call.index.map_or(CallKey::NoIndex, CallKey::Index);
-        let found = match key {
+        let position = match key {
             CallKey::Index(_) => self.calls.iter().rposition(|tracked| tracked.key == key),
             CallKey::NoIndex if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
             CallKey::NoIndex if id.is_empty() => None,
@@ -70,11 +70,11 @@ impl CallTracker {
             }
         };
         // A different id together with a name starts another call, even with the same index.
-        let found = found.filter(|position| {
+        let position = position.filter(|position| {
             let tracked = &self.calls[*position];
             name.is_empty() || id.is_empty() || tracked.id.is_empty() || tracked.id == id
         });
-        self.apply_piece(key, found, id, name, arguments, out)
+        self.apply_piece(key, position, id, name, arguments, out)
     }
 
     /// Adds a piece of the legacy format's only call.
@@ -84,21 +84,21 @@ impl CallTracker {
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
         let (name, arguments) = split_function(Some(function));
-        let found = self.calls.iter().position(|tracked| tracked.key == CallKey::Legacy);
-        self.apply_piece(CallKey::Legacy, found, String::new(), name, arguments, out)
+        let position = self.calls.iter().position(|tracked| tracked.key == CallKey::Legacy);
+        self.apply_piece(CallKey::Legacy, position, String::new(), name, arguments, out)
     }
 
     fn apply_piece(
         &mut self,
         key: CallKey,
-        found: Option<usize>,
+        position: Option<usize>,
         id: String,
         name: String,
         arguments: String,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
-        let is_new = found.is_none();
-        let position = match found {
+        let is_new = position.is_none();
+        let position = match position {
             Some(position) => position,
             None => self.open_call(key)?,
         };
